@@ -1,0 +1,1 @@
+"""The vocabulary every other package speaks; imports nothing of minikafka."""

@@ -1,0 +1,142 @@
+"""The nouns of the cluster as immutable values: brokers, partitions, assignments and the three controller requests.
+
+Invariant kept here: a value never changes after it was built, so it may be shared between the
+controller's picture, the request queues and the brokers. None of these is made on the per-batch path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+BrokerId: TypeAlias = int
+Offset: TypeAlias = int
+Epoch: TypeAlias = int
+
+NO_LEADER: Final = -1
+"""Leader id of a partition that has none (Kafka's `NoLeader`)."""
+LEADER_DURING_DELETE: Final = -2
+"""Leader id told to clients while the topic is being deleted (R64)."""
+EPOCH_DURING_DELETE: Final = -2
+"""Leader epoch of a StopReplica that deletes a topic's replica (R8)."""
+NO_EPOCH: Final = -1
+"""Leader epoch not known."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as Kafka writes it, `topic-0`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A registered broker (`/brokers/ids/N`).
+
+    `epoch` is the czxid of the registration (R5); `control_port` is where its controller RPC listens.
+    """
+
+    id: BrokerId
+    host: str
+    port: int
+    control_host: str
+    control_port: int
+    epoch: int = -1
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """Ordered replicas of a partition; the first is the preferred one. `adding`/`removing` as in KIP-455."""
+
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """What `/brokers/topics/T/partitions/P/state` says, with the version it was read or written at (A10, B6)."""
+
+    leader: BrokerId
+    leader_epoch: Epoch
+    isr: tuple[BrokerId, ...]
+    controller_epoch: Epoch
+    zk_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition inside LeaderAndIsr and UpdateMetadata requests."""
+
+    tp: TopicPartition
+    leader: BrokerId
+    leader_epoch: Epoch
+    isr: tuple[BrokerId, ...]
+    zk_version: int
+    controller_epoch: Epoch
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    offline: tuple[BrokerId, ...] = ()
+    """UpdateMetadata only: replicas on brokers that are not alive."""
+    is_new: bool = False
+    """LeaderAndIsr only: the replica may be created on any good log directory (R67)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaPartition:
+    """One replica to stop; `leader_epoch` may be `EPOCH_DURING_DELETE` or `NO_EPOCH` (R8)."""
+
+    tp: TopicPartition
+    leader_epoch: Epoch
+    delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrRequest:
+    """Controller to broker: become leader or follower (J1). `topic_ids`: (topic, 16-byte id) pairs."""
+
+    controller_id: BrokerId
+    controller_epoch: Epoch
+    broker_epoch: int
+    partitions: tuple[PartitionState, ...]
+    live_leaders: tuple[Broker, ...]
+    topic_ids: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataRequest:
+    """Controller to broker: all live brokers, and the partitions that changed (J3, R17)."""
+
+    controller_id: BrokerId
+    controller_epoch: Epoch
+    broker_epoch: int
+    partitions: tuple[PartitionState, ...]
+    live_brokers: tuple[Broker, ...]
+    topic_ids: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaRequest:
+    """Controller to broker: stop, and perhaps delete, these replicas (J2)."""
+
+    controller_id: BrokerId
+    controller_epoch: Epoch
+    broker_epoch: int
+    partitions: tuple[StopReplicaPartition, ...]
+
+
+ControllerRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerResponse:
+    """A broker's answer: a Kafka error code for the request, and one per partition where it has them."""
+
+    error: int
+    partitions: tuple[tuple[TopicPartition, int], ...] = ()
