@@ -1,0 +1,216 @@
+"""The only door to kio: requests and responses of the control-plane APIs as objects.
+
+Invariant: kio sees only bytes that `wire/shapes.py` has walked, so a claimed count or length costs
+nothing; whatever a peer sends ends in an entity or in `ProtocolViolation`.
+
+An *entity* is one of kio's frozen dataclasses (`kio.schema.<api>.v<n>`): its attributes are Kafka's
+field names in snake case (times without their `_ms`), times are `timedelta`, ids `UUID | None`,
+arrays tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from io import BytesIO
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.static.constants import uuid_zero
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.base.ports import Buffer
+from minikafka.wire.primitives import INT32, NO_TAGS, NULL_UUID, skip_tags, string
+from minikafka.wire.shapes import Shape, array_element, checked, shape_of, without_none
+from minikafka.wire.versions import (
+    NAMES,
+    PRODUCE,
+    SERVED,
+    has_flexible_response_header,
+    is_flexible,
+)
+
+Entity: TypeAlias = Any
+Read: TypeAlias = Callable[[bytes, int], tuple[Entity, int]]
+Convert: TypeAlias = Callable[[Any, frozenset[str]], Any]
+
+REQUEST_ELEMENTS_MAX: Final = 100_000
+"""Array elements and tagged fields in one request; the largest client of a small cluster stays far below."""
+RESPONSE_ELEMENTS_MAX: Final = 10_000_000
+
+_REQUEST_HEADER: Final = Struct(">hhi")
+_FIRST_PRODUCE: Final = 3
+"""kio has no older Produce; ours are refused before they are decoded."""
+_UUID: Final = type(uuid_zero)
+_READ_ERRORS: Final = (SerialError, ValueError, LookupError, TypeError, ArithmeticError)
+
+
+def decode_request(api: int, version: int, view: Buffer) -> Entity:
+    """The request in `view`, which begins behind the client id: a flexible header's tags are skipped.
+
+    `api` and `version` must be served (`versions.is_served`). Raises ProtocolViolation.
+    """
+    data = bytes(view)
+    pos = skip_tags(data, 0) if is_flexible(api, version) else 0
+    shape, read = _reader(load_request_schema(api, version))
+    return _read(api, version, read, checked(shape, data, pos, REQUEST_ELEMENTS_MAX))
+
+
+def decode_response(api: int, version: int, view: Buffer) -> Entity:
+    """The response in `view`, which begins at the correlation id: the header is skipped.
+
+    Raises ProtocolViolation.
+    """
+    data = bytes(view)
+    pos = skip_tags(data, 4) if has_flexible_response_header(api, version) else 4
+    shape, read = _reader(load_response_schema(api, version))
+    return _read(api, version, read, checked(shape, data, pos, RESPONSE_ELEMENTS_MAX))
+
+
+def encode_response(correlation: int, api: int, version: int, body: Entity | bytes) -> bytes:
+    """A whole response frame, length prefix included. `body`: an entity, or its encoded bytes."""
+    head = INT32.pack(correlation)
+    if has_flexible_response_header(api, version):
+        head += NO_TAGS
+    data = body if isinstance(body, bytes) else encode_body(body)
+    return b"".join((INT32.pack(len(head) + len(data)), head, data))
+
+
+def encode_request(
+    api: int, version: int, correlation: int, client_id: str | None, body: Entity | bytes
+) -> bytes:
+    """A whole request frame, length prefix included; the client id is never a compact string."""
+    head = _REQUEST_HEADER.pack(api, version, correlation) + string(client_id)
+    if is_flexible(api, version):
+        head += NO_TAGS
+    data = body if isinstance(body, bytes) else encode_body(body)
+    return b"".join((INT32.pack(len(head) + len(data)), head, data))
+
+
+def encode_body(entity: Entity) -> bytes:
+    """The entity's bytes without any header."""
+    out = BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def response(api: int, version: int, **values: Any) -> Entity:
+    """A response entity from plain values: see `request`."""
+    return _build(
+        load_response_schema(api, version), values, _field_names(load_response_schema, api)
+    )
+
+
+def request(api: int, version: int, **values: Any) -> Entity:
+    """A request entity from plain values.
+
+    Elements of arrays are mappings of the same kind; error codes are ints, ids 16 bytes or None,
+    times milliseconds. A field that this version does not have is left out, one that no version has
+    is a TypeError; a field that is not given takes Kafka's default.
+    """
+    return _build(load_request_schema(api, version), values, _field_names(load_request_schema, api))
+
+
+def milliseconds(duration: timedelta) -> int:
+    """A duration of an entity as Kafka sent it."""
+    return round(duration.total_seconds() * 1000)
+
+
+def id_bytes(topic_id: Any) -> bytes:
+    """A `UUID | None` of an entity as 16 bytes."""
+    return NULL_UUID if topic_id is None else bytes(topic_id.bytes)
+
+
+@cache
+def _reader(entity_type: Any) -> tuple[Shape, Read]:
+    return shape_of(entity_type), entity_reader(entity_type)
+
+
+def _read(api: int, version: int, read: Read, at: tuple[bytes, int]) -> Entity:
+    try:
+        return read(*at)[0]
+    except _READ_ERRORS as error:
+        raise ProtocolViolation(f"{NAMES[api]} v{version}: {error}") from error
+
+
+def _build(entity_type: Any, values: Mapping[str, Any], names: frozenset[str]) -> Entity:
+    if not names.issuperset(values):
+        raise TypeError(
+            f"{entity_type.__name__} has no {sorted(values.keys() - names)} in any version"
+        )
+    return entity_type(
+        **{
+            name: convert(values[name], names) if name in values else default
+            for name, convert, default in _plan(entity_type)
+        }
+    )
+
+
+@cache
+def _plan(entity_type: Any) -> tuple[tuple[str, Convert, Any], ...]:
+    return tuple((field.name, _converter(field), _default(field)) for field in fields(entity_type))
+
+
+def _converter(field: Field[Any]) -> Convert:
+    element = array_element(field.type)
+    if element is not None:
+        return _array_converter(element)
+    kafka_type = field.metadata["kafka_type"]
+    if kafka_type == "error_code":
+        return lambda code, names: KioErrorCode(code)
+    if kafka_type == "uuid":
+        return lambda value, names: None if value is None else _UUID(bytes=value)
+    if kafka_type.startswith("timedelta"):
+        return lambda value, names: timedelta(milliseconds=value)
+    return lambda value, names: value
+
+
+def _array_converter(element: Any) -> Convert:
+    if not is_dataclass(element):
+        return lambda items, names: None if items is None else tuple(items)
+
+    def convert(items: Iterable[Mapping[str, Any]] | None, names: frozenset[str]) -> Any:
+        return None if items is None else tuple(_build(element, item, names) for item in items)
+
+    return convert
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    inner, nullable = without_none(field.type)
+    if nullable:
+        return None
+    if array_element(inner) is not None:
+        return ()
+    kafka_type = field.metadata["kafka_type"]
+    if kafka_type == "error_code":
+        return KioErrorCode(0)
+    if kafka_type.startswith("timedelta"):
+        return timedelta()
+    return {"string": "", "bytes": b"", "bool": False}.get(kafka_type, 0)
+
+
+@cache
+def _field_names(load: Callable[[int, int], Any], api: int) -> frozenset[str]:
+    """Every field name of the API's requests or responses over all served versions."""
+    low, high = SERVED[api]
+    first = _FIRST_PRODUCE if api == PRODUCE else low
+    return frozenset(
+        name for version in range(first, high + 1) for name in _names_below(load(api, version))
+    )
+
+
+def _names_below(entity_type: Any) -> Iterator[str]:
+    for field in fields(entity_type):
+        yield field.name
+        inner = without_none(field.type)[0]
+        inner = array_element(inner) or inner
+        if is_dataclass(inner):
+            yield from _names_below(inner)

@@ -1,0 +1,100 @@
+"""Kafka's primitive types as bytes, for the encoders and checks that are written by hand.
+
+Invariant: a reader never looks behind the end of the buffer it was given and never trusts a length;
+what does not fit is a `ProtocolViolation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.base.ports import Buffer
+
+INT8: Final = Struct(">b")
+INT16: Final = Struct(">h")
+INT32: Final = Struct(">i")
+INT64: Final = Struct(">q")
+NO_TAGS: Final = b"\x00"
+"""An empty section of tagged fields (KIP-482)."""
+NULL_UUID: Final = bytes(16)
+
+_UVARINT_BYTES: Final = 5
+_ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
+
+
+def uvarint(n: int) -> bytes:
+    """An unsigned varint of a number in 0 .. 2**32-1."""
+    if n < 128:
+        return _ONE_BYTE[n]
+    out = bytearray()
+    while n > 127:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """(number, position behind it). Raises ProtocolViolation when cut off or wider than 32 bits."""
+    end = min(len(buf), pos + _UVARINT_BYTES)
+    value = shift = 0
+    for at in range(pos, end):
+        byte = buf[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            if value >> 32:
+                break
+            return value, at + 1
+        shift += 7
+    raise ProtocolViolation("a varint is cut off or too long")
+
+
+def string(text: str | None) -> bytes:
+    """A nullable string with its int16 length."""
+    if text is None:
+        return b"\xff\xff"
+    data = text.encode()
+    return INT16.pack(len(data)) + data
+
+
+def compact_string(text: str | None) -> bytes:
+    """A nullable string with its length + 1 as a varint."""
+    if text is None:
+        return b"\x00"
+    data = text.encode()
+    return uvarint(len(data) + 1) + data
+
+
+def array(count: int) -> bytes:
+    """The head of a non-null array of so many elements."""
+    return INT32.pack(count)
+
+
+def compact_array(count: int) -> bytes:
+    """The head of a non-null array of so many elements, as in flexible versions."""
+    return uvarint(count + 1)
+
+
+def int32_array(numbers: Sequence[int]) -> bytes:
+    """An array of int32."""
+    return Struct(f">i{len(numbers)}i").pack(len(numbers), *numbers)
+
+
+def compact_int32_array(numbers: Sequence[int]) -> bytes:
+    """An array of int32, as in flexible versions."""
+    return uvarint(len(numbers) + 1) + Struct(f">{len(numbers)}i").pack(*numbers)
+
+
+def skip_tags(buf: Buffer, pos: int) -> int:
+    """The position behind a section of tagged fields. Raises ProtocolViolation."""
+    count, pos = read_uvarint(buf, pos)
+    for _ in range(count):
+        _, pos = read_uvarint(buf, pos)
+        size, pos = read_uvarint(buf, pos)
+        pos += size
+        if pos > len(buf):
+            raise ProtocolViolation("a tagged field is cut off")
+    return pos

@@ -1,0 +1,257 @@
+"""Walks the bytes of a message along its schema before anything is built from them.
+
+Invariant: a walk allocates nothing by what the bytes claim. Every count and length is compared with
+the bytes that are left, the elements of a message are counted against a limit, and tagged fields
+that the schema does not know are cut out (KIP-482 lets a newer peer send them).
+
+Why it exists: kio's native reader reserves room for as many elements as an array claims, and a
+refused allocation there ends the process; it also fails on tagged fields it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.wire.primitives import INT16, INT32, read_uvarint, uvarint
+
+STRING_BYTES_MAX: Final = 0x7FFF
+"""Kafka refuses longer strings in either encoding."""
+
+_SIZES: Final[dict[str, int]] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint16": 2,
+    "uint32": 4,
+    "float64": 8,
+    "uuid": 16,
+    "error_code": 2,
+    "timedelta_i32": 4,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+}
+
+
+class Cursor:
+    """A place in a message: how many elements may still come, and what to cut out."""
+
+    __slots__ = ("cuts", "data", "elements_left", "pos")
+
+    def __init__(self, data: bytes, pos: int, elements_max: int) -> None:
+        self.data = data
+        self.pos = pos
+        self.elements_left = elements_max
+        self.cuts: list[tuple[int, int, bytes]] = []
+
+    def skip(self, count: int) -> None:
+        """Move over so many bytes."""
+        pos = self.pos + count
+        if pos > len(self.data):
+            raise ProtocolViolation("the message is cut off")
+        self.pos = pos
+
+    def varint(self) -> int:
+        """The unsigned varint that comes next."""
+        value, self.pos = read_uvarint(self.data, self.pos)
+        return value
+
+    def int16(self) -> int:
+        """The int16 that comes next."""
+        at = self.pos
+        self.skip(2)
+        return int(INT16.unpack_from(self.data, at)[0])
+
+    def int32(self) -> int:
+        """The int32 that comes next."""
+        at = self.pos
+        self.skip(4)
+        return int(INT32.unpack_from(self.data, at)[0])
+
+    def expect(self, count: int, smallest: int) -> None:
+        """Refuse so many elements of at least `smallest` bytes when they cannot be there."""
+        self.elements_left -= count
+        if count * smallest > len(self.data) - self.pos:
+            raise ProtocolViolation(f"an array claims {count} elements that are not there")
+        if self.elements_left < 0:
+            raise ProtocolViolation("the message has too many elements")
+
+
+Walk: TypeAlias = Callable[[Cursor], None]
+
+
+class Shape(NamedTuple):
+    """How to walk a value, and the fewest bytes it can take. `fixed`: it always takes that many."""
+
+    walk: Walk
+    smallest: int
+    fixed: bool = False
+
+
+def checked(shape: Shape, data: bytes, pos: int, elements_max: int) -> tuple[bytes, int]:
+    """(message, position in it) that a trusting reader may read. Raises ProtocolViolation."""
+    cursor = Cursor(data, pos, elements_max)
+    shape.walk(cursor)
+    if not cursor.cuts:
+        return data, pos
+    parts = []
+    for start, end, replacement in cursor.cuts:
+        parts += [data[pos:start], replacement]
+        pos = end
+    parts.append(data[pos:])
+    return b"".join(parts), 0
+
+
+@cache
+def shape_of(entity_type: Any) -> Shape:
+    """The shape of a kio entity, read off its dataclass fields."""
+    flexible: bool = entity_type.__flexible__
+    plain: list[Shape] = []
+    tagged: dict[int, Walk] = {}
+    for field in fields(entity_type):
+        shape = _field_shape(field, flexible)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = shape.walk
+        else:
+            plain.append(shape)
+    smallest = sum(shape.smallest for shape in plain)
+    if flexible:
+        return Shape(_sequence([*(shape.walk for shape in plain), _tags(tagged)]), smallest + 1)
+    if all(shape.fixed for shape in plain):
+        return _fixed(smallest)
+    return Shape(_sequence([shape.walk for shape in plain]), smallest)
+
+
+def array_element(field_type: Any) -> Any | None:
+    """The element type of an array type, None for anything else."""
+    inner = without_none(field_type)[0]
+    return get_args(inner)[0] if get_origin(inner) is tuple else None
+
+
+def without_none(field_type: Any) -> tuple[Any, bool]:
+    """(type, whether it may be null)."""
+    if get_origin(field_type) is not UnionType:
+        return field_type, False
+    args = [arg for arg in get_args(field_type) if arg is not NoneType]
+    return args[0], True
+
+
+def _field_shape(field: Field[Any], flexible: bool) -> Shape:
+    inner, nullable = without_none(field.type)
+    element = array_element(inner)
+    if element is None:
+        return _value_shape(inner, field.metadata, flexible)
+    return _array(_value_shape(element, field.metadata, flexible), flexible, nullable)
+
+
+def _value_shape(value_type: Any, metadata: Any, flexible: bool) -> Shape:
+    if is_dataclass(value_type):
+        entity: Any = value_type
+        return shape_of(entity)
+    kafka_type = metadata["kafka_type"]
+    if kafka_type == "string":
+        return _COMPACT_STRING if flexible else _STRING
+    if kafka_type in ("bytes", "records"):
+        return _COMPACT_BYTES if flexible else _BYTES
+    return _fixed(_SIZES[kafka_type])
+
+
+@cache
+def _fixed(size: int) -> Shape:
+    return Shape(lambda cursor: cursor.skip(size), size, True)
+
+
+def _sequence(walks: list[Walk]) -> Walk:
+    def walk(cursor: Cursor) -> None:
+        for step in walks:
+            step(cursor)
+
+    return walk
+
+
+def _array(element: Shape, flexible: bool, nullable: bool) -> Shape:
+    step, smallest, fixed = element
+
+    def walk(cursor: Cursor) -> None:
+        count = cursor.varint() - 1 if flexible else cursor.int32()
+        if count < 0:
+            if count == -1 and nullable:
+                return
+            raise ProtocolViolation(f"an array of {count} elements")
+        cursor.expect(count, smallest)
+        if fixed:
+            cursor.skip(count * smallest)
+            return
+        for _ in range(count):
+            step(cursor)
+
+    return Shape(walk, 1 if flexible else 4)
+
+
+def _tags(known: dict[int, Walk]) -> Walk:
+    def walk(cursor: Cursor) -> None:
+        start = cursor.pos
+        count = cursor.varint()
+        if not count:
+            return
+        cursor.expect(count, 2)
+        kept = [_kept_tag(cursor, known) for _ in range(count)]
+        if b"" in kept:
+            section = b"".join(kept)
+            replacement = uvarint(len(kept) - kept.count(b"")) + section
+            cursor.cuts.append((start, cursor.pos, replacement))
+
+    return walk
+
+
+def _kept_tag(cursor: Cursor, known: dict[int, Walk]) -> bytes:
+    """The bytes of the tagged field that comes next, or nothing when the schema does not know it."""
+    start = cursor.pos
+    step = known.get(cursor.varint())
+    size = cursor.varint()
+    end = cursor.pos + size
+    if step is None:
+        cursor.skip(size)
+        return b""
+    cuts = len(cursor.cuts)
+    step(cursor)
+    if cursor.pos != end or len(cursor.cuts) != cuts:
+        raise ProtocolViolation("a tagged field is not what its size says")
+    return cursor.data[start:end]
+
+
+def _walk_string(cursor: Cursor) -> None:
+    size = cursor.int16()
+    if size < -1:
+        raise ProtocolViolation(f"a string of {size} bytes")
+    cursor.skip(max(size, 0))
+
+
+def _walk_compact_string(cursor: Cursor) -> None:
+    size = cursor.varint() - 1
+    if size > STRING_BYTES_MAX:
+        raise ProtocolViolation(f"a string of {size} bytes")
+    cursor.skip(max(size, 0))
+
+
+def _walk_bytes(cursor: Cursor) -> None:
+    size = cursor.int32()
+    if size < -1:
+        raise ProtocolViolation(f"bytes of {size} bytes")
+    cursor.skip(max(size, 0))
+
+
+def _walk_compact_bytes(cursor: Cursor) -> None:
+    cursor.skip(max(cursor.varint() - 1, 0))
+
+
+_STRING: Final = Shape(_walk_string, 2)
+_COMPACT_STRING: Final = Shape(_walk_compact_string, 1)
+_BYTES: Final = Shape(_walk_bytes, 4)
+_COMPACT_BYTES: Final = Shape(_walk_compact_bytes, 1)

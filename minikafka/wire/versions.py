@@ -1,0 +1,84 @@
+"""Which APIs and versions a broker serves: table A of `wire-protocol.md` §1.2, as far as it is now.
+
+Invariant: what stands in `SERVED` has a handler, and nothing that is not in it is decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
+OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_CONFIGS: Final = 32
+DESCRIBE_CLUSTER: Final = 60
+
+SERVED: Final[dict[int, tuple[int, int]]] = {
+    PRODUCE: (0, 9),
+    FETCH: (4, 12),
+    LIST_OFFSETS: (1, 7),
+    METADATA: (0, 12),
+    FIND_COORDINATOR: (0, 4),
+    API_VERSIONS: (0, 3),
+    CREATE_TOPICS: (2, 7),
+    DELETE_TOPICS: (1, 6),
+    INIT_PRODUCER_ID: (0, 4),
+    OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    DESCRIBE_CONFIGS: (1, 4),
+    DESCRIBE_CLUSTER: (0, 1),
+}
+"""API key → (lowest, highest) version. Produce 0–2 are advertised and refused: older librdkafka sends
+gzip, snappy and lz4 uncompressed to a broker whose table does not begin at 0 (KAFKA-18659)."""
+
+NAMES: Final[dict[int, str]] = {
+    PRODUCE: "Produce",
+    FETCH: "Fetch",
+    LIST_OFFSETS: "ListOffsets",
+    METADATA: "Metadata",
+    FIND_COORDINATOR: "FindCoordinator",
+    API_VERSIONS: "ApiVersions",
+    CREATE_TOPICS: "CreateTopics",
+    DELETE_TOPICS: "DeleteTopics",
+    INIT_PRODUCER_ID: "InitProducerId",
+    OFFSET_FOR_LEADER_EPOCH: "OffsetForLeaderEpoch",
+    DESCRIBE_CONFIGS: "DescribeConfigs",
+    DESCRIBE_CLUSTER: "DescribeCluster",
+}
+
+_FLEXIBLE_SINCE: Final[dict[int, int]] = {
+    PRODUCE: 9,
+    FETCH: 12,
+    LIST_OFFSETS: 6,
+    METADATA: 9,
+    FIND_COORDINATOR: 3,
+    API_VERSIONS: 3,
+    CREATE_TOPICS: 5,
+    DELETE_TOPICS: 4,
+    INIT_PRODUCER_ID: 2,
+    OFFSET_FOR_LEADER_EPOCH: 4,
+    DESCRIBE_CONFIGS: 4,
+    DESCRIBE_CLUSTER: 0,
+}
+
+
+def is_served(api: int, version: int) -> bool:
+    """Whether a request of this API and version is answered at all."""
+    bounds = SERVED.get(api)
+    return bounds is not None and bounds[0] <= version <= bounds[1]
+
+
+def is_flexible(api: int, version: int) -> bool:
+    """Whether body and request header carry tagged fields (KIP-482). `api` must be a served one."""
+    return version >= _FLEXIBLE_SINCE[api]
+
+
+def has_flexible_response_header(api: int, version: int) -> bool:
+    """Whether tagged fields follow a response's correlation id; never for ApiVersions (KIP-511)."""
+    return api != API_VERSIONS and is_flexible(api, version)
