@@ -1,9 +1,9 @@
-"""TCP behind the Transport port: asyncio (or uvloop) accepts, connects and reads; writes go straight to the socket.
+"""TCP behind the Transport port: asyncio or uvloop accepts, connects and reads; writes go direct.
 
-Invariant: bytes leave in the order of the `send` calls. A direct write happens only while the loop's own
-queue is empty; whatever the socket did not take is copied into that queue (`hot-path.md` §5 item 1, §7
-traps 4 and 5). After `close`, `abort`, an end of file or a lost connection the descriptor is never
-touched again: its number may already belong to another connection.
+Invariant: bytes leave in the order of the `send` calls. A direct write happens only while the loop's
+own queue is empty; whatever the socket did not take is copied into that queue (`hot-path.md` §5 item
+1, §7 traps 4 and 5). After `close`, `abort`, an end of file or a lost connection the descriptor is
+never touched again: its number may already belong to another connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BACKLOG: Final = 1024
 
 
 class SocketConnection(asyncio.BufferedProtocol):
-    """One TCP connection: the protocol that the loop calls, and the Link that the handler writes to."""
+    """One TCP connection: the protocol that the loop calls, and the Link its handler writes to."""
 
     def __init__(self, handler: StreamHandler) -> None:
         self.handler = handler
@@ -40,7 +40,7 @@ class SocketConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop; TCP_NODELAY is already set by asyncio and by uvloop."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=QUEUE_MARK_BYTES, low=QUEUE_MARK_BYTES)
         self._fd = transport.get_extra_info("socket").fileno()
         self._peer = _address_text(transport.get_extra_info("peername"))
@@ -115,7 +115,7 @@ class SocketListener:
         self.port: int = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting. Not `wait_closed`, which from Python 3.12 on waits for the open connections."""
+        """Stop accepting. Not `wait_closed`: since Python 3.12 it waits for the connections."""
         self._server.close()
         await asyncio.sleep(0)  # uvloop gives the port back in its next turn
 

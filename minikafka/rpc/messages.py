@@ -1,0 +1,319 @@
+"""Controller RPC bodies: the values of `base.model` as what msgpack can carry, and back, checked.
+
+Invariant: what `decode…` returns has the types and ranges that `base.model` promises, topic names
+that may be used as directory names, and lists no longer than their limits; anything else is
+`KafkaError(INVALID_REQUEST)`, and nothing was built from it. A body is a map with exactly the keys
+named here; partitions and brokers are rows (lists of fixed length), because one LeaderAndIsr carries
+thousands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    NO_EPOCH,
+    Broker,
+    ControllerRequest,
+    ControllerResponse,
+    LeaderAndIsrRequest,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+
+LEADER_AND_ISR: Final = "leader_and_isr"
+UPDATE_METADATA: Final = "update_metadata"
+STOP_REPLICA: Final = "stop_replica"
+CONTROLLED_SHUTDOWN: Final = "controlled_shutdown"
+CREATE_TOPICS: Final = "create_topics"
+STATE: Final = "state"
+"""Read-only: an empty map in, any map out (for `minikafka status`)."""
+STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
+"""Controller to broker; their order per broker is kept from the queue to the handler."""
+
+ROWS_MAX: Final = 262_144
+"""Partitions, brokers or topics in one body."""
+REPLICAS_MAX: Final = 1024
+TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+"""Kafka's rule; a topic name becomes a directory name."""
+_HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
+_REQUEST_FIELDS: Final = ("controller_id", "controller_epoch", "broker_epoch", "partitions")
+_INT16_MAX: Final = 2**15 - 1
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
+
+Body: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+
+class NewTopic(NamedTuple):
+    """A topic that a broker asks the controller to create on behalf of a client (auto-create)."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+def encode(request: ControllerRequest) -> tuple[str, Body]:
+    """Method name and body of a controller request."""
+    body: Body = {
+        "controller_id": request.controller_id,
+        "controller_epoch": request.controller_epoch,
+        "broker_epoch": request.broker_epoch,
+    }
+    if isinstance(request, StopReplicaRequest):
+        body["partitions"] = [[*p.tp, p.leader_epoch, p.delete] for p in request.partitions]
+        return STOP_REPLICA, body
+    body["partitions"] = [_state_row(state) for state in request.partitions]
+    body["topic_ids"] = [list(pair) for pair in request.topic_ids]
+    if isinstance(request, LeaderAndIsrRequest):
+        body["brokers"] = [_broker_row(broker) for broker in request.live_leaders]
+        return LEADER_AND_ISR, body
+    body["brokers"] = [_broker_row(broker) for broker in request.live_brokers]
+    return UPDATE_METADATA, body
+
+
+def decode(method: str, body: object) -> ControllerRequest:
+    """The controller request in a body. Raises KafkaError(INVALID_REQUEST)."""
+    if method == STOP_REPLICA:
+        fields = _fields(body, *_REQUEST_FIELDS)
+        return StopReplicaRequest(*_epochs(fields), _rows(fields["partitions"], _stop_replica))
+    if method not in STATE_CHANGES:
+        raise _invalid(f"{method[:40]!r} is not a controller request")
+    fields = _fields(body, *_REQUEST_FIELDS, "brokers", "topic_ids")
+    kind = LeaderAndIsrRequest if method == LEADER_AND_ISR else UpdateMetadataRequest
+    return kind(
+        *_epochs(fields),
+        _rows(fields["partitions"], _state),
+        _rows(fields["brokers"], _broker),
+        _rows(fields["topic_ids"], _topic_id),
+    )
+
+
+def encode_response(response: ControllerResponse) -> Body:
+    """Body of a broker's answer to a controller request."""
+    return {
+        "error": int(response.error),
+        "partitions": [[*tp, int(error)] for tp, error in response.partitions],
+    }
+
+
+def decode_response(body: object) -> ControllerResponse:
+    """A broker's answer. Raises KafkaError(INVALID_REQUEST)."""
+    fields = _fields(body, "error", "partitions")
+    partitions = _rows(fields["partitions"], _partition_error)
+    return ControllerResponse(_error(fields["error"]), partitions)
+
+
+def encode_controlled_shutdown(broker_id: int, broker_epoch: int) -> Body:
+    """Body by which a broker asks the controller to move its leaderships away (R23)."""
+    return {"broker_id": broker_id, "broker_epoch": broker_epoch}
+
+
+def decode_controlled_shutdown(body: object) -> tuple[int, int]:
+    """(broker id, broker epoch). Raises KafkaError(INVALID_REQUEST)."""
+    fields = _fields(body, "broker_id", "broker_epoch")
+    return _broker_id(fields["broker_id"]), _integer(fields["broker_epoch"], -1, _INT64_MAX)
+
+
+def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
+    """Answer to a controlled shutdown: the partitions that the broker still leads."""
+    return {"remaining": [list(tp) for tp in remaining]}
+
+
+def decode_remaining(body: object) -> list[TopicPartition]:
+    """The partitions that the broker still leads. Raises KafkaError(INVALID_REQUEST)."""
+    return list(_rows(_fields(body, "remaining")["remaining"], _topic_partition))
+
+
+def encode_create_topics(topics: Iterable[NewTopic]) -> Body:
+    """Body by which a broker asks the controller to create topics."""
+    return {"topics": [list(topic) for topic in topics]}
+
+
+def decode_create_topics(body: object) -> list[NewTopic]:
+    """The topics to create. Raises KafkaError(INVALID_REQUEST)."""
+    return list(_rows(_fields(body, "topics")["topics"], _new_topic))
+
+
+def encode_created(results: Iterable[tuple[str, int]]) -> Body:
+    """Answer to create_topics: (topic, Kafka error code) each."""
+    return {"topics": [[topic, int(error)] for topic, error in results]}
+
+
+def decode_created(body: object) -> dict[str, int]:
+    """Kafka error code by topic. Raises KafkaError(INVALID_REQUEST)."""
+    return dict(_rows(_fields(body, "topics")["topics"], _created))
+
+
+def _state_row(state: PartitionState) -> list[Any]:
+    return [
+        *state.tp,
+        state.leader,
+        state.leader_epoch,
+        list(state.isr),
+        state.zk_version,
+        state.controller_epoch,
+        list(state.replicas),
+        list(state.adding),
+        list(state.removing),
+        list(state.offline),
+        state.is_new,
+    ]
+
+
+def _state(row: object) -> PartitionState:
+    topic, partition, leader, epoch, isr, zk_version, controller_epoch, *rest = _list(row, 12)
+    replicas, adding, removing, offline, is_new = rest
+    return PartitionState(
+        _topic_partition([topic, partition]),
+        _integer(leader, LEADER_DURING_DELETE, _INT32_MAX),
+        _integer(epoch, EPOCH_DURING_DELETE, _INT32_MAX),
+        _broker_ids(isr),
+        _integer(zk_version, -1, _INT32_MAX),
+        _integer(controller_epoch, -1, _INT32_MAX),
+        _broker_ids(replicas),
+        _broker_ids(adding),
+        _broker_ids(removing),
+        _broker_ids(offline),
+        _boolean(is_new),
+    )
+
+
+def _broker_row(broker: Broker) -> list[Any]:
+    return [
+        broker.id,
+        broker.host,
+        broker.port,
+        broker.control_host,
+        broker.control_port,
+        broker.epoch,
+        broker.rack,
+    ]
+
+
+def _broker(row: object) -> Broker:
+    broker_id, host, port, control_host, control_port, epoch, rack = _list(row, 7)
+    return Broker(
+        _broker_id(broker_id),
+        _text(host, _HOST),
+        _integer(port, 1, 65535),
+        _text(control_host, _HOST),
+        _integer(control_port, 1, 65535),
+        _integer(epoch, -1, _INT64_MAX),
+        None if rack is None else _rack(rack),
+    )
+
+
+def _stop_replica(row: object) -> StopReplicaPartition:
+    topic, partition, leader_epoch, delete = _list(row, 4)
+    epoch = _integer(leader_epoch, min(EPOCH_DURING_DELETE, NO_EPOCH), _INT32_MAX)
+    return StopReplicaPartition(_topic_partition([topic, partition]), epoch, _boolean(delete))
+
+
+def _topic_partition(row: object) -> TopicPartition:
+    topic, partition = _list(row, 2)
+    return TopicPartition(_text(topic, TOPIC_NAME), _integer(partition, 0, _INT32_MAX))
+
+
+def _partition_error(row: object) -> tuple[TopicPartition, int]:
+    topic, partition, error = _list(row, 3)
+    return _topic_partition([topic, partition]), _error(error)
+
+
+def _topic_id(row: object) -> tuple[str, bytes]:
+    topic, identifier = _list(row, 2)
+    if not isinstance(identifier, bytes) or len(identifier) != 16:
+        raise _invalid("a topic id is 16 bytes")
+    return _text(topic, TOPIC_NAME), identifier
+
+
+def _new_topic(row: object) -> NewTopic:
+    name, partitions, replication_factor = _list(row, 3)
+    return NewTopic(
+        _text(name, TOPIC_NAME),
+        _integer(partitions, 1, _INT32_MAX),
+        _integer(replication_factor, 1, _INT16_MAX),
+    )
+
+
+def _created(row: object) -> tuple[str, int]:
+    topic, error = _list(row, 2)
+    return _text(topic, TOPIC_NAME), _error(error)
+
+
+def _epochs(fields: Body) -> tuple[int, int, int]:
+    return (
+        _broker_id(fields["controller_id"]),
+        _integer(fields["controller_epoch"], 0, _INT32_MAX),
+        _integer(fields["broker_epoch"], -1, _INT64_MAX),
+    )
+
+
+def _fields(body: object, *names: str) -> Body:
+    """The body, if it is a map with exactly these keys."""
+    if not isinstance(body, dict) or body.keys() != set(names):
+        raise _invalid(f"the body must be a map with the keys {', '.join(names)}")
+    return body
+
+
+def _rows(value: object, decode_row: Callable[[object], T]) -> tuple[T, ...]:
+    if not isinstance(value, list) or len(value) > ROWS_MAX:
+        raise _invalid(f"expected a list of at most {ROWS_MAX} rows")
+    return tuple([decode_row(row) for row in value])
+
+
+def _list(value: object, length: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) != length:
+        raise _invalid(f"expected a row of {length} fields")
+    return value
+
+
+def _broker_ids(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > REPLICAS_MAX:
+        raise _invalid(f"expected a list of at most {REPLICAS_MAX} broker ids")
+    return tuple([_broker_id(item) for item in value])
+
+
+def _broker_id(value: object) -> int:
+    return _integer(value, 0, _INT32_MAX)
+
+
+def _error(value: object) -> int:
+    return _integer(value, -1, _INT16_MAX)
+
+
+def _integer(value: object, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise _invalid(f"expected an integer in {low}..{high}")
+    return value
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _invalid("expected true or false")
+    return value
+
+
+def _text(value: object, pattern: re.Pattern[str]) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise _invalid("expected a topic name or host of the allowed characters")
+    return value
+
+
+def _rack(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > 255:
+        raise _invalid("expected a rack of at most 255 printable characters")
+    return value
+
+
+def _invalid(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, detail)
