@@ -1,0 +1,92 @@
+"""Which brokers a new topic's replicas go to (R70), and whether an assignment given by hand may be used.
+
+Invariant: a partition never has two replicas on one broker, and leaders are spread evenly. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import Broker, BrokerId
+
+
+def assign(
+    brokers: Sequence[Broker], partitions: int, replication_factor: int, start: int, shift: int
+) -> dict[int, tuple[BrokerId, ...]]:
+    """Partition → ordered replicas, round-robin from broker `start`, followers moved on by `shift`.
+
+    When every broker has a rack, a partition's replicas spread over as many racks as there are.
+    """
+    racks = {broker.id: broker.rack for broker in brokers}
+    if all(rack is not None for rack in racks.values()):
+        order = _alternating(brokers)
+    else:
+        order = sorted(racks)
+        racks = {broker_id: str(broker_id) for broker_id in order}
+    rack_count = len(set(racks.values()))
+    stride = rack_count if rack_count < len(order) else 1
+    assignment = {}
+    for partition in range(partitions):
+        first = (partition + start) % len(order)
+        turn = shift + partition // len(order)
+        candidates = [order[first], *_followers(order, first, turn * stride)]
+        assignment[partition] = _pick(candidates, racks, rack_count, replication_factor)
+    return assignment
+
+
+def check_assignment(
+    assignment: Mapping[int, tuple[BrokerId, ...]], known: Collection[BrokerId]
+) -> None:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) with the reason when it cannot be used (A2)."""
+    if sorted(assignment) != list(range(len(assignment))):
+        raise _invalid("partitions must be numbered from 0 without a gap")
+    for partition, replicas in sorted(assignment.items()):
+        if not replicas:
+            raise _invalid(f"partition {partition} has no replica")
+        if len(set(replicas)) < len(replicas):
+            raise _invalid(f"partition {partition} names a broker twice: {list(replicas)}")
+        if len(replicas) != len(assignment[0]):
+            raise _invalid("partitions have different numbers of replicas")
+        for replica in replicas:
+            if replica not in known:
+                raise _invalid(f"partition {partition}: there is no broker {replica}")
+
+
+def _invalid(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def _followers(order: Sequence[BrokerId], first: int, shift: int) -> list[BrokerId]:
+    """The other brokers, beginning 1 + shift behind the first."""
+    others = len(order) - 1
+    return [order[(first + 1 + (shift + i) % others) % len(order)] for i in range(others)]
+
+
+def _pick(
+    candidates: Sequence[BrokerId],
+    racks: Mapping[BrokerId, str | None],
+    rack_count: int,
+    replication_factor: int,
+) -> tuple[BrokerId, ...]:
+    """The first candidates, each on a rack not used yet while there is one."""
+    picked: list[BrokerId] = []
+    used: set[str | None] = set()
+    passed: list[BrokerId] = []
+    for candidate in candidates:
+        if racks[candidate] in used and len(used) < rack_count:
+            passed.append(candidate)
+        else:
+            used.add(racks[candidate])
+            picked.append(candidate)
+    return tuple([*picked, *passed][:replication_factor])
+
+
+def _alternating(brokers: Sequence[Broker]) -> list[BrokerId]:
+    """Broker ids so that neighbours are on different racks as far as the racks' sizes allow."""
+    by_rack: dict[str, list[BrokerId]] = {}
+    for broker in sorted(brokers, key=lambda broker: broker.id):
+        by_rack.setdefault(broker.rack or "", []).append(broker.id)
+    queues = [by_rack[rack] for rack in sorted(by_rack)]
+    longest = max(map(len, queues))
+    return [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]

@@ -1,0 +1,132 @@
+"""The cluster as the active controller last told this broker: live brokers, partitions, topic ids (R17).
+
+Invariant: what readers see is one immutable snapshot, swapped as a whole; `version` grows by one with
+each swap. Fencing by controller and broker epoch is done before a request comes here (R5, R6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from minikafka.base.model import (
+    LEADER_DURING_DELETE,
+    Broker,
+    BrokerId,
+    PartitionState,
+    UpdateMetadataRequest,
+)
+from minikafka.base.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One picture of the cluster; the mappings are never changed after it was made."""
+
+    version: int = 0
+    controller_id: BrokerId = -1
+    brokers: Mapping[BrokerId, Broker] = field(default_factory=dict)
+    topics: Mapping[str, Mapping[int, PartitionState]] = field(default_factory=dict)
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    topic_names: Mapping[bytes, str] = field(default_factory=dict)
+    """Topic id → topic."""
+
+
+class MetadataCache:
+    """The current snapshot, and those who wait for a certain one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiters: dict[asyncio.Future[bool], Callable[[], bool]] = {}
+        self.snapshot = Snapshot()
+
+    @property
+    def version(self) -> int:
+        """How often the snapshot was swapped."""
+        return self.snapshot.version
+
+    @property
+    def controller_id(self) -> BrokerId:
+        """Who sent the last update; -1 before the first."""
+        return self.snapshot.controller_id
+
+    @property
+    def brokers(self) -> Mapping[BrokerId, Broker]:
+        """The live brokers."""
+        return self.snapshot.brokers
+
+    @property
+    def topics(self) -> Mapping[str, Mapping[int, PartitionState]]:
+        """Topic → partition → state."""
+        return self.snapshot.topics
+
+    @property
+    def topic_ids(self) -> Mapping[str, bytes]:
+        """Topic → 16-byte id; a topic made before ids has none."""
+        return self.snapshot.topic_ids
+
+    def is_alive(self, broker_id: BrokerId) -> bool:
+        """Whether the controller holds the broker for alive."""
+        return broker_id in self.snapshot.brokers
+
+    def update(self, request: UpdateMetadataRequest) -> None:
+        """Swap in a snapshot with the request's brokers and its changed partitions.
+
+        Leader `LEADER_DURING_DELETE` takes a partition out, so that clients stop asking for it (R64).
+        """
+        old = self.snapshot
+        topics = _merged(old.topics, request.partitions)
+        ids = {**old.topic_ids, **dict(request.topic_ids)}
+        if len(ids) > len(topics):
+            ids = {topic: topic_id for topic, topic_id in ids.items() if topic in topics}
+        self.snapshot = Snapshot(
+            version=old.version + 1,
+            controller_id=request.controller_id,
+            brokers={broker.id: broker for broker in request.live_brokers},
+            topics=topics,
+            topic_ids=ids,
+            topic_names={topic_id: topic for topic, topic_id in ids.items()},
+        )
+        self._wake()
+
+    async def wait_until(self, predicate: Callable[[], bool], timeout_ms: float) -> bool:
+        """Whether the predicate, asked after every swap, came true within the time."""
+        if predicate():
+            return True
+        if timeout_ms <= 0:
+            return False
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters[future] = predicate
+        timer = self._clock.call_later(timeout_ms, lambda: future.done() or future.set_result(False))
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._waiters.pop(future, None)
+
+    def _wake(self) -> None:
+        for future, predicate in list(self._waiters.items()):
+            if not future.done() and predicate():
+                future.set_result(True)
+
+
+def _merged(
+    old: Mapping[str, Mapping[int, PartitionState]], changes: tuple[PartitionState, ...]
+) -> dict[str, dict[int, PartitionState]]:
+    """The old topics with the changed partitions; only topics that change are copied."""
+    topics: dict[str, dict[int, PartitionState]] = dict(old)  # type: ignore[arg-type]
+    copied: set[str] = set()
+    for state in changes:
+        topic, partition = state.tp
+        if topic not in copied:
+            copied.add(topic)
+            topics[topic] = dict(topics.get(topic, {}))
+        if state.leader == LEADER_DURING_DELETE:
+            topics[topic].pop(partition, None)
+        else:
+            topics[topic][partition] = state
+    for topic in copied:
+        if not topics[topic]:
+            del topics[topic]
+    return topics
