@@ -3,7 +3,7 @@
 Invariant: what `decode…` returns has the types and ranges that `base.model` promises, topic names
 that may be used as directory names, and lists no longer than their limits; anything else is
 `KafkaError(INVALID_REQUEST)`, and nothing was built from it. A body is a map with exactly the keys
-named here; partitions and brokers are rows (lists of fixed length), because one LeaderAndIsr carries
+named here; partitions and brokers are rows (lists of fixed length): one LeaderAndIsr carries
 thousands.
 """
 

@@ -1,0 +1,283 @@
+"""The control plane over HTTP: signed msgpack bodies, a wary server, a keep-alive client.
+
+Invariant: nothing of a body is read before the headers' signature was verified, nothing of it is
+decoded before its hash was, and state changes of one sender reach the handler in the order in which
+they were sent, one at a time. Every connection has a time in which a whole request must arrive,
+because aiohttp has none (`replication-safety.md` §4.1); strangers get 401 and no reason.
+
+Sizes: one partition of a LeaderAndIsr takes about 60 bytes, so `BODY_MAX_BYTES` is enough for
+`messages.ROWS_MAX` partitions in one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
+
+import aiohttp
+import msgpack
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Call, Clock, Listener, Rng, Timer
+from minikafka.rpc.messages import ROWS_MAX, STATE_CHANGES
+from minikafka.rpc.signatures import Sealed, Signer, Verifier, body_hash
+
+logger = logging.getLogger(__name__)
+
+BODY_MAX_BYTES: Final = 64 * 1024 * 1024
+TEXT_MAX_BYTES: Final = 64 * 1024
+MAP_MAX: Final = 1024
+READ_TIMEOUT_MS: Final = 30_000
+"""A connection without a whole request for so long is dropped: idle, or fed drop by drop."""
+IDLE_CLIENT_SECONDS: Final = 15
+"""Our client gives an idle connection up well before a server drops it."""
+CONNECTIONS_MAX: Final = 256
+INCARNATIONS_MAX: Final = 1024
+"""Senders whose last state change is remembered; far more than can be alive."""
+_SERVER_NAME: Final = {"Server": "minikafka"}
+
+Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
+
+
+class HttpControlPlane:
+    """The ControlPlane port; one per process, with the identity it signs as.
+
+    `cluster_id` must be the same on both sides (`""` where it is not known yet on either).
+    """
+
+    def __init__(
+        self, secret: bytes, cluster_id: str, sender_id: int, clock: Clock, rng: Rng
+    ) -> None:
+        """`sender_id`: the broker's id, -1 for a tool."""
+        self._clock = clock
+        self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
+        self._verifier = Verifier(secret, cluster_id)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def serve(self, handler: Handler, host: str, port: int) -> Listener:
+        """See ControlPlane. A KafkaError that leaves the handler becomes the caller's."""
+        server = _Server(handler, self._verifier, self._clock)
+        await server.start(host, port)
+        return server
+
+    async def call(
+        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+    ) -> dict[str, Any]:
+        """See ControlPlane."""
+        path = f"/{method}"
+        data = _pack(body)
+        headers = self._signer.headers("POST", path, data, self._clock.wall_ms())
+        url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
+        try:
+            async with self._client().post(
+                url,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
+            ) as response:
+                return _outcome(response.status, await _limited(response))
+        except aiohttp.ClientError as error:
+            raise ConnectionError(f"{host}:{port}: {error}") from error
+
+    async def close(self) -> None:
+        """See ControlPlane; listeners are closed by who opened them."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _client(self) -> aiohttp.ClientSession:
+        """Made at the first call, because it binds to the running loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CLIENT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
+            )
+        return self._session
+
+
+class _Server:
+    """One listening control plane."""
+
+    def __init__(self, handler: Handler, verifier: Verifier, clock: Clock) -> None:
+        self.port = 0
+        self._handler = handler
+        self._verifier = verifier
+        self._clock = clock
+        self._latest: dict[str, int] = {}
+        self._state_changes = asyncio.Lock()
+        self._deadlines: dict[RequestHandler, Timer] = {}
+        application = web.Application(client_max_size=BODY_MAX_BYTES)
+        application.router.add_route("*", "/{path:.*}", self._on_request)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            auto_decompress=False,
+            shutdown_timeout=1.0,
+        )
+        self._listening: asyncio.Server
+
+    async def start(self, host: str, port: int) -> None:
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        try:
+            self._listening = await loop.create_server(self._accept, host, port)
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self.port = self._listening.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop accepting, let running handlers end for a moment, drop the connections."""
+        self._listening.close()
+        await self._runner.cleanup()
+        for timer in self._deadlines.values():
+            timer.cancel()
+        self._deadlines.clear()
+
+    def _accept(self) -> RequestHandler:
+        server = cast("web.Server", self._runner.server)
+        crowded = len(server.connections) >= CONNECTIONS_MAX
+        connection = server()
+        self._expect_request(connection, 0 if crowded else READ_TIMEOUT_MS)
+        return connection
+
+    def _expect_request(self, connection: RequestHandler, limit_ms: int) -> None:
+        """From now on a whole request must arrive within the limit."""
+        expire = partial(self._expire, connection)
+        self._deadlines[connection] = self._clock.call_later(limit_ms, expire)
+
+    def _expire(self, connection: RequestHandler) -> None:
+        self._deadlines.pop(connection, None)
+        if connection.transport is not None:
+            connection.transport.abort()
+
+    async def _on_request(self, request: web.Request) -> web.Response:
+        connection = request.protocol
+        try:
+            return await self._respond(request)
+        finally:
+            if connection not in self._deadlines and connection.transport is not None:
+                self._expect_request(connection, READ_TIMEOUT_MS)
+
+    async def _respond(self, request: web.Request) -> web.Response:
+        """Headers first, then the body's hash, then its decoding, then the handler."""
+        sealed = self._verifier.verify(
+            request.method,
+            request.raw_path,
+            request.headers,
+            self._clock.wall_ms(),
+            self._clock.now(),
+        )
+        if isinstance(sealed, str):
+            logger.warning("control-plane call from %s refused: %s", request.remote, sealed)
+            return _refusal(401)
+        if "Content-Encoding" in request.headers:
+            return _refusal(415)
+        if request.method != "POST":
+            return _refusal(405)
+        body = await request.read()
+        deadline = self._deadlines.pop(request.protocol, None)
+        if deadline is not None:
+            deadline.cancel()
+        if not hmac.compare_digest(body_hash(body), sealed.body_hash):
+            return _refusal(401)
+        try:
+            call = Call(request.raw_path[1:], _unpack(body))
+        except ValueError:
+            return _refusal(400)
+        return await self._answer(call, sealed)
+
+    async def _answer(self, call: Call, sealed: Sealed) -> web.Response:
+        try:
+            answer = await self._handle(call, sealed)
+        except KafkaError as error:
+            refused = {"error": int(error.code), "detail": error.detail}
+            return web.Response(status=409, body=_pack(refused), headers=_SERVER_NAME)
+        except Exception:
+            logger.exception("control-plane call %s failed", call.method)
+            return _refusal(500)
+        return web.Response(body=_pack(answer), headers=_SERVER_NAME)
+
+    async def _handle(self, call: Call, sealed: Sealed) -> dict[str, Any]:
+        if call.method not in STATE_CHANGES:
+            return await self._handler(call)
+        # A call that was given up by its sender may be read after the ones that followed it.
+        if sealed.sequence <= self._latest.get(sealed.incarnation, 0):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "overtaken by a later state change")
+        self._latest.pop(sealed.incarnation, None)
+        self._latest[sealed.incarnation] = sealed.sequence
+        if len(self._latest) > INCARNATIONS_MAX:
+            del self._latest[next(iter(self._latest))]
+        async with self._state_changes:
+            return await self._handler(call)
+
+
+def _refusal(status: int) -> web.Response:
+    """No body, no reason, and the connection ends."""
+    response = web.Response(status=status, headers=_SERVER_NAME)
+    response.force_close()
+    return response
+
+
+def _outcome(status: int, data: bytes) -> dict[str, Any]:
+    """The answer of a call, or the KafkaError it was refused with."""
+    if status == 401:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the secret or the clock differs")
+    if status not in (200, 409):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"HTTP status {status}")
+    try:
+        body = _unpack(data)
+    except ValueError as error:
+        raise ConnectionError("the answer is not one of a control plane") from error
+    if status == 200:
+        return body
+    try:
+        code = ErrorCode(body["error"])
+    except (KeyError, ValueError):
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    raise KafkaError(code, str(body.get("detail", "")))
+
+
+async def _limited(response: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer, up to the size that a request may have."""
+    pieces = []
+    size = 0
+    async for piece in response.content.iter_any():
+        size += len(piece)
+        if size > BODY_MAX_BYTES:
+            raise ConnectionError("the answer is too large")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _pack(body: dict[str, Any]) -> bytes:
+    data = cast("bytes", msgpack.packb(body))
+    if len(data) > BODY_MAX_BYTES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a body of {len(data)} bytes is too large")
+    return data
+
+
+def _unpack(data: bytes) -> dict[str, Any]:
+    """A map with text keys, no larger than the limits. Raises ValueError."""
+    body = msgpack.unpackb(
+        data,
+        strict_map_key=True,
+        max_array_len=ROWS_MAX,
+        max_map_len=MAP_MAX,
+        max_str_len=TEXT_MAX_BYTES,
+        max_bin_len=TEXT_MAX_BYTES,
+        max_ext_len=0,
+    )
+    if not isinstance(body, dict) or not all(isinstance(key, str) for key in body):
+        raise ValueError("not a map with text keys")
+    return body
