@@ -1,0 +1,113 @@
+"""The batch headers of one Fetch answer: what is whole in it, what it holds, where reading goes on.
+
+One small step per batch, none per record. Invariant: a batch is handed on only when all its bytes are
+there and, if a checksum function is given, its CRC-32C is right; a batch cut off at the end of the
+answer is as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import CorruptBatch
+from minikafka.spark.checksum import Checksum
+from minikafka.spark.inflate import inflate
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+"""base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
+timestamp, producer id, producer epoch, base sequence, count (`wire-protocol.md` §3)."""
+_PREFIX: Final = Struct(">qi")
+_PREFIX_BYTES: Final = 12
+"""Base offset and length; the length counts what comes after."""
+_CRC_FROM: Final = 21
+_MAGIC: Final = 2
+_CODEC_BITS: Final = 0x07
+_APPEND_TIME_BIT: Final = 0x08
+_CONTROL_BIT: Final = 0x20
+
+
+class Extent(NamedTuple):
+    """How far a Fetch answer reaches."""
+
+    next_offset: int
+    """Offset after the last whole batch; -1 when there is none."""
+    needed_bytes: int
+    """Size of the first batch, so that a batch larger than the answer can be asked for again."""
+
+
+class Section(NamedTuple):
+    """The inflated records of one batch of data."""
+
+    base_offset: int
+    timestamp: int
+    """Base timestamp, or the broker's append time of the whole batch; Unix milliseconds."""
+    append_time: bool
+    count: int
+    records: memoryview
+
+
+def extent(data: memoryview) -> Extent:
+    """Look at the headers only; cheap enough to ask for the next bytes before these are decoded."""
+    position, next_offset, needed = 0, -1, 0
+    while len(data) - position >= _PREFIX_BYTES:
+        base, length = _PREFIX.unpack_from(data, position)
+        end = position + _PREFIX_BYTES + _checked_length(base, length)
+        needed = needed or end
+        if end > len(data):
+            break
+        next_offset = base + int.from_bytes(data[position + 23 : position + 27], "big") + 1
+        position = end
+    return Extent(next_offset, needed)
+
+
+def sections(data: memoryview, start: int, end: int, checksum: Checksum | None) -> Iterator[Section]:
+    """The data batches with offsets in [start, end), in order. Raises `CorruptBatch`.
+
+    Control batches are left out; a batch that only overlaps the range comes whole.
+    """
+    position = 0
+    while len(data) - position >= _HEADER.size:
+        header = _HEADER.unpack_from(data, position)
+        base, length, _, magic, crc, attributes, last_delta, first_time, last_time, _, _, _, count = header
+        stop = position + _PREFIX_BYTES + _checked_length(base, length)
+        if stop > len(data):
+            return
+        if magic != _MAGIC:
+            raise CorruptBatch(f"offset {base}: message format {magic}, only format 2 is read")
+        if checksum is not None and checksum(data[position + _CRC_FROM : stop]) != crc:
+            raise CorruptBatch(f"offset {base}: the batch does not have the CRC-32C its header says")
+        inside = count > 0 and base < end and base + last_delta >= start
+        if inside and not attributes & _CONTROL_BIT:
+            records = data[position + _HEADER.size : stop]
+            codec = attributes & _CODEC_BITS
+            by_broker = bool(attributes & _APPEND_TIME_BIT)
+            yield Section(
+                base,
+                last_time if by_broker else first_time,
+                by_broker,
+                count,
+                inflate(codec, records) if codec else records,
+            )
+        position = stop
+
+
+def _checked_length(base: int, length: int) -> int:
+    if length < _HEADER.size - _PREFIX_BYTES:
+        raise CorruptBatch(f"offset {base}: a batch of {length} bytes is shorter than its own header")
+    return length
+
+
+def grouped(stream: Iterator[Section], limit: int) -> Iterator[list[Section]]:
+    """Runs of sections of about `limit` bytes, at least one section each."""
+    group: list[Section] = []
+    size = 0
+    for section in stream:
+        if group and size + len(section.records) > limit:
+            yield group
+            group, size = [], 0
+        group.append(section)
+        size += len(section.records)
+    if group:
+        yield group

@@ -1,0 +1,214 @@
+"""Record batches to Arrow: the rows of Spark's Kafka source, made of whole columns at a time.
+
+Works on any number of batches at once. No Python statement runs per record: numpy reads all the
+numbers, Arrow gathers all the bytes. Every record must fill exactly the length it gives, or the whole
+run is a `CorruptBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from minikafka.base.errors import CorruptBatch
+from minikafka.spark.batches import Section
+from minikafka.spark.starts import LONG_BYTES, PADDING, Bytes, Positions, find, varints
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_FIELDS: Final = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestampType", pa.int32()),
+]
+SCHEMA: Final = pa.schema(_FIELDS)
+SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", _HEADERS)])
+
+
+class _Spans(NamedTuple):
+    """Byte ranges inside the data, one per record; a length below 0 stands for null."""
+
+    starts: Positions
+    lengths: Positions
+    ends: Positions
+
+
+class _Rows(NamedTuple):
+    """What numpy finds out about a run of records; one element per record in every array."""
+
+    offsets: Positions
+    timestamps: Positions
+    append_times: Positions
+    keys: _Spans
+    values: _Spans
+    header_counts: Positions
+    headers_at: Positions
+    """Where the first header begins."""
+    ends: Positions
+
+
+def decode(
+    sections: Sequence[Section],
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    with_headers: bool,
+) -> pa.RecordBatch:
+    """The records with offsets in [start, end) as one Arrow batch of `SCHEMA`; may have no rows.
+
+    `sections` may overlap the range at both sides. Raises `CorruptBatch`.
+    """
+    data = np.frombuffer(b"".join([*(section.records for section in sections), bytes(PADDING)]), np.uint8)
+    if len(data) > np.iinfo(np.int32).max:
+        raise CorruptBatch("a batch of more than 2 GiB")
+    try:
+        rows = _between(_parse(data, sections), start, end)
+        headers = _headers(data, rows) if with_headers else None
+    except IndexError as error:
+        raise CorruptBatch("a field reaches beyond the last record") from error
+    columns = [
+        *_keys_and_values(data, rows),
+        pa.repeat(pa.scalar(topic, pa.string()), len(rows.offsets)),
+        pa.repeat(pa.scalar(partition, pa.int32()), len(rows.offsets)),
+        pa.array(rows.offsets),
+        pa.array(rows.timestamps * 1000).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(rows.append_times.astype(np.int32)),
+    ]
+    if headers is None:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, headers], schema=SCHEMA_WITH_HEADERS)
+
+
+def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
+    """Read the numbers of all records, and check that each record has the length it says."""
+    counts = np.array([section.count for section in sections], dtype=np.int64)
+    sizes = np.array([len(section.records) for section in sections], dtype=np.int64)
+    bodies, ends = find(data, np.cumsum(sizes) - sizes, counts)
+
+    def per_record(values: Sequence[int]) -> Positions:
+        return np.repeat(np.array(values, dtype=np.int64), counts)
+
+    time_deltas, position = varints(data, bodies + 1, LONG_BYTES)
+    offset_deltas, position = varints(data, position)
+    keys, position = _span(data, position, ends)
+    values, position = _span(data, position, ends)
+    header_counts, position = varints(data, position)
+    if header_counts.min(initial=0) < 0 or np.any(position[header_counts == 0] != ends[header_counts == 0]):
+        raise CorruptBatch("a record is not as long as it says")
+    append_times = per_record([section.append_time for section in sections])
+    return _Rows(
+        per_record([section.base_offset for section in sections]) + offset_deltas,
+        per_record([section.timestamp for section in sections]) + np.where(append_times, 0, time_deltas),
+        append_times,
+        keys,
+        values,
+        header_counts,
+        position,
+        ends,
+    )
+
+
+def _span(data: Bytes, position: Positions, ends: Positions) -> tuple[_Spans, Positions]:
+    """A nullable run of bytes: its length at `position`, then that many; null is -1."""
+    lengths, starts = varints(data, position)
+    stops = starts + np.maximum(lengths, 0)
+    if lengths.min(initial=0) < -1 or np.any(stops > ends):
+        raise CorruptBatch("a key, value or header does not fit into its record")
+    return _Spans(starts, lengths, stops), stops
+
+
+def _between(rows: _Rows, start: int, end: int) -> _Rows:
+    """The rows whose offsets are in [start, end); offsets grow within a partition."""
+    if np.any(rows.offsets[1:] <= rows.offsets[:-1]):
+        raise CorruptBatch("offsets do not grow")
+    first, last = np.searchsorted(rows.offsets, (start, end))
+    if first == 0 and last == len(rows.offsets):
+        return rows
+
+    def cut(spans: _Spans) -> _Spans:
+        return _Spans(*(column[first:last] for column in spans))
+
+    return _Rows(
+        rows.offsets[first:last],
+        rows.timestamps[first:last],
+        rows.append_times[first:last],
+        cut(rows.keys),
+        cut(rows.values),
+        rows.header_counts[first:last],
+        rows.headers_at[first:last],
+        rows.ends[first:last],
+    )
+
+
+def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
+    """Both columns over one view of the data: gap, key, gap, value, gap, key, …; Arrow takes its picks."""
+    return _gather(data, [rows.keys, rows.values])
+
+
+def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
+    """One binary column per run of spans, copied out of the data by Arrow's `take`.
+
+    The spans of one record must follow each other in the order of `columns`, and records likewise.
+    """
+    count, width = len(columns[0].starts), 2 * len(columns)
+    borders = np.zeros(count * width + 1, dtype=np.int32)
+    table = borders[1:].reshape(count, width)
+    for index, spans in enumerate(columns):
+        table[:, 2 * index] = spans.starts
+        table[:, 2 * index + 1] = spans.ends
+    view = pa.BinaryArray.from_buffers(
+        pa.binary(), count * width, [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    )
+    picked = []
+    for index, spans in enumerate(columns):
+        picks = np.arange(2 * index + 1, count * width, width, dtype=np.int32)
+        null = spans.lengths < 0
+        picked.append(view.take(pa.array(picks, mask=null if null.any() else None)))
+    return picked
+
+
+def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
+    """The header lists: round k reads the k-th header of every record that has so many."""
+    total = int(rows.header_counts.sum())
+    if total > len(data):
+        raise CorruptBatch("more headers than bytes")
+    firsts = np.cumsum(rows.header_counts) - rows.header_counts
+    keys = _Spans(*np.zeros((3, total), dtype=np.int64))
+    values = _Spans(*np.zeros((3, total), dtype=np.int64))
+    left = np.flatnonzero(rows.header_counts)
+    position, nth = rows.headers_at[left], 0
+    while left.size:
+        target = firsts[left] + nth
+        for column in (keys, values):
+            found, position = _span(data, position, rows.ends[left])
+            for kept, read in zip(column, found, strict=True):
+                kept[target] = read
+        nth += 1
+        done = rows.header_counts[left] == nth
+        if np.any(position[done] != rows.ends[left[done]]):
+            raise CorruptBatch("a record is not as long as it says")
+        left, position = left[~done], position[~done]
+    if np.any(keys.lengths < 0):
+        raise CorruptBatch("a header without a key")
+    names, contents = _gather(data, [keys, values])
+    borders = np.append(firsts, total).astype(np.int32)
+    pairs = pa.StructArray.from_arrays([_text(names), contents], fields=list(_HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(borders), pairs, type=_HEADERS)
+
+
+def _text(names: pa.BinaryArray) -> pa.StringArray:
+    """Header keys as strings; bytes that are not UTF-8 become the replacement character, as in Java."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        distinct = names.dictionary_encode()
+        words = [word.decode("utf-8", "replace") for word in distinct.dictionary.to_pylist()]
+        return pa.array(words, pa.string()).take(distinct.indices)
