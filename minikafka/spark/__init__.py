@@ -1,1 +1,1 @@
-"""The Spark data source ; imports nothing of minikafka but base, so executors can carry it."""
+"""The Spark data source `minikafka`; imports nothing of minikafka but base: executors carry it alone."""

@@ -1,0 +1,1 @@
+"""One broker: its connections, replicas, fetchers, metadata and controller, wired together."""

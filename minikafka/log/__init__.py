@@ -1,0 +1,1 @@
+"""A partition's records on disk in Kafka's own file formats, over the Storage port."""

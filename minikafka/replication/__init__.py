@@ -1,0 +1,1 @@
+"""Partition leadership and followership as pure state: ISR, high watermark, epochs, purgatories."""

@@ -1,0 +1,1 @@
+"""Controller RPC: signed msgpack bodies over HTTP, one ordered channel per broker."""

@@ -1,0 +1,1 @@
+"""Kafka's protocol bytes: framing, the hot requests by hand, everything else through kio."""
