@@ -1,0 +1,240 @@
+"""Fetch (key 1), versions 4 to 12, for consumers and for followers.
+
+Behaviour: consumers read below the high watermark (there are no transactions yet, so read_committed stops
+at the same place) and wait for min_bytes until max_wait_ms; followers read up to what is written, in an
+incremental session (KIP-227) of version 12. Epoch fencing by KIP-320, divergence by KIP-595.
+Version notes: 5 log start offset, 7 sessions (consumers always get session 0), 9 current leader epoch,
+11 rack id, 12 flexible and last fetched epoch. Knowingly ignored: rack id (KIP-392).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.ports import Buffer, Clock, Timer
+from minikafka.broker.replicas import ReplicaManager
+from minikafka.replication.partition import Partition
+from minikafka.replication.purgatory import AnswerQueue, Slot
+from minikafka.replication.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_EPOCH,
+    SESSION_NOT_FOUND,
+    Session,
+    Topics,
+)
+from minikafka.wire.fetch import FOLLOWER_VERSION, FetchPartition, FetchRequest, PartitionData, decode, encode_response
+
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_NOTHING: Final[Sequence[Buffer]] = ()
+_RESPONSE_MAX: Final = 55 << 20
+
+
+class FetchApi:
+    """Fetch on one connection: any number of consumer fetches, or one follower's session."""
+
+    __slots__ = ("answers", "clock", "correlation", "now", "positions", "replicas", "session", "slot", "waiting")
+
+    def __init__(self, replicas: ReplicaManager, answers: AnswerQueue, clock: Clock) -> None:
+        self.replicas = replicas
+        self.answers = answers
+        self.clock = clock
+        self.now = 0
+        self.session: Session | None = None
+        self.slot = Slot()
+        self.correlation = 0
+        self.positions: dict[Partition, tuple[int, int, int]] = {}
+        self.waiting: dict[ConsumerFetch, None] = {}
+
+    def begin_tick(self, now: int) -> None:
+        """The time for every request of this tick."""
+        self.now = now
+
+    def on_request(
+        self, buf: bytearray, view: memoryview, version: int, correlation: int, body: int, end: int
+    ) -> None:
+        """Answered at the end of this tick, or when there is enough, or when the wait is over."""
+        request = decode(buf, view, body, end, version)
+        if request.replica_id >= 0 and version == FOLLOWER_VERSION:
+            self._follower(request, correlation)
+        else:
+            ConsumerFetch(self, request, correlation, version).begin()
+
+    def close(self) -> None:
+        """The connection is gone."""
+        if self.session is not None:
+            self.replicas.close_session(self.session)
+            self.session = None
+        for fetch in tuple(self.waiting):
+            fetch.forget()
+
+    # ---- followers
+
+    def _follower(self, request: FetchRequest, correlation: int) -> None:
+        self.release_parked()
+        self.correlation = correlation
+        self.answers.entries.append((None, self.slot))
+        error = self._take_session(request)
+        if error:
+            self._respond(error, [])
+            return
+        assert self.session is not None
+        self.session.fetch(
+            request.topics, request.forgotten, request.max_bytes, self.now + request.max_wait_ms, self.now
+        )
+
+    def _take_session(self, request: FetchRequest) -> int:
+        session = self.session
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session is not None:
+                self.replicas.close_session(session)
+            self.session = session = self.replicas.open_session(request.replica_id, self._respond)
+            return 0
+        if session is None or request.session_id != session.id:
+            return SESSION_NOT_FOUND
+        if request.session_epoch != session.epoch:
+            return INVALID_SESSION_EPOCH
+        session.epoch = 1 if session.epoch >= 0x7FFFFFFF else session.epoch + 1
+        return 0
+
+    def _respond(self, error: int, topics: Topics) -> None:
+        session_id = self.session.id if self.session is not None and not error else 0
+        self.slot.answer = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)  # type: ignore[arg-type]
+        self.replicas.purgatory.ready[self.answers] = None
+
+    def release_parked(self) -> None:
+        """Another request came in behind a parked fetch: answer the fetch, it must not hold that one back."""
+        if self.session is not None and self.session.parked:
+            self.session.answer_now({})
+
+
+class ConsumerFetch:
+    """One consumer's fetch while it waits; a FetchWaiter of every partition it reads."""
+
+    __slots__ = ("api", "correlation", "done", "request", "slot", "timer", "version")
+
+    def __init__(self, api: FetchApi, request: FetchRequest, correlation: int, version: int) -> None:
+        self.api = api
+        self.request = request
+        self.correlation = correlation
+        self.version = version
+        self.slot = api.answers.reserve()
+        self.timer: Timer | None = None
+        self.done = False
+
+    def begin(self) -> None:
+        """Answer at the end of this tick, or wait."""
+        request = self.request
+        if request.session_epoch > 0:
+            self._answer(encode_response(self.correlation, self.version, SESSION_NOT_FOUND, 0, ()))
+            return
+        self.attempt(self.api.now)
+        if not self.done:
+            self.api.waiting[self] = None
+            for partition in self._partitions():
+                partition.fetch_waiting[self] = None
+            self.timer = self.api.clock.call_later(max(request.max_wait_ms, 1), self._expired)
+
+    def _partitions(self) -> list[Partition]:
+        find = self.api.replicas.find
+        found = [find(topic, row[0]) for topic, rows in self.request.topics for row in rows]
+        return [partition for partition in found if partition is not None]
+
+    def attempt(self, now: int) -> None:
+        """Answer if there is an error, or at least min_bytes below the high watermark."""
+        if self.done:
+            return
+        request = self.request
+        if request.max_wait_ms > 0 and request.min_bytes > 0 and not self._has_enough():
+            return
+        self._read_and_answer()
+
+    def _expired(self) -> None:
+        if not self.done:
+            self._read_and_answer()
+            self.api.replicas.purgatory.finish_tick(self.api.clock.now())
+
+    def _has_enough(self) -> bool:
+        available, wanted = 0, self.request.min_bytes
+        for topic, rows in self.request.topics:
+            for row in rows:
+                partition = self.api.replicas.find(topic, row[0])
+                if partition is None or self._refusal(partition, row):
+                    return True
+                offset = row[2]
+                if offset < partition.high_watermark:
+                    available += min(partition.high_watermark_position - self._position(partition, offset), row[5])
+                    if available >= wanted:
+                        return True
+        return available >= wanted
+
+    def _refusal(self, partition: Partition, row: FetchPartition) -> int:
+        """The error code for one row, 0 if it may be read; a diverging row counts as an error too."""
+        error = partition.check_leader_epoch(row[1])
+        if error:
+            return error
+        log = partition.log
+        if row[2] > log.log_end_offset or row[2] < log.log_start_offset:
+            return _OUT_OF_RANGE
+        return -1 if row[3] >= 0 and partition.diverging(row[3], row[2]) is not None else 0
+
+    def _position(self, partition: Partition, offset: int) -> int:
+        known = self.api.positions.get(partition)
+        if known is not None and known[0] == offset and known[2] == partition.leader_epoch:
+            return known[1]
+        return partition.log.locate(offset)
+
+    def _read_and_answer(self) -> None:
+        left = min(self.request.max_bytes, _RESPONSE_MAX)
+        topics: list[tuple[bytes, list[PartitionData]]] = []
+        for topic, rows in self.request.topics:
+            data = []
+            for row in rows:
+                part = self._read(topic, row, left)
+                left -= part.size
+                data.append(part)
+            topics.append((topic, data))
+        self._answer(
+            encode_response(self.correlation, self.version, 0, 0, topics, self.request.read_committed)
+        )
+
+    def _read(self, topic: bytes, row: FetchPartition, left: int) -> PartitionData:
+        number, _, offset, last_epoch, _, max_bytes = row
+        partition = self.api.replicas.find(topic, number)
+        if partition is None:
+            return PartitionData(number, self.api.replicas.error_for_wire(topic, number), -1, -1, -1, _NOTHING, 0)
+        error = self._refusal(partition, row)
+        if error > 0:
+            return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
+        start = partition.log.log_start_offset
+        hw = partition.high_watermark
+        if error < 0:
+            return PartitionData(number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset))
+        if offset >= hw or left <= 0:
+            return PartitionData(number, 0, hw, hw, start, _NOTHING, 0)
+        try:
+            data, next_offset, next_position = partition.log.read(
+                self._position(partition, offset), partition.high_watermark_position, min(left, max_bytes)
+            )
+        except StorageFailed as failure:
+            self.api.replicas.purgatory.storage_failed(partition, failure)
+            return PartitionData(number, _STORAGE_ERROR, -1, -1, -1, _NOTHING, 0)
+        self.api.positions[partition] = (next_offset, next_position, partition.leader_epoch)
+        return PartitionData(number, 0, hw, hw, start, (data,), len(data))
+
+    def _answer(self, slices: list[Any]) -> None:
+        self.slot.answer = slices
+        self.forget()
+        self.api.replicas.purgatory.ready[self.api.answers] = None
+
+    def forget(self) -> None:
+        """Wait no more."""
+        self.done = True
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.api.waiting.pop(self, False) is None:
+            for partition in self._partitions():
+                partition.fetch_waiting.pop(self, None)

@@ -1,0 +1,337 @@
+"""One broker: everything it is made of, in the order in which it starts and stops.
+
+It gets its clock, randomness, storage, transport, coordination, control plane and tasks as arguments, so
+that the production loop and an in-memory one can both run it. Invariant: it is registered in
+`/brokers/ids` only while it can answer, and it leaves its leaderships behind before it goes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import (
+    ConfigError,
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.model import Broker as BrokerInfo
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import (
+    Call,
+    Clock,
+    ControlPlane,
+    Coordination,
+    Executor,
+    Rng,
+    SessionState,
+    Storage,
+    Tasks,
+    Transport,
+)
+from minikafka.broker.admin import TopicAdmin
+from minikafka.broker.controller import ControllerService
+from minikafka.broker.listener import KafkaListener
+from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.producer_ids import ProducerIds
+from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.services import Services
+from minikafka.log.manager import LogManager
+from minikafka.rpc import messages
+from minikafka.rpc.channels import Channels
+from minikafka.zk import layout
+
+logger = logging.getLogger(__name__)
+
+SESSION_FILE: Final = "zookeeper-session"
+"""In the first log directory: id and password of the session, so that a restart can end it at once."""
+_CALL_TIMEOUT_MS: Final = 30_000
+
+
+class Broker:
+    """A broker of this configuration.
+
+    `coordination` is not started yet; `new_control_plane(cluster_id)` makes the RPC endpoint once the cluster
+    is known; `close_session(id, password)` ends an older session of this broker.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        rng: Rng,
+        storage: Storage,
+        transport: Transport,
+        coordination: Coordination,
+        new_control_plane: Callable[[str], ControlPlane],
+        tasks: Tasks,
+        executor: Executor,
+        close_session: Callable[[int, bytes], Awaitable[None]],
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.rng = rng
+        self.storage = storage
+        self.transport = transport
+        self.coordination = coordination
+        self.new_control_plane = new_control_plane
+        self.tasks = tasks
+        self.close_session = close_session
+        self.metadata = MetadataCache(clock)
+        self.logs = LogManager(storage, config, clock, executor)
+        self.replicas = ReplicaManager(
+            config.broker_id, config, self.logs, self.metadata, coordination, transport, clock, tasks
+        )
+        self.info: BrokerInfo
+        self.control_plane: ControlPlane
+        self.controller: ControllerService
+        self.admin: TopicAdmin
+        self.listener: KafkaListener
+        self._former_sessions: set[int] = set()
+        self._stopping = False
+
+    # ---- start
+
+    async def start(self) -> None:
+        """Recover, listen, register; returns when the controller knows this broker.
+
+        Raises ConfigError, OSError (a port in use), StorageFailed, CoordinationError.
+        """
+        await self._end_former_session()
+        await self.coordination.start()
+        self._keep_session()
+        for path in layout.PERSISTENT:
+            await self.coordination.ensure(path)
+        cluster_id = await self._cluster_id()
+        await self.logs.start(cluster_id)
+        await self._listen(cluster_id)
+        self.replicas.start()
+        self.tasks.spawn(self._session_events(), "session-events")
+        await self._register()
+        await self.controller.start()
+        await self.metadata.wait_until(self._is_known, 2 * self.coordination.session_timeout_ms)
+
+    def _is_known(self) -> bool:
+        known = self.metadata.brokers.get(self.config.broker_id)
+        return known is not None and known.epoch >= self.info.epoch
+
+    def _session_path(self) -> str:
+        return f"{self.config.log_dirs[0]}/{SESSION_FILE}"
+
+    async def _end_former_session(self) -> None:
+        """A session that outlived this broker's process is ended, not waited for."""
+        self.storage.make_directories(self.config.log_dirs[0])
+        path = self._session_path()
+        if self.storage.exists(path):
+            try:
+                former = json.loads(self.storage.read(path))
+                await self.close_session(int(former["id"]), bytes.fromhex(former["password"]))
+            except (ValueError, KeyError, TypeError):
+                logger.warning("%s is not readable, the former session is left to expire", path)
+
+    def _keep_session(self) -> None:
+        session = {"id": self.coordination.session_id, "password": self.coordination.session_password.hex()}
+        self.storage.write_atomically(self._session_path(), json.dumps(session).encode(), private=True)
+
+    async def _cluster_id(self) -> str:
+        try:
+            data, _ = await self.coordination.get(layout.CLUSTER_ID)
+        except NoNode:
+            data = layout.encode_cluster_id(layout.topic_id_text(self.rng.bytes(16)))
+            with suppress(NodeExists):
+                await self.coordination.create(layout.CLUSTER_ID, data)
+            data, _ = await self.coordination.get(layout.CLUSTER_ID)
+        return layout.decode_cluster_id(data)
+
+    async def _listen(self, cluster_id: str) -> None:
+        self.control_plane = self.new_control_plane(cluster_id)
+        control_host, control_port = self.config.control_listener
+        control = await self.control_plane.serve(self.on_call, control_host, control_port)
+        self.info = BrokerInfo(
+            self.config.broker_id,
+            *self.config.advertised_kafka_listener,
+            *self._advertised_control(control.port),
+            rack=self.config.broker_rack,
+        )
+        channels = Channels(self.control_plane, self.clock, self.tasks, self.rng)
+        self.controller = ControllerService(
+            self.coordination, channels, self.clock, self.tasks, self.config, self.info
+        )
+        self.admin = TopicAdmin(
+            self.coordination, self.controller, self.metadata, self.config, self.rng, self.tasks, self.control_plane
+        )
+        self.listener = KafkaListener(self._services(cluster_id), self.replicas, self.transport, self.tasks)
+        port = await self.listener.start(*self.config.kafka_listener)
+        self.info = replace(self.info, port=self.info.port or port)
+
+    def _advertised_control(self, real_port: int) -> tuple[str, int]:
+        host, port = self.config.advertised_control_listener
+        return host, port or real_port
+
+    def _services(self, cluster_id: str) -> Services:
+        return Services(
+            broker_id=self.config.broker_id,
+            cluster_id=cluster_id,
+            config=self.config,
+            clock=self.clock,
+            rng=self.rng,
+            replicas=self.replicas,
+            metadata=self.metadata,
+            admin=self.admin,
+            producer_ids=ProducerIds(self.coordination, self.config.broker_id),
+            controller=self.controller,
+            control_plane=self.control_plane,
+        )
+
+    # ---- registration
+
+    async def _register(self) -> None:
+        """Create `/brokers/ids/N` in this session (A1, R10). Raises ConfigError when a rival holds the id."""
+        path = layout.broker_path(self.config.broker_id)
+        data = layout.encode_broker(self.info)
+        waited = False
+        while True:
+            generation = await self.coordination.connected()
+            try:
+                _, stat = await self.coordination.create(path, data, ephemeral=True, generation=generation)
+            except (NotConnected, OutcomeUnknown, StaleSession):
+                continue
+            except NodeExists:
+                epoch = await self._held_by_us(path)
+                if epoch is None:
+                    if waited:
+                        raise ConfigError(
+                            f"another broker with broker.id={self.config.broker_id} is registered; "
+                            "stop it or choose another broker.id"
+                        ) from None
+                    waited = await self._wait_until_gone(path)
+                    continue
+            else:
+                epoch = stat.czxid
+            self._registered(epoch)
+            return
+
+    async def _held_by_us(self, path: str) -> int | None:
+        """Our registration's czxid, or None when the node is another session's (one of ours is deleted) or gone."""
+        stat = await self.coordination.exists(path)
+        if stat is None:
+            return None
+        if stat.ephemeral_owner == self.coordination.session_id:
+            return stat.czxid
+        if stat.ephemeral_owner in self._former_sessions:
+            try:
+                await self.coordination.delete(path, stat.version)
+            except CoordinationError as error:
+                logger.info("registration of the former session not deleted: %s", error)
+        return None
+
+    async def _wait_until_gone(self, path: str) -> bool:
+        """Wait for a predecessor's session to expire; False when its node is gone, True after the longest wait."""
+        deadline = self.clock.now() + self.coordination.session_timeout_ms + 2000
+        while self.clock.now() < deadline:
+            if await self.coordination.exists(path) is None:
+                return False
+            await self.clock.sleep(100)
+        return True
+
+    def _registered(self, epoch: int) -> None:
+        self._former_sessions.add(self.coordination.session_id)
+        self.info = replace(self.info, epoch=epoch)
+        self.replicas.broker_epoch = epoch
+        logger.info("registered broker %d, epoch %d", self.config.broker_id, epoch)
+
+    async def _session_events(self) -> None:
+        """Register anew in every new session (C35)."""
+        generation = self.coordination.generation
+        async for event in self.coordination.events():
+            if event.state is SessionState.CONNECTED and event.generation != generation:
+                generation = event.generation
+                logger.warning("the ZooKeeper session had expired, registering again")
+                self._keep_session()
+                await self._register()
+
+    # ---- the control plane
+
+    async def on_call(self, call: Call) -> dict[str, Any]:
+        """One control-plane call. Raises KafkaError for a call that cannot be served."""
+        if call.method in messages.STATE_CHANGES:
+            request = messages.decode(call.method, call.body)
+            return messages.encode_response(await self.replicas.handle(request))
+        if call.method == messages.CONTROLLED_SHUTDOWN:
+            remaining = await self.controller.controlled_shutdown(*messages.decode_controlled_shutdown(call.body))
+            return messages.encode_remaining(remaining)
+        if call.method == messages.CREATE_TOPICS:
+            return await self.admin.handle_create_topics(call.body)
+        if call.method == messages.STATE:
+            return self.describe()
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """What `minikafka status` shows of this broker."""
+        return {
+            "broker_id": self.config.broker_id,
+            "broker_epoch": self.info.epoch,
+            "controller_id": self.controller.controller_id,
+            "controller_epoch": self.controller.epoch if self.controller.is_active else self.replicas.controller_epoch,
+            "is_controller": self.controller.is_active,
+            "session_state": self.coordination.state.value,
+            "replicas": self.replicas.describe(),
+        }
+
+    # ---- stop
+
+    async def shutdown(self, *, controlled: bool = True) -> None:
+        """Hand leaderships over if asked, then stop everything and mark the shutdown as clean."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if controlled and self.config.controlled_shutdown_enable:
+            await self._controlled_shutdown()
+        await self.controller.close()
+        await self.listener.close()
+        await self.replicas.close()
+        await self.coordination.close()
+        await self.control_plane.close()
+        await self.tasks.close()
+        await self.logs.close()
+
+    async def _controlled_shutdown(self) -> None:
+        """Ask the controller to move every leadership away; after the retries stop all the same (R23)."""
+        config = self.config
+        for attempt in range(config.controlled_shutdown_max_retries + 1):
+            if attempt:
+                await self.clock.sleep(config.controlled_shutdown_retry_backoff_ms)
+            try:
+                remaining = await self._ask_to_shut_down()
+            except (OSError, KafkaError, CoordinationError) as error:
+                logger.warning("controlled shutdown, attempt %d: %s", attempt + 1, error)
+                continue
+            if not remaining:
+                return
+            logger.warning("controlled shutdown, attempt %d: still leading %d partitions", attempt + 1, len(remaining))
+
+    async def _ask_to_shut_down(self) -> list[TopicPartition]:
+        if self.controller.is_active:
+            return await self.controller.controlled_shutdown(self.config.broker_id, self.info.epoch)
+        controller = self.metadata.brokers.get(self.controller.controller_id)
+        if controller is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
+        answer = await self.control_plane.call(
+            controller.control_host,
+            controller.control_port,
+            messages.CONTROLLED_SHUTDOWN,
+            messages.encode_controlled_shutdown(self.config.broker_id, self.info.epoch),
+            timeout_ms=_CALL_TIMEOUT_MS,
+        )
+        return messages.decode_remaining(answer)

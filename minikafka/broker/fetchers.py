@@ -1,0 +1,307 @@
+"""Follower fetchers: one per leader broker, one connection, one fetch in flight (R15's rule for data, R52).
+
+The steady state runs in the connection's callbacks: an answer is appended, then the next fetch goes out.
+The task of a fetcher only connects and backs off. Invariant: a fetch is sent only after what came before
+it was written, for its offset is an acknowledgement; and only when nothing else is outstanding, so that a
+partition that waits for its leader's epochs joins the very next fetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import StorageFailed
+from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.ports import Clock, Link, Tasks, Timer, Transport
+from minikafka.broker.framing import FramedStream
+from minikafka.replication.follower import Follower, Question
+from minikafka.replication.partition import Partition
+from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.wire.fetch import decode_response_head, response_partitions
+from minikafka.wire.fetch import encode_request as encode_fetch
+from minikafka.wire.frames import SIZE
+from minikafka.wire.versions import OFFSET_FOR_LEADER_EPOCH
+
+logger = logging.getLogger(__name__)
+
+_EPOCHS_VERSION: Final = 4
+_FETCH: Final = 1
+_BODY: Final = 8
+"""Length prefix and correlation id."""
+_ANSWER_WITHIN_MS: Final = 30_000
+"""replica.socket.timeout.ms of Kafka: a leader that does not answer so long is connected to anew."""
+_BACKOFF_MIN_MS: Final = 50
+_FRAME_SLACK: Final = 64 << 20
+
+
+class LeaderConnection(FramedStream):
+    """One connection to a leader; `lost` is set when it ends."""
+
+    __slots__ = ("_clock", "_config", "_correlation", "_fetcher", "_outstanding", "_sent_at", "_timer", "lost")
+
+    def __init__(self, fetcher: LeaderFetcher, config: BrokerConfig, clock: Clock) -> None:
+        super().__init__(config.replica_fetch_response_max_bytes + config.message_max_bytes + _FRAME_SLACK)
+        self._fetcher = fetcher
+        self._config = config
+        self._clock = clock
+        self._correlation = 0
+        self._outstanding: deque[int] = deque()
+        self._sent_at = 0
+        self._timer: Timer | None = None
+        self.lost = asyncio.Event()
+
+    def connected(self, link: Link) -> None:
+        """Ask what has to be asked first."""
+        self.link = link
+        self.pump()
+
+    def disconnected(self, error: Exception | None) -> None:
+        """The task connects again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.lost.set()
+
+    def drained(self) -> None:
+        """Requests are small; nothing waits for this."""
+
+    def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
+        """Every whole answer: appended, in the order of the requests."""
+        while end - start >= _BODY:
+            stop = start + 4 + int(SIZE.unpack_from(buf, start)[0])
+            if stop > end:
+                break
+            if self._outstanding.popleft() == _FETCH:
+                self._on_fetch(buf, view, start + _BODY, stop)
+            else:
+                self._on_epochs(view[start + 4 : stop])
+            start = stop
+        return start
+
+    def finish(self) -> None:
+        """What was received is written: ask for more."""
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what there is to send."""
+        follower = self._fetcher.follower
+        questions = follower.epoch_questions()
+        if questions:
+            self._send(OFFSET_FOR_LEADER_EPOCH, self._epoch_request(questions))
+        if not self._outstanding and follower.has_fetch():
+            self._send(_FETCH, self._fetch_request())
+        self._arm()
+
+    def _send(self, api: int, frame: bytes) -> None:
+        self._outstanding.append(api)
+        self._sent_at = self._clock.now()
+        self.link.send((frame,))
+
+    def _epoch_request(self, questions: list[Question]) -> bytes:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for topic, number, current, asked in questions:
+            topics.setdefault(topic, []).append(
+                {"partition": number, "current_leader_epoch": current, "leader_epoch": asked}
+            )
+        self._correlation += 1
+        body = request(
+            OFFSET_FOR_LEADER_EPOCH,
+            _EPOCHS_VERSION,
+            replica_id=self._fetcher.broker_id,
+            topics=[{"topic": topic, "partitions": rows} for topic, rows in topics.items()],
+        )
+        return encode_request(
+            OFFSET_FOR_LEADER_EPOCH, _EPOCHS_VERSION, self._correlation, self._fetcher.client_id.decode(), body
+        )
+
+    def _fetch_request(self) -> bytes:
+        follower, config = self._fetcher.follower, self._config
+        topics, forgotten = follower.next_fetch()
+        self._correlation += 1
+        return encode_fetch(
+            self._correlation & 0x7FFFFFFF,
+            self._fetcher.client_id,
+            self._fetcher.broker_id,
+            (config.replica_fetch_wait_max_ms, config.replica_fetch_min_bytes, config.replica_fetch_response_max_bytes),
+            (follower.session_id, follower.session_epoch),
+            list(topics.items()),
+            list(forgotten.items()),
+        )
+
+    def _on_fetch(self, buf: bytearray, view: memoryview, body: int, end: int) -> None:
+        follower = self._fetcher.follower
+        head = decode_response_head(buf, body)
+        if not follower.on_session(head.error, head.session_id):
+            return
+        on_partition = follower.on_partition
+        for topic, number, error, hw, start, first, last, diverging in response_partitions(buf, head, end):
+            on_partition((topic, number), error, hw, start, (buf, view, first, last), diverging)
+
+    def _on_epochs(self, view: memoryview) -> None:
+        response = decode_response(OFFSET_FOR_LEADER_EPOCH, _EPOCHS_VERSION, view)
+        for topic in response.topics:
+            name = topic.topic.encode()
+            for row in topic.partitions:
+                self._fetcher.follower.on_epoch_answer(
+                    (name, row.partition), int(row.error_code), row.leader_epoch, row.end_offset
+                )
+
+    def _arm(self) -> None:
+        now = self._clock.now()
+        due = self._fetcher.follower.get_timer(now)
+        if due is not None and self._timer is None:
+            self._timer = self._clock.call_later(max(due - now, 1), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._fetcher.follower.handle_timer(self._clock.now())
+        self.pump()
+
+    def check(self, now: int) -> None:
+        """Give up a leader that does not answer."""
+        if self._outstanding and now - self._sent_at > _ANSWER_WITHIN_MS:
+            logger.warning("leader %d does not answer, connecting again", self._fetcher.leader)
+            self.link.abort()
+
+
+class LeaderFetcher:
+    """Everything followed at one leader broker, with the task that keeps it connected."""
+
+    def __init__(self, leader: BrokerId, fetchers: Fetchers) -> None:
+        self.leader = leader
+        self.broker_id = fetchers.broker_id
+        self.client_id = f"broker-{fetchers.broker_id}-fetcher-0".encode()
+        config = fetchers.config
+        self.follower = Follower(
+            config.replica_fetch_max_bytes, config.replica_fetch_backoff_ms, fetchers.on_storage_failed
+        )
+        self._fetchers = fetchers
+        self.connection: LeaderConnection | None = None
+        self.changed = asyncio.Event()
+
+    def poke(self) -> None:
+        """Something is to be followed that was not, or no more; the leader may be elsewhere."""
+        self.changed.set()
+        if self.connection is not None and not self.connection.lost.is_set():
+            if self.follower.followed:
+                self.connection.pump()
+            else:
+                self.connection.link.close()
+
+    async def run(self) -> None:
+        """Keep a connection while there is anything to follow; ends when there is nothing."""
+        backoff_ms = _BACKOFF_MIN_MS
+        fetchers = self._fetchers
+        while self.follower.followed:
+            self.changed.clear()
+            address = fetchers.addresses.get(self.leader)
+            if address is not None:
+                try:
+                    connection = await fetchers.transport.connect(self._new_connection, *address)
+                except OSError as error:
+                    logger.info("cannot reach leader %d at %s:%d: %s", self.leader, *address, error)
+                else:
+                    assert isinstance(connection, LeaderConnection)
+                    await connection.lost.wait()
+                    backoff_ms = _BACKOFF_MIN_MS
+                self.connection = None
+                self.follower.disconnected()
+            if self.follower.followed:
+                await fetchers.clock.sleep(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, fetchers.config.replica_fetch_backoff_ms)
+        fetchers.ended(self)
+
+    def _new_connection(self) -> LeaderConnection:
+        self.connection = LeaderConnection(self, self._fetchers.config, self._fetchers.clock)
+        return self.connection
+
+
+class Fetchers:
+    """Which partition is fetched from which leader: Kafka's fetcher manager, one fetcher per leader."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        config: BrokerConfig,
+        transport: Transport,
+        clock: Clock,
+        tasks: Tasks,
+        on_storage_failed: Callable[[Partition, StorageFailed], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.transport = transport
+        self.clock = clock
+        self.tasks = tasks
+        self.on_storage_failed = on_storage_failed
+        self.addresses: dict[BrokerId, tuple[str, int]] = {}
+        self._fetchers: dict[BrokerId, LeaderFetcher] = {}
+        self._where: dict[TopicPartition, LeaderFetcher] = {}
+        self._poked: dict[LeaderFetcher, None] = {}
+        self._closed = False
+
+    def brokers_changed(self, brokers: Mapping[BrokerId, Broker]) -> None:
+        """Addresses of live brokers, from the controller."""
+        for broker in brokers.values():
+            address = (broker.host, broker.port)
+            if self.addresses.get(broker.id) not in (None, address):
+                fetcher = self._fetchers.get(broker.id)
+                if fetcher is not None and fetcher.connection is not None:
+                    fetcher.connection.link.abort()
+            self.addresses[broker.id] = address
+
+    def add(self, partition: Partition) -> None:
+        """Fetch the partition from its leader from now on; begins when the current callback is over."""
+        if self._closed:
+            return
+        leader = partition.leader
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = LeaderFetcher(leader, self)
+            fetcher.follower.add(partition)
+            self.tasks.spawn(fetcher.run(), f"fetcher-{leader}")
+        else:
+            fetcher.follower.add(partition)
+            self._poke_soon(fetcher)
+        self._where[partition.tp] = fetcher
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Fetch it no more."""
+        fetcher = self._where.pop(tp, None)
+        if fetcher is not None:
+            fetcher.follower.remove(tp)
+            self._poke_soon(fetcher)
+
+    def _poke_soon(self, fetcher: LeaderFetcher) -> None:
+        """Once for a whole LeaderAndIsr, and never in the middle of one."""
+        if not self._poked:
+            self.clock.call_later(0, self._poke_all)
+        self._poked[fetcher] = None
+
+    def _poke_all(self) -> None:
+        poked, self._poked = self._poked, {}
+        for fetcher in poked:
+            fetcher.poke()
+
+    def ended(self, fetcher: LeaderFetcher) -> None:
+        """The fetcher has nothing to follow; the next partition of that leader gets a new one."""
+        if self._fetchers.get(fetcher.leader) is fetcher:
+            del self._fetchers[fetcher.leader]
+
+    def check(self, now: int) -> None:
+        """Periodic look at leaders that do not answer."""
+        for fetcher in self._fetchers.values():
+            if fetcher.connection is not None:
+                fetcher.connection.check(now)
+
+    async def close(self) -> None:
+        """Stop fetching everything."""
+        self._closed = True
+        for fetcher in self._fetchers.values():
+            for followed in tuple(fetcher.follower.followed.values()):
+                fetcher.follower.remove(followed.partition.tp)
+            fetcher.poke()

@@ -1,0 +1,88 @@
+"""The Kafka listener of a broker: which handler serves which API, and every open connection.
+
+Invariant: what is advertised (`wire/versions.SERVED`) has a handler here or is Produce or Fetch, which the
+connection handles itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from minikafka.base.ports import Listener, Tasks, Transport
+from minikafka.broker.apis import configs, groups, metadata, offsets, producers, topics, versions
+from minikafka.broker.connection import Connection
+from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.services import Handler, Services
+from minikafka.wire.versions import FETCH, PRODUCE, SERVED
+
+logger = logging.getLogger(__name__)
+
+HANDLERS: Final[dict[int, Handler]] = {
+    **configs.HANDLERS,
+    **groups.HANDLERS,
+    **metadata.HANDLERS,
+    **offsets.HANDLERS,
+    **producers.HANDLERS,
+    **topics.HANDLERS,
+    **versions.HANDLERS,
+}
+assert HANDLERS.keys() == SERVED.keys() - {PRODUCE, FETCH}
+
+_SWEEP_MS: Final = 100
+_IDLE_SWEEPS: Final = 50
+
+
+class KafkaListener:
+    """Accepts clients and followers, and ends what waited too long."""
+
+    def __init__(self, services: Services, replicas: ReplicaManager, transport: Transport, tasks: Tasks) -> None:
+        self._services = services
+        self._replicas = replicas
+        self._transport = transport
+        self._tasks = tasks
+        self._listener: Listener | None = None
+        self._connections: dict[Connection, None] = {}
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the real port. Raises OSError."""
+        self._listener = await self._transport.listen(self._accept, host, port)
+        self._tasks.spawn(self._sweep(), "connections")
+        return self._listener.port
+
+    def _accept(self) -> Connection:
+        connection = Connection(
+            self._services, self._replicas, HANDLERS, versions.unsupported, self._tasks, self._closed
+        )
+        self._connections[connection] = None
+        return connection
+
+    def _closed(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    async def _sweep(self) -> None:
+        """Every 100 ms: produces whose time is over (`hot-path.md` §5, item 4); more rarely, idle connections."""
+        clock = self._services.clock
+        count = 0
+        while True:
+            await clock.sleep(_SWEEP_MS)
+            now = clock.now()
+            for connection in tuple(self._connections):
+                connection.answers.expire(now)
+            count += 1
+            if count % _IDLE_SWEEPS == 0:
+                self._close_idle(now)
+
+    def _close_idle(self, now: int) -> None:
+        idle_since = now - self._services.config.connections_max_idle_ms
+        for connection in tuple(self._connections):
+            if connection.last_active < idle_since and not connection.answers.entries:
+                logger.info("closing idle connection from %s", connection.link.peer())
+                connection.link.close()
+
+    async def close(self) -> None:
+        """Accept no more, and close what is open once its answers are out."""
+        if self._listener is not None:
+            await self._listener.close()
+        for connection in tuple(self._connections):
+            connection.link.close()

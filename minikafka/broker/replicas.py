@@ -1,0 +1,358 @@
+"""The replicas hosted here: Kafka's ReplicaManager.
+
+Takes the controller's three requests, fenced by controller, broker and leader epoch (R5–R8), turns
+partitions into leaders and followers, and owns the purgatory of the per-batch path. Invariant: a request
+with an epoch older than one already seen changes nothing (I10).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.model import (
+    NO_LEADER,
+
+    BrokerId,
+    ControllerRequest,
+    ControllerResponse,
+    LeaderAndIsrRequest,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.base.ports import Clock, Coordination, Tasks, Transport
+from minikafka.broker.fetchers import Fetchers
+from minikafka.broker.isr_changes import IsrChanges
+from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.topic_configs import TopicConfigs
+from minikafka.log.manager import LogManager
+from minikafka.replication.partition import Partition, Progress
+from minikafka.replication.purgatory import Purgatory
+from minikafka.replication.sessions import Session, Topics
+from minikafka.zk import layout
+
+logger = logging.getLogger(__name__)
+state_change_logger = logging.getLogger("state-change")
+
+_NONE: Final = 0
+_STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
+_STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class ReplicaManager:
+    """Every partition of this broker; see the module for what it promises."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        config: BrokerConfig,
+        logs: LogManager,
+        metadata: MetadataCache,
+        coordination: Coordination,
+        transport: Transport,
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.logs = logs
+        self.metadata = metadata
+        self.coordination = coordination
+        self.clock = clock
+        self.tasks = tasks
+        self.configs = TopicConfigs(coordination, config)
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.purgatory = Purgatory(self._storage_failed)
+        self.fetchers = Fetchers(broker_id, config, transport, clock, tasks, self._storage_failed)
+        self.isr_changes = IsrChanges(coordination, clock, tasks, self._high_watermark_moved)
+        self.controller_epoch = -1
+        self.broker_epoch = -1
+        self.sessions: dict[int, Session] = {}
+        self._by_wire: dict[tuple[bytes, int], Partition] = {}
+        self._last_session_id = 0
+        self._checkpoints_started = False
+
+    def start(self) -> None:
+        """Begin the periodic work: ISR writes, lag checks, expiry."""
+        self.isr_changes.start()
+        self.tasks.spawn(self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs), "isr-lag")
+        self.tasks.spawn(self._every(100, self._expire_sessions), "session-expiry")
+
+    async def _every(self, ms: int, action: Callable[[int], None]) -> None:
+        while True:
+            await self.clock.sleep(ms)
+            action(self.clock.now())
+
+    # ---- lookups
+
+    def find(self, topic: bytes, number: int) -> Partition | None:
+        """A hosted partition by its name on the wire."""
+        return self._by_wire.get((topic, number))
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        """A hosted partition."""
+        return self.partitions.get(tp)
+
+    def error_for(self, tp: TopicPartition) -> int:
+        """0 if this broker leads the partition, else the code that tells a client where it stands."""
+        partition = self.partitions.get(tp)
+        if partition is not None:
+            return partition.check_leader_epoch(-1)
+        if tp in self.logs.offline:
+            return _STORAGE_ERROR
+        known = self.metadata.topics.get(tp.topic, {})
+        return _NOT_LEADER if tp.partition in known else _UNKNOWN
+
+    def error_for_wire(self, topic: bytes, number: int) -> int:
+        """`error_for` a name on the wire, which may be no text at all."""
+        return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
+
+    # ---- the controller's requests
+
+    async def handle(self, request: ControllerRequest) -> ControllerResponse:
+        """Carry out a request of the controller. Raises CoordinationError when topic settings cannot be read."""
+        error = self._fence(request)
+        if error:
+            return ControllerResponse(error)
+        if isinstance(request, LeaderAndIsrRequest):
+            await self.configs.load(state.tp.topic for state in request.partitions)
+            error = self._fence(request)
+            return ControllerResponse(error) if error else self._leader_and_isr(request)
+        if isinstance(request, StopReplicaRequest):
+            return self._stop_replicas(request)
+        self._update_metadata(request)
+        return ControllerResponse(_NONE)
+
+    def _fence(self, request: ControllerRequest) -> int:
+        if request.controller_epoch < self.controller_epoch:
+            logger.warning(
+                "refused %s of controller %d: epoch %d is older than %d",
+                type(request).__name__, request.controller_id, request.controller_epoch, self.controller_epoch,
+            )  # fmt: skip
+            return _STALE_CONTROLLER
+        if 0 <= request.broker_epoch < self.broker_epoch:
+            return _STALE_BROKER
+        self.controller_epoch = request.controller_epoch
+        return _NONE
+
+    def _update_metadata(self, request: UpdateMetadataRequest) -> None:
+        self.metadata.update(request)
+        self.fetchers.brokers_changed(self.metadata.brokers)
+
+    def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
+        now = self.clock.now()
+        self.purgatory.finish_tick(now)
+        self.fetchers.brokers_changed({broker.id: broker for broker in request.live_leaders})
+        topic_ids = dict(request.topic_ids)
+        results = tuple(
+            (state.tp, self._apply(state, topic_ids.get(state.tp.topic), now)) for state in request.partitions
+        )
+        self.purgatory.finish_tick(now)
+        if not self._checkpoints_started:
+            self._start_checkpoints()
+        return ControllerResponse(_NONE, results)
+
+    def _apply(self, state: PartitionState, topic_id: bytes | None, now: int) -> int:
+        if self.broker_id not in state.replicas:
+            return _UNKNOWN
+        partition = self.partitions.get(state.tp)
+        try:
+            if partition is None:
+                partition = self._host(state, topic_id)
+            elif partition.offline:
+                return _STORAGE_ERROR
+            elif state.leader_epoch <= partition.leader_epoch:
+                return _STALE_CONTROLLER
+            self._take_role(partition, state, now)
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+            return _STORAGE_ERROR
+        return _NONE
+
+    def _host(self, state: PartitionState, topic_id: bytes | None) -> Partition:
+        tp = state.tp
+        config = self.configs.get(tp.topic)
+        log = self.logs.create(tp, topic_id, config, state.is_new)
+        partition = Partition(tp, self.broker_id, log, self.config.replica_lag_time_max_ms, self.metadata.is_alive)
+        partition.configure(config)
+        partition.restore_high_watermark(self.logs.high_watermarks.get(tp, log.log_start_offset))
+        self.partitions[tp] = self._by_wire[partition.topic, tp.partition] = partition
+        return partition
+
+    def _take_role(self, partition: Partition, state: PartitionState, now: int) -> None:
+        self.fetchers.remove(partition.tp)
+        if state.leader == self.broker_id:
+            partition.become_leader(state, now)
+            self._high_watermark_moved(partition)
+        else:
+            partition.become_follower(state)
+            self._wake_consumers(partition)
+            if state.leader != NO_LEADER:
+                self.fetchers.add(partition)
+        state_change_logger.info(
+            "[Broker id=%d] partition %s is %s leader=%d epoch=%d isr=%s",
+            self.broker_id, state.tp, "leader" if partition.is_leader else "follower",
+            state.leader, state.leader_epoch, list(state.isr),
+        )  # fmt: skip
+
+    def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
+        self.purgatory.finish_tick(self.clock.now())
+        results = tuple((stop.tp, self._stop(stop)) for stop in request.partitions)
+        self.purgatory.finish_tick(self.clock.now())
+        return ControllerResponse(_NONE, results)
+
+    def _stop(self, stop: StopReplicaPartition) -> int:
+        partition = self.partitions.get(stop.tp)
+        if partition is not None and 0 <= stop.leader_epoch < partition.leader_epoch:
+            return _FENCED
+        if stop.tp in self.logs.offline:
+            return _STORAGE_ERROR
+        self.fetchers.remove(stop.tp)
+        if partition is not None:
+            partition.stop()
+            self._wake_consumers(partition)
+            if stop.delete:
+                del self.partitions[stop.tp]
+                del self._by_wire[partition.topic, stop.tp.partition]
+        if stop.delete:
+            try:
+                self.logs.rename_for_deletion(stop.tp)
+            except StorageFailed as failure:
+                self._directory_failed(failure)
+                return _STORAGE_ERROR
+        return _NONE
+
+    # ---- consequences
+
+    def _high_watermark_moved(self, partition: Partition) -> None:
+        self.purgatory.high_watermark_moved(partition)
+        self._wake_consumers(partition)
+        if not self.purgatory.dirty:
+            self.purgatory.finish_tick(self.clock.now())
+
+    def _wake_consumers(self, partition: Partition) -> None:
+        self.purgatory.fetches.update(partition.fetch_waiting)
+
+    def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
+        self._directory_failed(failure, partition.log.directory)
+
+    def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
+        """Every replica in the directory is offline from now on; the controller is told (R67, S37)."""
+        lost = self.logs.fail_directory(within or failure.path)
+        if not lost:
+            return
+        logger.error("log directory of %s failed, %d replicas go offline: %s", failure.path, len(lost), failure)
+        for tp in lost:
+            partition = self.partitions.get(tp)
+            if partition is not None and not partition.offline:
+                self.fetchers.remove(tp)
+                partition.offline = True
+                partition.fail_produces(_STORAGE_ERROR)
+                self._wake_consumers(partition)
+        self.tasks.spawn(self._announce_failed_directory(), "log-dir-failure")
+
+    async def _announce_failed_directory(self) -> None:
+        await self.coordination.connected()
+        await self.coordination.create(
+            layout.LOG_DIR_EVENT_PREFIX, layout.encode_log_dir_event(self.broker_id), sequential=True
+        )
+
+    # ---- the ISR
+
+    def propose_expansion(self, partition: Partition, progress: Progress) -> None:
+        """A follower caught up: propose it for the ISR."""
+        partition.expand_isr(progress.broker_id)
+        self.isr_changes.propose(partition)
+
+    def _shrink_isrs(self, now: int) -> None:
+        for partition in self.partitions.values():
+            if partition.is_leader and partition.maybe_shrink_isr(now):
+                self.isr_changes.propose(partition)
+
+    # ---- followers' fetch sessions
+
+    def open_session(self, broker_id: BrokerId, respond: Callable[[int, Topics], None]) -> Session:
+        """A session for one follower's connection."""
+        self._last_session_id += 1
+        session = Session(
+            self._last_session_id, broker_id, self.purgatory, self.find, respond, self.propose_expansion
+        )
+        self.sessions[session.id] = session
+        return session
+
+    def close_session(self, session: Session) -> None:
+        """The follower is gone, or begins anew."""
+        session.close()
+        self.purgatory.sessions.pop(session, None)
+        self.sessions.pop(session.id, None)
+
+    def _expire_sessions(self, now: int) -> None:
+        for session in tuple(self.sessions.values()):
+            session.expire(now)
+        self.fetchers.check(now)
+        self.purgatory.finish_tick(now)
+
+    # ---- checkpoints
+
+    def _start_checkpoints(self) -> None:
+        """High watermarks are checkpointed only once the replicas are known (R35)."""
+        self._checkpoints_started = True
+        config = self.config
+        every_ms = config.replica_high_watermark_checkpoint_interval_ms
+        self.tasks.spawn(self._every(every_ms, lambda _: self.checkpoint_high_watermarks()), "hw-checkpoint")
+        every_ms = config.log_flush_offset_checkpoint_interval_ms
+        self.tasks.spawn(self._every(every_ms, lambda _: self._checkpoint_logs()), "log-checkpoint")
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write replication-offset-checkpoint in every live directory."""
+        try:
+            self.logs.checkpoint_high_watermarks(
+                {tp: partition.high_watermark for tp, partition in self.partitions.items()}
+            )
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+
+    def _checkpoint_logs(self) -> None:
+        try:
+            self.logs.checkpoint()
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+
+    async def close(self) -> None:
+        """Stop fetching, and note where every replica stands."""
+        await self.fetchers.close()
+        self.purgatory.finish_tick(self.clock.now())
+        if self._checkpoints_started:
+            self.checkpoint_high_watermarks()
+
+    # ---- for status
+
+    def describe(self) -> list[dict[str, Any]]:
+        """One mapping per replica (B1, B2): role, leadership, ISR, offsets, waiting produces, directory."""
+        return [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "role": "offline" if partition.offline else "leader" if partition.is_leader else "follower",
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "isr": list(partition.isr),
+                "replicas": list(partition.replicas),
+                "log_end_offset": partition.log.log_end_offset,
+                "high_watermark": partition.high_watermark,
+                "log_start_offset": partition.log.log_start_offset,
+                "waiting_connections": len(partition.produce_waiting),
+                "directory": partition.log.directory,
+            }
+            for tp, partition in sorted(self.partitions.items())
+        ]

@@ -1,0 +1,300 @@
+"""What a broker fetches from one leader: truncate first, then fetch, one request in flight (R39–R45).
+
+Sans-IO: `epoch_questions`, `next_fetch` say what to send, `on_epoch_answer`, `on_session`, `on_partition`
+take what came, `get_timer`/`handle_timer` bring delayed partitions back. Invariant: a partition is fetched
+only after it was reconciled in its present leader epoch, and an answer is used only if the partition
+still stands where it stood when the question was sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+TRUNCATING: Final = 0
+ASKED: Final = 1
+FETCHING: Final = 2
+DELAYED: Final = 3
+STOPPED: Final = 4
+"""Out of work until the next LeaderAndIsr (fenced, or its directory failed)."""
+
+_SOON_MS: Final = 50
+"""Retry of what is only a matter of the leader's LeaderAndIsr being still under way."""
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+_SOON: Final = frozenset(
+    int(code)
+    for code in (
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+Key: TypeAlias = tuple[bytes, int]
+Row: TypeAlias = tuple[int, int, int, int, int, int]
+Question: TypeAlias = tuple[str, int, int, int]
+"""topic, partition, current leader epoch, epoch asked for."""
+
+
+class Followed:
+    """One partition that follows this leader, in the leader epoch it was added with."""
+
+    __slots__ = ("epoch", "partition", "retry_at", "sent_offset", "state")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self.state = TRUNCATING
+        self.retry_at = 0
+        self.sent_offset = -1
+
+
+class Follower:
+    """Everything fetched from one leader broker over one connection.
+
+    `on_storage_failed(partition, failure)` is told when the local disk refuses; the limits are bytes.
+    """
+
+    def __init__(
+        self,
+        partition_max_bytes: int,
+        backoff_ms: int,
+        on_storage_failed: Callable[[Partition, StorageFailed], None],
+    ) -> None:
+        self.partition_max_bytes = partition_max_bytes
+        self.backoff_ms = backoff_ms
+        self.on_storage_failed = on_storage_failed
+        self.followed: dict[Key, Followed] = {}
+        self.session_id = 0
+        self.session_epoch = 0
+        self._unreconciled: dict[Key, Followed] = {}
+        self._to_list: dict[Key, Followed] = {}
+        self._delayed: dict[Key, Followed] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._listed: set[Key] = set()
+
+    # ---- what to follow
+
+    def add(self, partition: Partition) -> None:
+        """Follow this partition from now on, in its present epoch (R45: anew even if the leader stayed)."""
+        key = (partition.topic, partition.tp.partition)
+        self._drop(key)
+        followed = self.followed[key] = self._unreconciled[key] = Followed(partition)
+        assert followed.epoch >= 0, partition
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Follow it no more."""
+        key = (tp.topic.encode(), tp.partition)
+        self._drop(key)
+        if self.followed.pop(key, None) is not None and key in self._listed:
+            self._forgotten[key] = None
+
+    def _drop(self, key: Key) -> None:
+        self._unreconciled.pop(key, None)
+        self._to_list.pop(key, None)
+        self._delayed.pop(key, None)
+        self._forgotten.pop(key, None)
+
+    def disconnected(self) -> None:
+        """The session is gone with its connection; what was asked is asked again."""
+        self.session_id = self.session_epoch = 0
+        self._listed.clear()
+        self._forgotten.clear()
+        for key, followed in self.followed.items():
+            if followed.state == ASKED:
+                followed.state = TRUNCATING
+                self._unreconciled[key] = followed
+            elif followed.state == FETCHING:
+                self._to_list[key] = followed
+
+    # ---- truncating
+
+    def epoch_questions(self) -> list[Question]:
+        """OffsetForLeaderEpoch questions for every partition that has to be reconciled."""
+        questions: list[Question] = []
+        for key, followed in self._unreconciled.items():
+            followed.state = ASKED
+            latest = max(followed.partition.log.epochs.latest, 0)
+            questions.append((key[0].decode(), key[1], followed.epoch, latest))
+        self._unreconciled.clear()
+        return questions
+
+    def on_epoch_answer(self, key: Key, error: int, epoch: int, end_offset: int) -> None:
+        """One partition of the leader's answer; (-1, -1): it knows no such epoch (R38, R39)."""
+        followed = self.followed.get(key)
+        if followed is None or followed.state != ASKED or followed.epoch != followed.partition.leader_epoch:
+            return
+        if error:
+            self._refused(key, followed, error)
+            return
+        try:
+            reconciled = reconcile(followed.partition, epoch, end_offset)
+        except StorageFailed as failure:
+            self._disk_failed(key, followed, failure)
+            return
+        if reconciled:
+            followed.state = FETCHING
+            self._to_list[key] = followed
+        else:
+            followed.state = TRUNCATING
+            self._unreconciled[key] = followed
+
+    # ---- fetching
+
+    def has_fetch(self) -> bool:
+        """Whether any partition may be fetched (an incremental request may well list none)."""
+        return bool(self._listed or self._to_list)
+
+    def next_fetch(self) -> tuple[dict[bytes, list[Row]], dict[bytes, list[int]]]:
+        """Rows to list in the next request, and what to forget; call once per request sent."""
+        topics: dict[bytes, list[Row]] = {}
+        size = self.partition_max_bytes
+        listed = self._listed
+        for key, followed in self._to_list.items():
+            log = followed.partition.log
+            offset = followed.sent_offset = log.log_end_offset
+            row = (key[1], followed.epoch, offset, log.epochs.latest, log.log_start_offset, size)
+            rows = topics.get(key[0])
+            if rows is None:
+                rows = topics[key[0]] = []
+            rows.append(row)
+            listed.add(key)
+        self._to_list.clear()
+        forgotten: dict[bytes, list[int]] = {}
+        if self.session_id:
+            for topic, number in self._forgotten:
+                forgotten.setdefault(topic, []).append(number)
+        for key in self._forgotten:
+            listed.discard(key)
+        self._forgotten.clear()
+        return topics, forgotten
+
+    def on_session(self, error: int, session_id: int) -> bool:
+        """Head of a fetch response; whether its partitions may be read. A lost session begins anew."""
+        if error:
+            self.disconnected()
+            return False
+        self.session_id = session_id
+        self.session_epoch = 1 if self.session_epoch >= 0x7FFFFFFF else self.session_epoch + 1
+        return True
+
+    def on_partition(
+        self,
+        key: Key,
+        error: int,
+        high_watermark: int,
+        log_start_offset: int,
+        records: tuple[bytearray, memoryview, int, int],
+        diverging: tuple[int, int] | None,
+    ) -> None:
+        """One partition of a fetch response. `records`: buffer, view, start, end."""
+        followed = self.followed.get(key)
+        if (
+            followed is None
+            or followed.state != FETCHING
+            or followed.epoch != followed.partition.leader_epoch
+            or followed.sent_offset != followed.partition.log.log_end_offset
+        ):
+            return
+        if error or diverging is not None:
+            self._not_fetched(key, followed, error, log_start_offset)
+            return
+        partition = followed.partition
+        buf, view, start, end = records
+        if end > start:
+            try:
+                partition.append_as_follower(buf, view, start, end)
+            except CorruptBatch as corrupt:
+                logger.error("partition %s: corrupt data from leader: %s", partition.tp, corrupt)
+                self._delay(key, followed, self.backoff_ms)
+                return
+            except StorageFailed as failure:
+                self._disk_failed(key, followed, failure)
+                return
+            self._to_list[key] = followed
+        partition.follow_high_watermark(high_watermark)
+        if log_start_offset > partition.log.log_start_offset:
+            partition.log.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
+
+    def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
+        partition = followed.partition
+        if error == _OUT_OF_RANGE and log_start_offset > partition.log.log_end_offset:
+            logger.warning("partition %s: log restarts at the leader's start offset %d", partition.tp, log_start_offset)
+            try:
+                partition.truncate_fully_and_start_at(log_start_offset)
+            except StorageFailed as failure:
+                self._disk_failed(key, followed, failure)
+                return
+            self._to_list[key] = followed
+        elif error:
+            self._refused(key, followed, error)
+        else:
+            followed.state = TRUNCATING
+            self._unreconciled[key] = followed
+
+    def _refused(self, key: Key, followed: Followed, error: int) -> None:
+        if error == _FENCED:
+            followed.state = STOPPED
+            self._drop(key)
+        else:
+            self._delay(key, followed, _SOON_MS if error in _SOON else self.backoff_ms)
+
+    def _disk_failed(self, key: Key, followed: Followed, failure: StorageFailed) -> None:
+        followed.state = STOPPED
+        self._drop(key)
+        self.on_storage_failed(followed.partition, failure)
+
+    # ---- time
+
+    def _delay(self, key: Key, followed: Followed, ms: int) -> None:
+        followed.state = DELAYED
+        followed.retry_at = -ms
+        self._drop(key)
+        self._delayed[key] = followed
+
+    def get_timer(self, now: int) -> int | None:
+        """When handle_timer() wants to be called (ms), or None. Delays begin with the first call after them."""
+        for followed in self._delayed.values():
+            if followed.retry_at <= 0:
+                followed.retry_at = now - followed.retry_at
+        return min((followed.retry_at for followed in self._delayed.values()), default=None)
+
+    def handle_timer(self, now: int) -> None:
+        """Bring back the partitions whose delay is over; they reconcile again."""
+        for key, followed in list(self._delayed.items()):
+            if 0 < followed.retry_at <= now:
+                del self._delayed[key]
+                followed.state = TRUNCATING
+                self._unreconciled[key] = followed
+
+
+def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
+    """Truncate to where the leader's log and this one agree; False when the leader must be asked again.
+
+    `epoch`, `end_offset`: the leader's largest epoch not above the one asked for, and its end (KIP-101);
+    when this replica never saw that epoch it cuts back to its own largest smaller one first (KIP-279).
+    """
+    log = partition.log
+    end = log.log_end_offset
+    if end_offset < 0:
+        target, agreed = min(partition.high_watermark, end), True
+    else:
+        own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
+        if own_epoch < 0 and own_end < 0:
+            target, agreed = min(end_offset, end), True
+        elif own_epoch != epoch:
+            target, agreed = min(own_end, end), False
+        else:
+            target, agreed = min(own_end, end_offset, end), True
+    if target < end:
+        logger.info("partition %s: truncating from %d to %d", partition.tp, end, target)
+        partition.truncate_to(target)
+    log.epochs.truncate_from_end(target)  # also an epoch that this replica led without a record
+    return agreed

@@ -1,0 +1,412 @@
+"""One partition as this broker knows it: leader or follower, high watermark, ISR (KIP-101, 279, 320).
+
+The rules that keep acknowledged records (`replication-safety.md` §1.3, §3.5):
+1. a follower reconciles its log with the leader at every new leader epoch before it fetches;
+2. fetches and epoch questions are fenced by equal leader epochs;
+3. the high watermark advances only from ISR members that fetched in the current epoch;
+4. a follower joins the ISR only when it passed the start of the leader's epoch.
+
+Synchronous and without effect objects: methods return ints, and who waits is told by plain sets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from minikafka.base.config import TopicConfig
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
+from minikafka.log.log import Log
+from minikafka.record.batch import HEADER, check_produced, stamp_append_time
+from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
+
+logger = logging.getLogger(__name__)
+
+_unpack_header: Final = HEADER.unpack_from
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
+_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+UNKNOWN_OFFSET: Final = -1
+
+
+class ProduceWaiter(Protocol):
+    """Something with produce answers that wait for this partition's high watermark (a connection)."""
+
+    def fail_waiting(self, partition: Partition, error: int) -> None:
+        """Answer every produce that waits on the partition with this error code."""
+
+    def drain(self) -> None:
+        """Send the answers that are ready."""
+
+
+class FetchWaiter(Protocol):
+    """A consumer's fetch that waits for more bytes below the high watermark."""
+
+    def attempt(self, now: int) -> None:
+        """Answer if there is enough by now."""
+
+
+class SessionItem(Protocol):
+    """The place of one followed partition in its follower's fetch session."""
+
+    def mark_dirty(self) -> None:
+        """There is something to send."""
+
+
+class Progress:
+    """What the leader knows of one follower since its own epoch began.
+
+    `offset` is the follower's log end offset (-1: no fetch in this epoch yet) and `position` the byte
+    position of it in the leader's log; `next_*` is where its last answer ended, so that the next fetch
+    needs no search. `last_caught_up` (ms) follows R30.
+    """
+
+    __slots__ = (
+        "broker_id", "caught_up_to", "item", "last_caught_up", "last_fetch", "next_offset", "next_position", "offset",
+        "partition", "position",
+    )  # fmt: skip
+
+    def __init__(self, partition: Partition, broker_id: BrokerId, now: int) -> None:
+        self.partition = partition
+        self.broker_id = broker_id
+        self.item: SessionItem | None = None
+        self.restart(now)
+
+    def restart(self, now: int) -> None:
+        """Forget everything but the lag clock, which starts now (X17)."""
+        self.offset = self.position = self.next_offset = self.next_position = UNKNOWN_OFFSET
+        self.caught_up_to = UNKNOWN_OFFSET
+        self.last_fetch = self.last_caught_up = now
+
+
+class Partition:
+    """A replica hosted here with all that the broker decides about it.
+
+    `is_alive(broker_id)` says whether the metadata snapshot shows the broker alive (R24).
+    """
+
+    __slots__ = (
+        "appended_base", "broker_id", "controller_epoch", "epoch_start_offset", "fetch_waiting", "followers",
+        "high_watermark", "high_watermark_position", "is_alive", "is_leader", "isr_state", "lag_max_ms", "leader",
+        "leader_epoch", "log", "log_append_time", "min_isr", "offline", "produce_waiting", "replicas", "topic", "tp",
+        "under_min_isr", "zk_version",
+    )  # fmt: skip
+
+    def __init__(
+        self, tp: TopicPartition, broker_id: BrokerId, log: Log, lag_max_ms: int, is_alive: Callable[[int], bool]
+    ) -> None:
+        self.tp = tp
+        self.topic = tp.topic.encode()
+        self.broker_id = broker_id
+        self.log = log
+        self.lag_max_ms = lag_max_ms
+        self.is_alive = is_alive
+        self.is_leader = False
+        self.offline = False
+        self.leader: BrokerId = NO_LEADER
+        self.leader_epoch = -1
+        self.controller_epoch = -1
+        self.zk_version = -1
+        self.epoch_start_offset = 0
+        self.replicas: tuple[BrokerId, ...] = ()
+        self.isr_state: IsrState = Committed(())
+        self.followers: dict[BrokerId, Progress] = {}
+        self.high_watermark = log.log_start_offset
+        self.high_watermark_position = UNKNOWN_OFFSET
+        self.min_isr = 1
+        self.log_append_time = False
+        self.under_min_isr = False
+        self.produce_waiting: dict[ProduceWaiter, None] = {}
+        self.fetch_waiting: dict[FetchWaiter, None] = {}
+        self.appended_base = -1
+
+    # ---- roles
+
+    def restore_high_watermark(self, checkpointed: int) -> None:
+        """The checkpoint after a start, clamped to the log (S03, S35)."""
+        log = self.log
+        self.high_watermark = max(log.log_start_offset, min(checkpointed, log.written_log_end_offset))
+
+    def become_leader(self, state: PartitionState, now: int) -> bool:
+        """Lead this partition in the state's epoch; whether the epoch is new here.
+
+        The high watermark stays (X17); the epoch is noted at the log end even with no record in it (R37).
+        """
+        new_epoch = state.leader_epoch > self.leader_epoch
+        if not self.is_leader:
+            self.high_watermark_position = self.log.locate(self.high_watermark)
+        self._take(state)
+        self.is_leader = True
+        if new_epoch:
+            self.epoch_start_offset = self.log.log_end_offset
+            self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
+        others = [replica for replica in state.replicas if replica != self.broker_id]
+        self.followers = {replica: self.followers.get(replica) or Progress(self, replica, now) for replica in others}
+        if new_epoch:
+            for progress in self.followers.values():
+                progress.restart(now)
+        self._isr_changed()
+        self.maybe_advance_high_watermark(now)
+        return new_epoch
+
+    def become_follower(self, state: PartitionState) -> bool:
+        """Follow the state's leader; whether the epoch is new here. Waiting produces fail, never succeed."""
+        new_epoch = state.leader_epoch > self.leader_epoch
+        was_leader = self.is_leader
+        self._take(state)
+        self.is_leader = False
+        self.followers = {}
+        self.under_min_isr = False
+        if was_leader:
+            self.fail_produces(_NOT_LEADER)
+        return new_epoch
+
+    def stop(self) -> None:
+        """Neither lead nor follow any more."""
+        self.is_leader = False
+        self.leader = NO_LEADER
+        self.followers = {}
+        self.fail_produces(_NOT_LEADER)
+
+    def _take(self, state: PartitionState) -> None:
+        assert state.leader_epoch >= self.leader_epoch, (state, self.leader_epoch)
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.controller_epoch = state.controller_epoch
+        self.zk_version = state.zk_version
+        self.replicas = state.replicas
+        self.isr_state = Committed(state.isr)
+
+    # ---- questions
+
+    @property
+    def isr(self) -> tuple[BrokerId, ...]:
+        """The committed ISR."""
+        return self.isr_state.isr
+
+    @property
+    def log_start_offset(self) -> int:
+        """The lowest offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed stops: the high watermark, as long as there are no transactions."""
+        return self.high_watermark
+
+    @property
+    def latest_offset_is_known(self) -> bool:
+        """False right after an election, while the high watermark may lie below one already served (KIP-207)."""
+        return self.high_watermark >= min(self.epoch_start_offset, self.log.log_end_offset)
+
+    def check_leader_epoch(self, epoch: int) -> int:
+        """The error code for a request that believes in this leader epoch (-1: believes nothing) (R41)."""
+        if self.offline:
+            return int(ErrorCode.KAFKA_STORAGE_ERROR)
+        if epoch >= 0 and epoch != self.leader_epoch:
+            return _FENCED if epoch < self.leader_epoch else _UNKNOWN_EPOCH
+        return 0 if self.is_leader else _NOT_LEADER
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch <= the one asked, its end offset); (-1, -1) when there is none (R38)."""
+        return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+
+    def diverging(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """Where a follower's log leaves this one, or None while it agrees (KIP-595, R40)."""
+        epochs = self.log.epochs
+        if last_fetched_epoch < 0 or (
+            last_fetched_epoch == epochs.latest and fetch_offset <= self.log.log_end_offset
+        ):
+            return None
+        epoch, end_offset = self.epoch_end_offset(last_fetched_epoch)
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return epoch, end_offset
+        return None
+
+    # ---- the per-batch path
+
+    def append_as_leader(
+        self, buf: bytearray, view: memoryview, start: int, end: int, acks: int, wall_ms: int
+    ) -> int:
+        """Append one produced batch, the records field [start, end) of a request.
+
+        The offset after its last record, with its base offset in `appended_base`; or minus an error code.
+        """
+        log = self.log
+        if not self.is_leader or self.offline:
+            return -56 if self.offline else -_NOT_LEADER
+        if acks < 0 and self.under_min_isr:
+            return -_NOT_ENOUGH
+        if end - start < 61:
+            return -_INVALID_RECORD if start < 0 or end <= start else -2
+        header = _unpack_header(buf, start)
+        error = check_produced(view, start, end, header)
+        if error:
+            return -error
+        if end - start > log.config.max_message_bytes:
+            return -_TOO_LARGE
+        if header[9] >= 0:
+            known = log.producers.check(header)
+            if known != -1:
+                self.appended_base = known
+                return known + header[12] if known >= 0 else known
+        if self.log_append_time:
+            stamp_append_time(buf, start, end, wall_ms)
+            header = _unpack_header(buf, start)
+        self.appended_base = log.append(buf, view, start, end, header, self.leader_epoch, wall_ms)
+        return log.log_end_offset
+
+    def written(self, now: int) -> bool:
+        """The log was flushed; alone in the ISR, the high watermark may move now. Whether it did."""
+        return len(self.isr_state.maximal) == 1 and self.maybe_advance_high_watermark(now)
+
+    def record_follower_fetch(self, progress: Progress, offset: int, now: int) -> bool:
+        """A valid fetch in this epoch acknowledged everything below `offset`; whether the high watermark moved."""
+        log = self.log
+        end = log.written_log_end_offset
+        old = progress.offset
+        progress.offset = offset
+        progress.position = progress.next_position if offset == progress.next_offset else log.locate(offset)
+        if offset >= end:
+            progress.last_caught_up = now
+        elif offset >= progress.caught_up_to >= 0:
+            progress.last_caught_up = max(progress.last_caught_up, progress.last_fetch)
+        progress.caught_up_to = end
+        progress.last_fetch = now
+        high_watermark = self.high_watermark
+        if old <= high_watermark < offset:
+            return self.maybe_advance_high_watermark(now)
+        return False
+
+    def maybe_advance_high_watermark(self, now: int) -> bool:
+        """R31: the least written end over the maximal ISR and over followers about to join; never while
+        the ISR is below its minimum; never backwards."""
+        if not self.is_leader or self.under_min_isr:
+            return False
+        log = self.log
+        lowest, position = log.written_log_end_offset, log.written_position
+        maximal = self.isr_state.maximal
+        for progress in self.followers.values():
+            if progress.offset < lowest and (progress.broker_id in maximal or self._about_to_join(progress, now)):
+                lowest, position = progress.offset, progress.position
+        if lowest <= self.high_watermark:
+            return False
+        self.high_watermark = lowest
+        self.high_watermark_position = position
+        return True
+
+    def _about_to_join(self, progress: Progress, now: int) -> bool:
+        """A caught-up follower outside the ISR holds the high watermark back, or it could never join (trap 13)."""
+        return (
+            progress.offset >= self.epoch_start_offset
+            and now - progress.last_caught_up <= self.lag_max_ms
+            and self.is_alive(progress.broker_id)
+        )
+
+    # ---- ISR
+
+    def may_expand_isr(self, progress: Progress) -> bool:
+        """R29: caught up with the high watermark and past the start of this epoch, alive, nothing pending."""
+        return (
+            self.is_leader
+            and type(self.isr_state) is Committed
+            and progress.broker_id not in self.isr_state.isr
+            and progress.offset >= self.high_watermark
+            and progress.offset >= self.epoch_start_offset
+            and self.is_alive(progress.broker_id)
+        )
+
+    def expand_isr(self, broker_id: BrokerId) -> None:
+        """Propose the ISR with this replica in it."""
+        assert type(self.isr_state) is Committed
+        self.isr_state = PendingExpand(self.isr_state.isr, broker_id)
+
+    def maybe_shrink_isr(self, now: int) -> bool:
+        """Propose the ISR without the replicas that lag (R30); whether there were any."""
+        if not self.is_leader or type(self.isr_state) is not Committed:
+            return False
+        end = self.log.written_log_end_offset
+        lagging = frozenset(
+            replica
+            for replica in self.isr_state.isr
+            if (progress := self.followers.get(replica)) is not None
+            and progress.offset != end
+            and now - progress.last_caught_up > self.lag_max_ms
+        )
+        if not lagging:
+            return False
+        self.isr_state = PendingShrink(self.isr_state.isr, lagging)
+        return True
+
+    def proposed_state(self) -> LeaderAndIsr:
+        """What the leader's compare-and-set writes: its own leadership with the proposed ISR (§4.5)."""
+        return LeaderAndIsr(
+            self.leader, self.leader_epoch, self.isr_state.proposed, self.controller_epoch, self.zk_version
+        )
+
+    def isr_committed(self, zk_version: int, now: int) -> bool:
+        """ZooKeeper accepted the proposal; whether the high watermark moved."""
+        self.isr_state = Committed(self.isr_state.proposed)
+        self.zk_version = zk_version
+        self._isr_changed()
+        return self.maybe_advance_high_watermark(now)
+
+    def isr_not_written(self) -> None:
+        """The proposal was certainly not applied and may be made again."""
+        self.isr_state = Committed(self.isr_state.isr)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take over the topic's settings."""
+        self.log.config = config
+        self.min_isr = config.min_insync_replicas
+        self.log_append_time = config.message_timestamp_type == "LogAppendTime"
+        if self.is_leader:
+            self._isr_changed()
+
+    def _isr_changed(self) -> None:
+        """min.insync.replicas never asks for more replicas than the partition has."""
+        required = min(self.min_isr, len(self.replicas))
+        self.under_min_isr = len(self.isr_state.isr) < required
+        if self.under_min_isr:
+            self.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+
+    def fail_produces(self, error: int) -> None:
+        """Answer every produce that waits here with the error, now (R34, trap 17)."""
+        waiting, self.produce_waiting = self.produce_waiting, {}
+        for waiter in waiting:
+            waiter.fail_waiting(self, error)
+
+    # ---- following
+
+    def append_as_follower(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
+        """Append the leader's batches [start, end), offsets kept. Raises CorruptBatch, StorageFailed."""
+        self.log.append_replicated(buf, view, start, end)
+
+    def follow_high_watermark(self, leader_high_watermark: int) -> None:
+        """R33: min(leader's, own written end), taken after the append and after any truncation (trap 15)."""
+        end = self.log.written_log_end_offset
+        high_watermark = leader_high_watermark if leader_high_watermark < end else end
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything at or above the offset; the high watermark never lies beyond the log."""
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and go on at the offset (R42)."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else "follower"
+        return (
+            f"Partition({self.tp}, {role}, epoch={self.leader_epoch}, isr={list(self.isr)}, "
+            f"leo={self.log.log_end_offset}, hw={self.high_watermark})"
+        )

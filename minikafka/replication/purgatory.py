@@ -1,0 +1,245 @@
+"""Requests that wait for an offset or a deadline, and the end of a tick that releases them.
+
+Delayed produce is the connection's own FIFO of answers (`hot-path.md` §5, item 4): answers leave in the
+order of the requests, so an answer that is ready behind one that is not simply waits its turn. Delayed
+fetch: followers park in their session, consumers stand in `Partition.fetch_waiting`.
+
+Invariant: whoever waits for a partition's high watermark is in that partition's `produce_waiting`; a
+drain that stops at an unanswered head registers again, or the wake-up would be lost (§7, trap 1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.ports import Buffer
+from minikafka.replication.partition import FetchWaiter, Partition, ProduceWaiter
+
+logger = logging.getLogger(__name__)
+
+_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+ALREADY: Final = -1
+"""Required offset of an answer that only waits for the write (acks=1)."""
+
+Pack = Callable[[int, int, int, int], bytes]
+"""(correlation, error, base offset, log start offset) -> a whole produce answer."""
+
+
+class Slot:
+    """A place in a connection's FIFO whose answer comes later; empty slots hold back all behind them."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Sequence[Buffer] | None = None) -> None:
+        self.answer = answer
+
+
+class PendingPartition:
+    """One partition of a produce request to several: its part of the answer and what it waits for."""
+
+    __slots__ = ("append_time", "base_offset", "error", "number", "partition", "required")
+
+    def __init__(
+        self, number: int, error: int, base_offset: int, append_time: int, partition: Partition | None, required: int
+    ) -> None:
+        self.number = number
+        self.error = error
+        self.base_offset = base_offset
+        self.append_time = append_time
+        self.partition = partition
+        self.required = required
+
+    def waits(self) -> bool:
+        """Whether the high watermark has not come far enough."""
+        return self.partition is not None and self.required > self.partition.high_watermark
+
+    def fail(self, error: int) -> None:
+        """Settle it with an error."""
+        self.error, self.base_offset, self.append_time, self.partition = error, -1, -1, None
+
+
+class MultiProduce:
+    """A produce request to several partitions; `encode(parts)` makes the answer when none waits."""
+
+    __slots__ = ("encode", "parts")
+
+    def __init__(self, parts: list[PendingPartition], encode: Callable[[list[PendingPartition]], bytes]) -> None:
+        self.parts = parts
+        self.encode = encode
+
+
+class AnswerQueue:
+    """The answers a connection owes, oldest first.
+
+    An entry is (partition, required offset, deadline ms, correlation, base offset, pack) for a produce to
+    one partition, (None, Slot), or (None, MultiProduce, deadline).
+    """
+
+    __slots__ = ("entries", "purgatory", "send")
+
+    def __init__(self, purgatory: Purgatory, send: Callable[[Sequence[Buffer]], None]) -> None:
+        self.purgatory = purgatory
+        self.send = send
+        self.entries: deque[tuple[Any, ...]] = deque()
+
+    def reserve(self) -> Slot:
+        """A place for an answer that comes later."""
+        slot = Slot()
+        self.entries.append((None, slot))
+        return slot
+
+    def wait_many(self, multi: MultiProduce, deadline: int) -> None:
+        """Wait until every partition of the request is settled."""
+        self.entries.append((None, multi, deadline))
+        for part in multi.parts:
+            if part.partition is not None:
+                part.partition.produce_waiting[self] = None
+
+    def drain(self) -> None:
+        """Send every answer that is ready at the head, as one write. Only after the tick's logs are written."""
+        entries = self.entries
+        out: list[Buffer] = []
+        small = True
+        while entries:
+            entry = entries[0]
+            partition = entry[0]
+            if partition is not None:
+                if entry[1] > partition.high_watermark:
+                    partition.produce_waiting[self] = None
+                    break
+                out.append(entry[5](entry[3], 0, entry[4], partition.log.log_start_offset))
+            else:
+                answer = self._settled(entry[1])
+                if answer is None:
+                    break
+                small = small and type(entry[1]) is MultiProduce
+                out.extend(answer)
+            entries.popleft()
+        if out:
+            self.send((b"".join(out),) if small and len(out) > 1 else out)
+
+    def _settled(self, waiting: Slot | MultiProduce) -> Sequence[Buffer] | None:
+        if type(waiting) is Slot:
+            answer, waiting.answer = waiting.answer, None
+            return answer
+        assert isinstance(waiting, MultiProduce)
+        blocked = [part.partition for part in waiting.parts if part.waits()]
+        for partition in blocked:
+            if partition is not None:
+                partition.produce_waiting[self] = None
+        return None if blocked else (waiting.encode(waiting.parts),)
+
+    def fail_waiting(self, partition: Partition, error: int) -> None:
+        """Settle every produce that waits on the partition; the answers leave at the end of the tick."""
+        self.entries = deque([self._failed(entry, partition, error) for entry in self.entries])
+        self.purgatory.ready[self] = None
+
+    def _failed(self, entry: tuple[Any, ...], partition: Partition, error: int) -> tuple[Any, ...]:
+        if entry[0] is partition:
+            _, required, _, correlation, base, pack = entry
+            start = partition.log.log_start_offset
+            settled = _is_settled(required, partition, error)
+            done = pack(correlation, 0, base, start) if settled else pack(correlation, error, -1, -1)
+            return (None, Slot((done,)))
+        if entry[0] is None and type(entry[1]) is MultiProduce:
+            for part in entry[1].parts:
+                if part.partition is partition and not _is_settled(part.required, partition, error):
+                    part.fail(error)
+        return entry
+
+    def expire(self, now: int) -> None:
+        """Answer heads whose time is over with REQUEST_TIMED_OUT, although they were appended (R47)."""
+        entries = self.entries
+        while entries:
+            entry = entries[0]
+            if entry[0] is not None and entry[2] <= now and entry[1] > entry[0].high_watermark:
+                entries[0] = (None, Slot((entry[5](entry[3], _TIMED_OUT, -1, -1),)))
+            elif entry[0] is None and type(entry[1]) is MultiProduce and entry[2] <= now:
+                for part in entry[1].parts:
+                    if part.waits():
+                        part.fail(_TIMED_OUT)
+            else:
+                return
+            self.drain()
+
+
+def _is_settled(required: int, partition: Partition, error: int) -> bool:
+    """Whether an answer stays a success: committed already, or acks=1 and the disk is not what failed."""
+    if required == ALREADY:
+        return error != _STORAGE_ERROR
+    return required <= partition.high_watermark
+
+
+class ParkedSession(Protocol):
+    """A follower's fetch session with something to send."""
+
+    def serve(self, now: int) -> None:
+        """Answer the parked fetch, if one is parked."""
+
+
+class Purgatory:
+    """What the current tick has to finish: logs to write, followers to serve, answers to release.
+
+    `on_storage_failed(partition, error)` takes the directory offline.
+    """
+
+    __slots__ = ("dirty", "fetches", "on_storage_failed", "ready", "sessions")
+
+    def __init__(self, on_storage_failed: Callable[[Partition, StorageFailed], None]) -> None:
+        self.dirty: list[Partition] = []
+        self.ready: dict[ProduceWaiter, None] = {}
+        self.fetches: dict[FetchWaiter, None] = {}
+        self.sessions: dict[ParkedSession, None] = {}
+        self.on_storage_failed = on_storage_failed
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """Release, at the end of the tick, whoever waits on this partition."""
+        if partition.produce_waiting:
+            self.ready.update(partition.produce_waiting)
+            partition.produce_waiting.clear()
+        if partition.fetch_waiting:
+            self.fetches.update(partition.fetch_waiting)
+
+    def finish_tick(self, now: int) -> None:
+        """Write the logs, then serve followers and consumers, then send every answer that is ready."""
+        if self.dirty:
+            self._write(now)
+        if self.sessions:
+            sessions, self.sessions = self.sessions, {}
+            for session in sessions:
+                session.serve(now)
+        if self.fetches:
+            fetches, self.fetches = self.fetches, {}
+            for fetch in fetches:
+                fetch.attempt(now)
+        if self.ready:
+            ready, self.ready = self.ready, {}
+            for queue in ready:
+                queue.drain()
+
+    def _write(self, now: int) -> None:
+        dirty, self.dirty = self.dirty, []
+        for partition in dirty:
+            try:
+                partition.log.flush()
+            except StorageFailed as failure:
+                self.storage_failed(partition, failure)
+                continue
+            if partition.written(now):
+                self.high_watermark_moved(partition)
+            for progress in partition.followers.values():
+                if progress.item is not None:
+                    progress.item.mark_dirty()
+
+    def storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
+        """Nothing that waits on the partition is acknowledged; its directory goes offline (S37)."""
+        logger.error("partition %s: %s", partition.tp, failure)
+        self.on_storage_failed(partition, failure)
+        for queue in tuple(self.ready):
+            queue.fail_waiting(partition, _STORAGE_ERROR)
+        partition.fail_produces(_STORAGE_ERROR)

@@ -1,0 +1,284 @@
+"""Incremental fetch sessions of followers, held by the leader (KIP-227, R50).
+
+A session remembers what a follower fetches, so that a request lists only what changed, and keeps the list
+of partitions that have something to send ("dirty"). Cost follows the active partitions, not all of them.
+
+Invariant: an item is in `dirty` at most once, and an item that is not dirty has nothing to send but,
+perhaps, a newer high watermark, which goes out when the follower's wait is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.ports import Buffer
+from minikafka.replication.partition import Partition, Progress
+from minikafka.replication.purgatory import Purgatory
+
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+SESSION_NOT_FOUND: Final = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+INVALID_SESSION_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0
+
+Row: TypeAlias = tuple[int, int, int, int, int, int]
+"""partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+Answer: TypeAlias = tuple[int, int, int, int, int, Sequence[Buffer], int, "tuple[int, int] | None"]
+"""partition, error, high watermark, last stable offset, log start offset, slices, bytes, diverging."""
+Topics: TypeAlias = list[tuple[bytes, list[Answer]]]
+NOTHING: Final[Sequence[Buffer]] = ()
+
+
+class Item:
+    """One partition in one follower's session."""
+
+    __slots__ = (
+        "dirty", "diverging", "error", "max_bytes", "number", "partition", "progress", "sent_high_watermark",
+        "session", "topic",
+    )  # fmt: skip
+
+    def __init__(self, session: Session, topic: bytes, number: int) -> None:
+        self.session = session
+        self.topic = topic
+        self.number = number
+        self.partition: Partition | None = None
+        self.progress: Progress | None = None
+        self.error = 0
+        self.diverging: tuple[int, int] | None = None
+        self.max_bytes = 0
+        self.dirty = False
+        self.sent_high_watermark = -1
+
+    def mark_dirty(self) -> None:
+        """Put it among what the session has to send.
+
+        A partition that had nothing new was not listed in the follower's fetches; it was caught up as of
+        the last of them all the same.
+        """
+        if not self.dirty:
+            self.dirty = True
+            session = self.session
+            progress = self.progress
+            if progress is not None and progress.offset == progress.caught_up_to:
+                progress.last_caught_up = max(progress.last_caught_up, session.seen)
+            session.dirty.append(self)
+            if session.parked:
+                session.purgatory.sessions[session] = None
+
+
+class Session:
+    """What one follower fetches over one connection.
+
+    `epoch` is that of the next request; `lookup(topic, partition)` finds hosted partitions, `respond(error, topics)` sends the answer,
+    `expand(partition, progress)` proposes the follower for the ISR, `deadline` (ms) ends a parked fetch.
+    """
+
+    __slots__ = (
+        "broker_id", "deadline", "dirty", "epoch", "expand", "id", "items", "lookup", "max_bytes", "parked",
+        "purgatory", "respond", "scanned", "seen",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        session_id: int,
+        broker_id: BrokerId,
+        purgatory: Purgatory,
+        lookup: Callable[[bytes, int], Partition | None],
+        respond: Callable[[int, Topics], None],
+        expand: Callable[[Partition, Progress], None],
+    ) -> None:
+        self.id = session_id
+        self.broker_id = broker_id
+        self.epoch = 1
+        self.purgatory = purgatory
+        self.lookup = lookup
+        self.respond = respond
+        self.expand = expand
+        self.items: dict[bytes, dict[int, Item]] = {}
+        self.dirty: list[Item] = []
+        self.parked = False
+        self.deadline = 0
+        self.scanned = 0
+        self.seen = 0
+        self.max_bytes = 0
+
+    def fetch(
+        self,
+        topics: Iterable[tuple[bytes, Iterable[Row]]],
+        forgotten: Iterable[tuple[bytes, Iterable[int]]],
+        max_bytes: int,
+        deadline: int,
+        now: int,
+    ) -> None:
+        """One request: every row acknowledges what lies below its offset. Answered at the end of the tick
+        if there is anything to send, else parked."""
+        self.max_bytes = max_bytes
+        self.deadline = deadline
+        self.seen = now
+        self.parked = True
+        for topic, numbers in forgotten:
+            for number in numbers:
+                self.forget(topic, number)
+        for topic, rows in topics:
+            known = self.items.get(topic)
+            if known is None:
+                known = self.items[topic] = {}
+            for row in rows:
+                item = known.get(row[0])
+                if item is None:
+                    item = known[row[0]] = Item(self, topic, row[0])
+                self._fetched(item, row, now)
+        if self.dirty:
+            self.purgatory.sessions[self] = None
+
+    def _fetched(self, item: Item, row: Row, now: int) -> None:
+        _, leader_epoch, offset, last_epoch, _, item.max_bytes = row
+        progress = item.progress
+        partition = item.partition
+        if progress is None or partition is None or partition.followers.get(self.broker_id) is not progress:
+            self._bind(item)
+            progress, partition = item.progress, item.partition
+        item.error = self._refusal(partition, leader_epoch, offset)
+        if item.error or partition is None or progress is None:
+            item.error = item.error or _NOT_LEADER
+            item.mark_dirty()
+            return
+        item.diverging = partition.diverging(last_epoch, offset)
+        if item.diverging is not None:
+            item.mark_dirty()
+            return
+        if partition.record_follower_fetch(progress, offset, now):
+            self.purgatory.high_watermark_moved(partition)
+        if self.broker_id not in partition.isr_state.isr and partition.may_expand_isr(progress):
+            self.expand(partition, progress)
+        if offset < partition.log.written_log_end_offset:
+            item.mark_dirty()
+
+    def _bind(self, item: Item) -> None:
+        item.partition = self.lookup(item.topic, item.number)
+        item.progress = item.partition.followers.get(self.broker_id) if item.partition is not None else None
+        if item.progress is not None:
+            item.progress.item = item
+        item.sent_high_watermark = -1
+
+    def _refusal(self, partition: Partition | None, leader_epoch: int, offset: int) -> int:
+        if partition is None:
+            return _UNKNOWN
+        if not partition.is_leader or partition.leader_epoch != leader_epoch or partition.offline:
+            error = partition.check_leader_epoch(leader_epoch)
+            if error:
+                return error
+        if offset < partition.log.log_start_offset:
+            return _OUT_OF_RANGE
+        return 0
+
+    def forget(self, topic: bytes, number: int) -> None:
+        """The follower fetches this partition no more."""
+        item = self.items.get(topic, {}).pop(number, None)
+        if item is not None:
+            if item.progress is not None and item.progress.item is item:
+                item.progress.item = None
+            if item.dirty:
+                self.dirty.remove(item)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self.parked = False
+        for items in self.items.values():
+            for item in items.values():
+                if item.progress is not None and item.progress.item is item:
+                    item.progress.item = None
+
+    def serve(self, now: int) -> None:
+        """Answer the parked fetch with what is dirty; stay parked if nothing of it can be sent."""
+        if not self.parked:
+            return
+        topics: dict[bytes, list[Answer]] = {}
+        left = self.max_bytes
+        rest: list[Item] = []
+        for item in self.dirty:
+            if left <= 0:
+                rest.append(item)
+                continue
+            item.dirty = False
+            answer = self._answer(item, left)
+            if answer is not None:
+                left -= answer[6]
+                topics.setdefault(item.topic, []).append(answer)
+        self.dirty = rest
+        if now >= self.scanned + 500:
+            self._add_high_watermarks(topics, now)
+        if topics:
+            self.answer_now(topics)
+
+    def answer_now(self, topics: dict[bytes, list[Answer]]) -> None:
+        """Send this answer, which may be empty; the follower's next fetch parks again."""
+        self.parked = False
+        self.respond(0, list(topics.items()))
+
+    def expire(self, now: int) -> None:
+        """The follower waited long enough: tell it the high watermarks that moved meanwhile."""
+        if self.parked and now >= self.deadline:
+            topics: dict[bytes, list[Answer]] = {}
+            self._add_high_watermarks(topics, now)
+            self.answer_now(topics)
+
+    def _answer(self, item: Item, left: int) -> Answer | None:
+        partition, progress = item.partition, item.progress
+        if partition is None or progress is None or item.error or item.diverging is not None:
+            return self._refused(item)
+        log = partition.log
+        if progress.position < 0 or not partition.is_leader:
+            return None
+        try:
+            data, progress.next_offset, progress.next_position = log.read(
+                progress.position, log.written_position, min(left, item.max_bytes)
+            )
+        except StorageFailed as failure:
+            self.purgatory.storage_failed(partition, failure)
+            item.error = _STORAGE_ERROR
+            return self._refused(item)
+        if not data:
+            return None
+        high_watermark = item.sent_high_watermark = partition.high_watermark
+        return (
+            item.number, 0, high_watermark, high_watermark, log.log_start_offset, (data,), len(data), None,
+        )  # fmt: skip
+
+    def _refused(self, item: Item) -> Answer:
+        start = item.partition.log.log_start_offset if item.partition is not None else -1
+        return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
+
+    def _add_high_watermarks(self, topics: dict[bytes, list[Answer]], now: int) -> None:
+        """Every 500 ms: partitions whose high watermark moved since it was last sent (R33)."""
+        self.scanned = now
+        for topic, items in self.items.items():
+            for item in items.values():
+                partition = item.partition
+                if (
+                    partition is not None
+                    and partition.is_leader
+                    and not item.dirty
+                    and item.error == 0
+                    and item.diverging is None
+                    and item.sent_high_watermark != partition.high_watermark
+                    and all(answer[0] != item.number for answer in topics.get(topic, ()))
+                ):
+                    high_watermark = item.sent_high_watermark = partition.high_watermark
+                    start = partition.log.log_start_offset
+                    topics.setdefault(topic, []).append(
+                        (item.number, 0, high_watermark, high_watermark, start, NOTHING, 0, None)
+                    )
+
+
+def find_partition(
+    partitions: dict[TopicPartition, Partition], topic: bytes, number: int
+) -> Partition | None:
+    """The hosted partition of a wire topic name, if any."""
+    return partitions.get(TopicPartition(topic.decode("utf-8", "replace"), number))

@@ -1,0 +1,350 @@
+"""Fetch requests and responses, versions 4 to 12 (key 1), both ways and for both roles.
+
+Consumers speak any of them; a follower speaks version 12 in an incremental session (KIP-227, KIP-595's
+last fetched epoch). Responses are lists of buffers: headers made here, record slices untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct, error as StructError
+from typing import Final, NamedTuple, TypeAlias
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.base.ports import Buffer
+from minikafka.wire.produce import read_uvarint, skip_tags, uvarint
+
+FLEXIBLE: Final = 12
+FOLLOWER_VERSION: Final = 12
+"""The version that followers of minikafka send."""
+
+FetchPartition: TypeAlias = tuple[int, int, int, int, int, int]
+"""partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+
+
+class FetchRequest(NamedTuple):
+    """A decoded request; topics are UTF-8 bytes. Absent fields: epochs -1, session 0/-1."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[bytes, list[FetchPartition]]]
+    forgotten: list[tuple[bytes, list[int]]]
+
+
+class PartitionData(NamedTuple):
+    """One partition of a response. `slices` hold `size` bytes; `diverging`: (epoch, end offset) of KIP-595."""
+
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    slices: Sequence[Buffer]
+    size: int
+    diverging: tuple[int, int] | None = None
+
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_LIMITS: Final = Struct(">iiiib")
+_SESSION: Final = Struct(">ii")
+_V4: Final = Struct(">iqi")
+_V5: Final = Struct(">iqqi")
+_V9: Final = Struct(">iiqqi")
+_V12: Final = Struct(">iiqiqiB")
+
+
+def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
+    """Decode the body, which begins after the client id. Raises ProtocolViolation when it is cut short."""
+    try:
+        if version >= FLEXIBLE:
+            return _decode_flexible(buf, view, body, end)
+        return _decode(buf, view, body, end, version)
+    except (StructError, IndexError):
+        raise ProtocolViolation("Fetch request ends early") from None
+
+
+def _decode(buf: bytearray, view: memoryview, position: int, end: int, version: int) -> FetchRequest:
+    replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buf, position)
+    position += 17
+    session_id, session_epoch = 0, -1
+    if version >= 7:
+        session_id, session_epoch = _SESSION.unpack_from(buf, position)
+        position += 8
+    (count,) = _INT32.unpack_from(buf, position)
+    position += 4
+    topics = []
+    for _ in range(count):
+        topic, position = _string(buf, position, end)
+        partitions, position = _partitions(view, buf, position, end, version)
+        topics.append((topic, partitions))
+    forgotten = []
+    if version >= 7:
+        (count,) = _INT32.unpack_from(buf, position)
+        position += 4
+        for _ in range(count):
+            topic, position = _string(buf, position, end)
+            (size,) = _INT32.unpack_from(buf, position)
+            stop = _within(position + 4 + 4 * size, position + 4, end)
+            forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position + 4 : stop])]))
+            position = stop
+    return FetchRequest(
+        replica_id, max_wait, min_bytes, max_bytes, isolation == 1, session_id, session_epoch, topics, forgotten
+    )
+
+
+def _partitions(
+    view: memoryview, buf: bytearray, position: int, end: int, version: int
+) -> tuple[list[FetchPartition], int]:
+    (count,) = _INT32.unpack_from(buf, position)
+    position += 4
+    layout = _V9 if version >= 9 else _V5 if version >= 5 else _V4
+    stop = _within(position + layout.size * count, position, end)
+    rows = layout.iter_unpack(view[position:stop])
+    if version >= 9:
+        return [(p, epoch, offset, -1, start, size) for p, epoch, offset, start, size in rows], stop
+    if version >= 5:
+        return [(p, -1, offset, -1, start, size) for p, offset, start, size in rows], stop
+    return [(p, -1, offset, -1, -1, size) for p, offset, size in rows], stop
+
+
+def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) -> FetchRequest:
+    position = skip_tags(buf, position, end)
+    replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buf, position)
+    session_id, session_epoch = _SESSION.unpack_from(buf, position + 17)
+    count, position = read_uvarint(buf, position + 25)
+    topics = []
+    for _ in range(count - 1):
+        topic, position = _compact_string(buf, position, end)
+        partitions, position = _flexible_partitions(buf, view, position, end)
+        position = skip_tags(buf, position, end)
+        topics.append((topic, partitions))
+    count, position = read_uvarint(buf, position)
+    forgotten = []
+    for _ in range(count - 1):
+        topic, position = _compact_string(buf, position, end)
+        size, position = read_uvarint(buf, position)
+        stop = _within(position + 4 * max(size - 1, 0), position, end)
+        forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position:stop])]))
+        position = skip_tags(buf, stop, end)
+    return FetchRequest(
+        replica_id, max_wait, min_bytes, max_bytes, isolation == 1, session_id, session_epoch, topics, forgotten
+    )
+
+
+def _flexible_partitions(
+    buf: bytearray, view: memoryview, position: int, end: int
+) -> tuple[list[FetchPartition], int]:
+    count, position = read_uvarint(buf, position)
+    count = max(count - 1, 0)
+    stop = _within(position + _V12.size * count, position, end)
+    rows = list(_V12.iter_unpack(view[position:stop]))
+    if not any(row[6] for row in rows):
+        return [row[:6] for row in rows], stop
+    partitions = []
+    for _ in range(count):
+        row = _V12.unpack_from(buf, position)
+        position = skip_tags(buf, position + _V12.size - 1, end)
+        partitions.append(row[:6])
+    return partitions, position
+
+
+def _within(position: int, start: int, end: int) -> int:
+    if position > end or position < start:
+        raise ProtocolViolation("a field reaches beyond the end of its request")
+    return position
+
+
+def _string(buf: bytearray, position: int, end: int) -> tuple[bytes, int]:
+    (size,) = _INT16.unpack_from(buf, position)
+    stop = _within(position + 2 + size, position + 2, end)
+    return bytes(buf[position + 2 : stop]), stop
+
+
+def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes, int]:
+    size, position = read_uvarint(buf, position)
+    stop = _within(position + size - 1, position, end)
+    return bytes(buf[position:stop]), stop
+
+
+_RESPONSE_V4: Final = Struct(">ihqqii")
+_RESPONSE_V5: Final = Struct(">ihqqqii")
+_RESPONSE_V11: Final = Struct(">ihqqqiii")
+_RESPONSE_V12: Final = Struct(">ihqqqBi")
+_PREFIX: Final = Struct(">iiBihi")
+_PREFIX_V7: Final = Struct(">iiihii")
+_PREFIX_V4: Final = Struct(">iiii")
+_DIVERGING: Final = Struct(">iqB")
+
+
+def encode_response(
+    correlation: int,
+    version: int,
+    error: int,
+    session_id: int,
+    topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
+    read_committed: bool = False,
+) -> list[Buffer]:
+    """The whole response as slices, length prefix included. No aborted transactions exist yet."""
+    if version >= FLEXIBLE:
+        return _encode_flexible(correlation, error, session_id, topics, read_committed)
+    if version >= 7:
+        head = bytearray(_PREFIX_V7.pack(0, correlation, 0, error, session_id, len(topics)))
+    else:
+        head = bytearray(_PREFIX_V4.pack(0, correlation, 0, len(topics)))
+    out: list[Buffer] = []
+    total, current = 0, head
+    for topic, partitions in topics:
+        current += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
+        for data in partitions:
+            current += _partition_header(data, version, 0 if read_committed else -1)
+            if data.size:
+                total += len(current) + data.size
+                out.append(current)
+                out.extend(data.slices)
+                current = bytearray()
+    if current:
+        out.append(current)
+        total += len(current)
+    _INT32.pack_into(head, 0, total - 4)
+    return out
+
+
+def _partition_header(data: PartitionData, version: int, aborted: int) -> bytes:
+    partition, error, hw, lso, start, _, size, _ = data
+    if version >= 11:
+        return _RESPONSE_V11.pack(partition, error, hw, lso, start, aborted, -1, size)
+    if version >= 5:
+        return _RESPONSE_V5.pack(partition, error, hw, lso, start, aborted, size)
+    return _RESPONSE_V4.pack(partition, error, hw, lso, aborted, size)
+
+
+def _encode_flexible(
+    correlation: int,
+    error: int,
+    session_id: int,
+    topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
+    read_committed: bool,
+) -> list[Buffer]:
+    head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
+    current += uvarint(len(topics) + 1)
+    out: list[Buffer] = []
+    total = 0
+    for topic, partitions in topics:
+        current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
+        for partition, code, hw, lso, start, slices, size, diverging in partitions:
+            current += _RESPONSE_V12.pack(partition, code, hw, lso, start, 1 if read_committed else 0, -1)
+            current += uvarint(size + 1)
+            if size:
+                total += len(current) + size
+                out.append(current)
+                out.extend(slices)
+                current = bytearray()
+            if diverging is None:
+                current += b"\0"
+            else:
+                current += b"\x01\0" + uvarint(_DIVERGING.size) + _DIVERGING.pack(*diverging, 0)
+        current += b"\0"
+    current += b"\0"
+    out.append(current)
+    _INT32.pack_into(head, 0, total + len(current) - 4)
+    return out
+
+
+def encode_error(correlation: int, version: int, error: int) -> list[Buffer]:
+    """A response that says only that the session is not known or not at that epoch."""
+    return encode_response(correlation, version, error, 0, ())
+
+
+_REQUEST: Final = Struct(">hhih")
+_ROW: Final = Struct(">iiqiqiB")
+
+
+def encode_request(
+    correlation: int,
+    client_id: bytes,
+    replica_id: int,
+    limits: tuple[int, int, int],
+    session: tuple[int, int],
+    topics: Sequence[tuple[bytes, Sequence[FetchPartition]]],
+    forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
+) -> bytes:
+    """A follower's Fetch v12, length prefix included. limits: (max wait ms, min bytes, max bytes)."""
+    out = bytearray(_REQUEST.pack(1, FOLLOWER_VERSION, correlation, len(client_id)))
+    out += client_id + b"\0" + _LIMITS.pack(replica_id, *limits, 0) + _SESSION.pack(*session)
+    out += uvarint(len(topics) + 1)
+    for topic, partitions in topics:
+        out += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
+        out += b"".join([_ROW.pack(*row, 0) for row in partitions]) + b"\0"
+    out += uvarint(len(forgotten) + 1)
+    for topic, numbers in forgotten:
+        out += uvarint(len(topic) + 1) + topic + uvarint(len(numbers) + 1)
+        out += b"".join([_INT32.pack(number) for number in numbers]) + b"\0"
+    out += b"\x01\0"
+    return _INT32.pack(len(out)) + bytes(out)
+
+
+ResponsePartition: TypeAlias = tuple[bytes, int, int, int, int, int, int, "tuple[int, int] | None"]
+"""topic, partition, error, high watermark, log start offset, records start, records end, diverging."""
+
+
+class ResponseHead(NamedTuple):
+    """What a response says before its partitions; `position` is where they begin."""
+
+    error: int
+    session_id: int
+    topic_count: int
+    position: int
+
+
+_HEAD: Final = Struct(">ihi")
+
+
+def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
+    """Head of a v12 response whose correlation id ends at `body` (header tag section next)."""
+    position = skip_tags(buf, body, len(buf))
+    _, error, session_id = _HEAD.unpack_from(buf, position)
+    count, position = read_uvarint(buf, position + 10)
+    return ResponseHead(error, session_id, max(count - 1, 0), position)
+
+
+def response_partitions(buf: bytearray, head: ResponseHead, end: int) -> Iterator[ResponsePartition]:
+    """Every partition of a v12 response that ends at `end`; the records stay in the buffer."""
+    position = head.position
+    for _ in range(head.topic_count):
+        topic, position = _compact_string(buf, position, end)
+        count, position = read_uvarint(buf, position)
+        for _ in range(count - 1):
+            partition, error, hw, _, start, aborted, _ = _RESPONSE_V12.unpack_from(buf, position)
+            if aborted > 1:
+                raise ProtocolViolation("a follower's fetch carries no aborted transactions")
+            size, position = read_uvarint(buf, position + _RESPONSE_V12.size)
+            records = position
+            position += max(size - 1, 0)
+            if position >= end:
+                raise ProtocolViolation("Fetch response ends early")
+            diverging = None
+            if buf[position]:
+                diverging = _diverging(buf, position, end)
+                position = skip_tags(buf, position, end)
+            else:
+                position += 1
+            yield topic, partition, error, hw, start, records, records + max(size - 1, 0), diverging
+        position = skip_tags(buf, position, end)
+
+
+def _diverging(buf: bytearray, position: int, end: int) -> tuple[int, int] | None:
+    count, position = read_uvarint(buf, position)
+    for _ in range(count):
+        tag, position = read_uvarint(buf, position)
+        size, position = read_uvarint(buf, position)
+        if tag == 0:
+            epoch, end_offset, _ = _DIVERGING.unpack_from(buf, position)
+            return epoch, end_offset
+        position += size
+    return None

@@ -1,0 +1,258 @@
+"""Produce requests and responses, versions 3 to 9 (key 0), without copying a record byte.
+
+The decoder cuts the body into slices; the record batches themselves stay opaque. A response for one
+partition, by far the commonest, is packed around bytes that were prepared once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct, error as StructError
+from typing import Final, NamedTuple, TypeAlias
+
+from minikafka.base.errors import ProtocolViolation
+
+FLEXIBLE: Final = 9
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_PARTITION: Final = Struct(">ii")
+
+
+class PartitionRecords(NamedTuple):
+    """Where one partition's records lie in the receive buffer; `start` is -1 when the field was null."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class ProduceRequest(NamedTuple):
+    """A decoded request; topics are UTF-8 bytes. `head_end`: first byte after the partition number of a
+    request for a single partition, else 0."""
+
+    transactional_id: bytes | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[bytes, list[PartitionRecords]]]
+    head_end: int
+
+
+PartitionAnswer: TypeAlias = tuple[int, int, int, int, int]
+"""partition, error code, base offset, log append time (-1), log start offset (-1)."""
+SingleAnswer: TypeAlias = Callable[[int, int, int, int], bytes]
+"""(correlation, error, base offset, log start offset) -> the whole response."""
+
+
+def decode(buf: bytearray, body: int, end: int, version: int) -> ProduceRequest:
+    """Cut the body, which begins after the client id. Raises ProtocolViolation when it is cut short."""
+    try:
+        return _decode_flexible(buf, body, end) if version >= FLEXIBLE else _decode(buf, body, end)
+    except (StructError, IndexError):
+        raise ProtocolViolation("Produce request ends early") from None
+
+
+def _decode(buf: bytearray, position: int, end: int) -> ProduceRequest:
+    transactional_id, position = _string(buf, position, end)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
+    (topic_count,) = _INT32.unpack_from(buf, position + 6)
+    position += 10
+    topics = []
+    head_end = 0
+    for _ in range(topic_count):
+        topic, position = _string(buf, position, end)
+        (count,) = _INT32.unpack_from(buf, position)
+        position += 4
+        partitions = []
+        for _ in range(count):
+            partition, size = _PARTITION.unpack_from(buf, position)
+            head_end = position + 4
+            position += 8
+            partitions.append(PartitionRecords(partition, position if size >= 0 else -1, position + max(size, 0)))
+            position = _within(position + max(size, 0), end)
+        topics.append((topic or b"", partitions))
+    return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
+
+
+def _decode_flexible(buf: bytearray, position: int, end: int) -> ProduceRequest:
+    position = skip_tags(buf, position, end)
+    transactional_id, position = _compact_string(buf, position, end)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
+    topic_count, position = _count(buf, position + 6, end)
+    topics = []
+    head_end = 0
+    for _ in range(topic_count):
+        topic, position = _compact_string(buf, position, end)
+        count, position = _count(buf, position, end)
+        partitions = []
+        for _ in range(count):
+            (partition,) = _INT32.unpack_from(buf, position)
+            head_end = position + 4
+            size, position = read_uvarint(buf, head_end)
+            partitions.append(PartitionRecords(partition, position if size else -1, position + max(size - 1, 0)))
+            position = skip_tags(buf, _within(position + max(size - 1, 0), end), end)
+        position = skip_tags(buf, position, end)
+        topics.append((topic or b"", partitions))
+    position = skip_tags(buf, position, end)
+    return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
+
+
+def _finish(
+    transactional_id: bytes | None,
+    acks: int,
+    timeout_ms: int,
+    topics: list[tuple[bytes, list[PartitionRecords]]],
+    head_end: int,
+    position: int,
+    end: int,
+) -> ProduceRequest:
+    _within(position, end)
+    single = len(topics) == 1 and len(topics[0][1]) == 1
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics, head_end if single else 0)
+
+
+def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int:
+    """Where the records of a single-partition request begin, given the end of a head seen before.
+
+    -1 when what follows is not one records field that fills the frame; then decode() must look.
+    """
+    if version < FLEXIBLE:
+        if head_end + 4 > end:
+            return -1
+        size: int = _INT32.unpack_from(buf, head_end)[0]
+        return head_end + 4 if size > 0 and head_end + 4 + size == end else -1
+    if head_end + 5 > end:
+        return -1
+    size, start = read_uvarint(buf, head_end)
+    if size > 1 and start + size + 2 == end and not (buf[end - 3] or buf[end - 2] or buf[end - 1]):
+        return start
+    return -1
+
+
+def tail_bytes(version: int) -> int:
+    """Bytes after the records of a single-partition request: the three empty tag sections of version 9."""
+    return 3 if version >= FLEXIBLE else 0
+
+
+def read_uvarint(buf: bytearray | memoryview | bytes, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes and the position after it."""
+    byte = buf[position]
+    position += 1
+    if byte < 128:
+        return byte, position
+    value = byte & 127
+    for shift in (7, 14, 21, 28):
+        byte = buf[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+    raise ProtocolViolation("varint is longer than five bytes")
+
+
+def skip_tags(buf: bytearray | memoryview, position: int, end: int) -> int:
+    """The position after a section of tagged fields."""
+    count, position = read_uvarint(buf, position)
+    for _ in range(count):
+        _, position = read_uvarint(buf, position)
+        size, position = read_uvarint(buf, position)
+        position = _within(position + size, end)
+    return position
+
+
+def _within(position: int, end: int) -> int:
+    if position > end:
+        raise ProtocolViolation("a field reaches beyond the end of its request")
+    return position
+
+
+def _count(buf: bytearray, position: int, end: int) -> tuple[int, int]:
+    count, position = read_uvarint(buf, position)
+    return max(count - 1, 0), _within(position, end)
+
+
+def _string(buf: bytearray, position: int, end: int) -> tuple[bytes | None, int]:
+    (size,) = _INT16.unpack_from(buf, position)
+    position += 2
+    if size < 0:
+        return None, position
+    stop = _within(position + size, end)
+    return bytes(buf[position:stop]), stop
+
+
+def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes | None, int]:
+    size, position = read_uvarint(buf, position)
+    if size == 0:
+        return None, position
+    stop = _within(position + size - 1, end)
+    return bytes(buf[position:stop]), stop
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint."""
+    if value < 128:
+        return bytes((value,))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
+    """A packer of whole responses for one partition, without log append time."""
+    flexible = version >= FLEXIBLE
+    if flexible:
+        head = b"\0\x02" + uvarint(len(topic) + 1) + topic + b"\x02" + _INT32.pack(partition)
+        tail = b"\x01\0\0\0" + _INT32.pack(0) + b"\0"
+    else:
+        head = _INT32.pack(1) + _INT16.pack(len(topic)) + topic + _INT32.pack(1) + _INT32.pack(partition)
+        tail = (_INT32.pack(0) + _INT16.pack(-1) if version >= 8 else b"") + _INT32.pack(0)
+    with_start = version >= 5
+    layout = Struct(f">ii{len(head)}shqq{'q' if with_start else ''}{len(tail)}s")
+    pack, size = layout.pack, layout.size - 4
+
+    def answer(correlation: int, error: int, base_offset: int, log_start_offset: int) -> bytes:
+        return pack(size, correlation, head, error, base_offset, -1, log_start_offset, tail)
+
+    def answer_without_start(correlation: int, error: int, base_offset: int, log_start_offset: int) -> bytes:
+        return pack(size, correlation, head, error, base_offset, -1, tail)
+
+    return answer if with_start else answer_without_start
+
+
+def encode_response(
+    correlation: int, version: int, topics: Sequence[tuple[bytes, Sequence[PartitionAnswer]]]
+) -> bytes:
+    """The whole response for any number of partitions, length prefix included."""
+    flexible = version >= FLEXIBLE
+    out = bytearray(_INT32.pack(correlation))
+    out += b"\0" + uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
+    for topic, partitions in topics:
+        if flexible:
+            out += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
+        else:
+            out += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
+        for answer in partitions:
+            out += _encode_partition(answer, version)
+        if flexible:
+            out += b"\0"
+    out += _INT32.pack(0) + (b"\0" if flexible else b"")
+    return _INT32.pack(len(out)) + bytes(out)
+
+
+_ANSWER: Final = Struct(">ihqq")
+_LOG_START: Final = Struct(">q")
+
+
+def _encode_partition(answer: PartitionAnswer, version: int) -> bytes:
+    partition, error, base_offset, append_time, log_start_offset = answer
+    out = _ANSWER.pack(partition, error, base_offset, append_time)
+    if version >= 5:
+        out += _LOG_START.pack(log_start_offset)
+    if version >= FLEXIBLE:
+        out += b"\x01\0\0"
+    elif version >= 8:
+        out += _INT32.pack(0) + _INT16.pack(-1)
+    return out
