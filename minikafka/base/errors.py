@@ -57,6 +57,7 @@ class ErrorCode(IntEnum):
     INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    MISMATCHED_ENDPOINT_TYPE = 114
 
     @property
     def retriable(self) -> bool:

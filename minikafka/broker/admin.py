@@ -378,6 +378,12 @@ class TopicAdmin:
             self._tasks.spawn(self._auto_create(wanted), "auto-create topics")
         return errors
 
+    def error_for_unknown(self, name: str) -> ErrorCode:
+        """What to say of a topic that is not there and is not to be created."""
+        if name_error(name):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def _auto_create_error(self, name: str) -> ErrorCode:
         if name_error(name) or self._colliding(name) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -22,7 +22,7 @@ from minikafka.base.ports import Clock
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One picture of the cluster; the mappings are never changed after it was made."""
+    """One picture of the cluster; but for `encoded` it is never changed after it was made."""
 
     version: int = 0
     controller_id: BrokerId = -1
@@ -31,6 +31,8 @@ class Snapshot:
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     """Topic id → topic."""
+    encoded: dict[tuple[int, str, int], bytes] = field(default_factory=dict)
+    """(version, topic, operations) → bytes of a Metadata answer, made from this snapshot as needed."""
 
 
 class MetadataCache:

@@ -1,0 +1,36 @@
+"""Consumer groups: none yet, so there is no coordinator to find.
+
+FindCoordinator 10, versions 0–4.
+- Every key, of groups and of transactions, is answered COORDINATOR_NOT_AVAILABLE, which clients
+  retry; one key up to version 3, a list from version 4 (KIP-699).
+Knowingly ignored: the key type.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.wire.codec import response
+from minikafka.wire.versions import FIND_COORDINATOR
+
+_BATCHED_SINCE: Final = 4
+
+
+def find_coordinator(services: Services, request: Entity, version: int) -> Entity:
+    """Handle FindCoordinator."""
+    nobody = {
+        "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        "error_message": "consumer groups and transactions are not served",
+        "node_id": -1,
+        "host": "",
+        "port": -1,
+    }
+    if version < _BATCHED_SINCE:
+        return response(FIND_COORDINATOR, version, **nobody)
+    coordinators = [{**nobody, "key": key} for key in request.coordinator_keys]
+    return response(FIND_COORDINATOR, version, coordinators=coordinators)
+
+
+HANDLERS: Final[dict[int, Handler]] = {FIND_COORDINATOR: find_coordinator}

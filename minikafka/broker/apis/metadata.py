@@ -1,0 +1,174 @@
+"""The cluster as clients see it.
+
+Metadata 3, versions 0–12.
+- Answered from the local snapshot; the controller is one of the listed brokers or -1. A topic's bytes
+  are kept until the snapshot is swapped.
+- All topics: null, or in version 0 an empty list; an empty list from version 1 means none.
+- An unknown topic is created in the background where the request (version 4 on) and
+  `auto.create.topics.enable` allow it, and is LEADER_NOT_AVAILABLE until the controller's update
+  comes; else UNKNOWN_TOPIC_OR_PARTITION. A name that cannot be one: INVALID_TOPIC_EXCEPTION.
+- Topic ids in answers from version 10, in questions from version 12 (UNKNOWN_TOPIC_ID); a question by
+  id or without a name before that is INVALID_REQUEST.
+- Authorized operations, where asked for, are all there are: there is no authorizer.
+
+DescribeCluster 60, versions 0–1.
+- The same brokers and controller. Version 1 may ask for controllers' endpoints (KIP-919), which only a
+  cluster without ZooKeeper has: MISMATCHED_ENDPOINT_TYPE.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.metadata import Snapshot
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.wire.codec import id_bytes, response
+from minikafka.wire.metadata import NOT_ASKED, encode, encode_topic
+from minikafka.wire.primitives import NULL_UUID
+from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
+
+TOPIC_OPERATIONS: Final = 0b1101_1111_1000
+"""Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs as ACL operation bits."""
+CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
+"""Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, IdempotentWrite."""
+
+_AUTO_CREATE_ASKED_SINCE: Final = 4
+_IDS_ASKED_SINCE: Final = 12
+_BROKER_ENDPOINTS: Final = 1
+
+
+def metadata(services: Services, request: Entity, version: int) -> bytes:
+    """Handle Metadata; the answer is the encoded body."""
+    snapshot = services.metadata.snapshot
+    asked = request.topics
+    if asked is None or (version == 0 and not asked):
+        topics = [_known(services, version, name, request) for name in snapshot.topics]
+    else:
+        topics = _asked(services, version, request)
+    cluster_operations = NOT_ASKED
+    if getattr(request, "include_cluster_authorized_operations", False):
+        cluster_operations = CLUSTER_OPERATIONS
+    return encode(
+        version,
+        list(snapshot.brokers.values()),
+        services.cluster_id,
+        _controller_id(services),
+        topics,
+        cluster_operations,
+    )
+
+
+def _asked(services: Services, version: int, request: Entity) -> list[bytes]:
+    snapshot = services.metadata.snapshot
+    topics: dict[Any, bytes] = {}
+    missing: dict[str, None] = {}
+    for topic in request.topics:
+        topic_id = id_bytes(getattr(topic, "topic_id", None))
+        if version < _IDS_ASKED_SINCE and (topic.name is None or topic_id != NULL_UUID):
+            name = topic.name or ""
+            topics[name] = _failed(services, version, name, ErrorCode.INVALID_REQUEST, topic_id)
+        elif topic.name is None:
+            topics[topic_id] = _by_id(services, version, topic_id, request)
+        elif topic.name in snapshot.topics:
+            topics[topic.name] = _known(services, version, topic.name, request)
+        else:
+            missing[topic.name] = None
+    for name, error in _missing(services, version, request, missing).items():
+        topics[name] = _failed(services, version, name, error)
+    return list(topics.values())
+
+
+def _by_id(services: Services, version: int, topic_id: bytes, request: Entity) -> bytes:
+    name = services.metadata.snapshot.topic_names.get(topic_id)
+    if name is None:
+        return _failed(services, version, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+    return _known(services, version, name, request)
+
+
+def _missing(
+    services: Services, version: int, request: Entity, names: dict[str, None]
+) -> dict[str, ErrorCode]:
+    """What to say of topics that are not in the snapshot; has them created where that is wanted."""
+    may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
+    if names and may_create and services.config.auto_create_topics_enable:
+        return services.admin.auto_create(names)
+    return {name: services.admin.error_for_unknown(name) for name in names}
+
+
+def _known(services: Services, version: int, name: str, request: Entity) -> bytes:
+    snapshot = services.metadata.snapshot
+    with_operations = getattr(request, "include_topic_authorized_operations", False)
+    operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
+    key = (version, name, operations)
+    encoded = snapshot.encoded.get(key)
+    if encoded is None:
+        encoded = snapshot.encoded[key] = _encode_known(snapshot, version, name, operations)
+    return encoded
+
+
+def _encode_known(snapshot: Snapshot, version: int, name: str, operations: int) -> bytes:
+    states = snapshot.topics[name]
+    return encode_topic(
+        version,
+        name,
+        snapshot.topic_ids.get(name),
+        ErrorCode.NONE,
+        [states[partition] for partition in sorted(states)],
+        snapshot.brokers,
+        operations,
+    )
+
+
+def _failed(
+    services: Services,
+    version: int,
+    name: str | None,
+    error: ErrorCode,
+    topic_id: bytes | None = None,
+) -> bytes:
+    return encode_topic(version, name, topic_id, error, (), services.metadata.brokers)
+
+
+def _controller_id(services: Services) -> int:
+    """The controller if clients can find it in the list; some fail on one that they cannot."""
+    brokers = services.metadata.brokers
+    for controller_id in (services.controller.controller_id, services.metadata.controller_id):
+        if controller_id in brokers:
+            return controller_id
+    return -1
+
+
+def describe_cluster(services: Services, request: Entity, version: int) -> Entity:
+    """Handle DescribeCluster."""
+    if getattr(request, "endpoint_type", _BROKER_ENDPOINTS) != _BROKER_ENDPOINTS:
+        return response(
+            DESCRIBE_CLUSTER,
+            version,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="a cluster with ZooKeeper has no controller endpoints",
+            endpoint_type=request.endpoint_type,
+            cluster_id=services.cluster_id,
+        )
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = CLUSTER_OPERATIONS
+    return response(
+        DESCRIBE_CLUSTER,
+        version,
+        cluster_id=services.cluster_id,
+        controller_id=_controller_id(services),
+        brokers=[
+            {
+                "broker_id": broker.id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+            }
+            for broker in services.metadata.brokers.values()
+        ],
+        cluster_authorized_operations=operations,
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {METADATA: metadata, DESCRIBE_CLUSTER: describe_cluster}

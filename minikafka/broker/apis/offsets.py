@@ -1,0 +1,164 @@
+"""Where a partition's log begins and ends, by time and by leader epoch.
+
+ListOffsets 2, versions 1–7.
+- Timestamp -2: log start offset; -1: high watermark, or last stable offset for read_committed; -3
+  (version 7): the record with the largest timestamp; else the first record at or after it, with its
+  own timestamp. Nothing found: offset and timestamp -1. Only offsets that the asker may read count;
+  a follower (replica id >= 0) may read to the log's end.
+- Answered by the leader, fenced by the current leader epoch from version 4 (KIP-320).
+- Right after an election the high watermark may lie below one that was served already: asked for the
+  latest, OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207), so that what a client
+  sees as the end never goes back.
+- A partition named twice is INVALID_REQUEST.
+Knowingly ignored: replica id -2 (debugging) asks like a consumer.
+
+OffsetForLeaderEpoch 23, versions 2–4.
+- The largest epoch not above the one asked and its end offset, (-1, -1) when there is none (R38);
+  fenced by the current leader epoch (R41). Followers and consumers are answered alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.replication.partition import Partition
+from minikafka.wire.codec import response
+from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+READ_COMMITTED: Final = 1
+_NO_EPOCH: Final = -1
+_NOT_AVAILABLE_SINCE: Final = 5
+_MAX_TIMESTAMP_SINCE: Final = 7
+
+
+class Found(NamedTuple):
+    """The answer for one partition."""
+
+    error: int
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = _NO_EPOCH
+
+
+def list_offsets(services: Services, request: Entity, version: int) -> Entity:
+    """Handle ListOffsets."""
+    repeated = _repeated((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            tp = TopicPartition(topic.name, asked.partition_index)
+            if tp in repeated:
+                found = Found(ErrorCode.INVALID_REQUEST)
+            else:
+                found = _list_offset(services, request, version, tp, asked)
+            partitions.append(
+                {
+                    "partition_index": asked.partition_index,
+                    "error_code": found.error,
+                    "timestamp": found.timestamp,
+                    "offset": found.offset,
+                    "leader_epoch": found.leader_epoch,
+                }
+            )
+        topics.append({"name": topic.name, "partitions": partitions})
+    return response(LIST_OFFSETS, version, topics=topics)
+
+
+def _list_offset(
+    services: Services, request: Entity, version: int, tp: TopicPartition, asked: Entity
+) -> Found:
+    partition = services.replicas.partition(tp)
+    if partition is None:
+        return Found(_why_absent(services, tp))
+    error = partition.check_leader_epoch(getattr(asked, "current_leader_epoch", _NO_EPOCH))
+    if error:
+        return Found(error)
+    committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    try:
+        return _look_up(partition, request.replica_id >= 0, committed, asked.timestamp, version)
+    except (StorageFailed, CorruptBatch):
+        return Found(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _look_up(
+    partition: Partition, is_follower: bool, committed: bool, timestamp: int, version: int
+) -> Found:
+    log = partition.log
+    if timestamp == EARLIEST:
+        start = partition.log_start_offset
+        return Found(ErrorCode.NONE, -1, start, log.epochs.epoch_of(start))
+    if is_follower:
+        end = log.written_log_end_offset
+    else:
+        end = partition.last_stable_offset if committed else partition.high_watermark
+    not_known = not is_follower and not partition.latest_offset_is_known
+    if timestamp == LATEST:
+        if not_known:
+            return Found(_not_available(version))
+        return Found(ErrorCode.NONE, -1, end, partition.leader_epoch)
+    if timestamp == MAX_TIMESTAMP and version >= _MAX_TIMESTAMP_SINCE:
+        timestamp = log.max_timestamp
+    elif timestamp < 0:
+        return Found(ErrorCode.NONE)
+    record = log.offset_for_timestamp(timestamp, end)
+    if record is None:
+        return Found(_not_available(version) if not_known else ErrorCode.NONE)
+    return Found(ErrorCode.NONE, *record)
+
+
+def _not_available(version: int) -> ErrorCode:
+    if version >= _NOT_AVAILABLE_SINCE:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _why_absent(services: Services, tp: TopicPartition) -> int:
+    return services.replicas.error_for(tp) or ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _repeated(named: Any) -> set[tuple[str, int]]:
+    return {tp for tp, count in Counter(named).items() if count > 1}
+
+
+def offset_for_leader_epoch(services: Services, request: Entity, version: int) -> Entity:
+    """Handle OffsetForLeaderEpoch."""
+    topics = [
+        {
+            "topic": topic.topic,
+            "partitions": [_epoch_end(services, topic.topic, asked) for asked in topic.partitions],
+        }
+        for topic in request.topics
+    ]
+    return response(OFFSET_FOR_LEADER_EPOCH, version, topics=topics)
+
+
+def _epoch_end(services: Services, topic: str, asked: Entity) -> dict[str, Any]:
+    tp = TopicPartition(topic, asked.partition)
+    partition = services.replicas.partition(tp)
+    epoch, end_offset = _NO_EPOCH, -1
+    if partition is None:
+        error = _why_absent(services, tp)
+    else:
+        error = partition.check_leader_epoch(asked.current_leader_epoch)
+        if not error:
+            epoch, end_offset = partition.epoch_end_offset(asked.leader_epoch)
+    return {
+        "error_code": error,
+        "partition": asked.partition,
+        "leader_epoch": epoch,
+        "end_offset": end_offset,
+    }
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    LIST_OFFSETS: list_offsets,
+    OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+}

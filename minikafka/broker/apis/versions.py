@@ -1,0 +1,49 @@
+"""ApiVersions: what this broker speaks (KIP-35, KIP-511).
+
+ApiVersions 18, versions 0–3.
+- The answer is `wire.versions.SERVED`; its header never has tagged fields.
+- A version above ours is answered by a version 0 body with UNSUPPORTED_VERSION and the whole table;
+  the request is not parsed. Clients then ask again with what the table says of key 18.
+- From version 3 a client software name or version that is not letters, digits, dots and dashes is
+  INVALID_REQUEST.
+Knowingly ignored: who the client is; no features are announced (KIP-584).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.wire.codec import response
+from minikafka.wire.versions import API_VERSIONS, SERVED
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_NAMED_SINCE: Final = 3
+
+
+def api_versions(services: Services, request: Entity, version: int) -> Entity:
+    """Handle ApiVersions."""
+    if version >= _NAMED_SINCE and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return response(API_VERSIONS, version, error_code=ErrorCode.INVALID_REQUEST)
+    return _table(version, ErrorCode.NONE)
+
+
+def unsupported() -> Entity:
+    """The answer, to be encoded as version 0, to an ApiVersions request of a version we do not know."""
+    return _table(0, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _table(version: int, error: ErrorCode) -> Entity:
+    keys = [
+        {"api_key": key, "min_version": low, "max_version": high}
+        for key, (low, high) in sorted(SERVED.items())
+    ]
+    return response(API_VERSIONS, version, error_code=error, api_keys=keys)
+
+
+HANDLERS: Final[dict[int, Handler]] = {API_VERSIONS: api_versions}
