@@ -1,0 +1,255 @@
+"""RecordBatch v2 (KIP-98) as a view over a buffer: check, stamp in place, iterate, build.
+
+Invariant: a batch is opaque to the broker. Only base offset and leader epoch, which lie outside the
+CRC, are ever written into one (and the time of a LogAppendTime topic, with a new CRC). A header is
+the plain tuple that `HEADER` unpacks; its fields by index are the constants below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import CorruptBatch, ErrorCode
+from minikafka.base.ports import Buffer
+from minikafka.record.codecs import compress, crc32c, decompress, read_varint, varint
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+OVERHEAD: Final = 12
+"""Bytes before what `batch_length` counts."""
+CRC_START: Final = 21
+"""The CRC covers everything from here, the attributes, to the end of the batch."""
+
+(
+    BASE_OFFSET, BATCH_LENGTH, LEADER_EPOCH, MAGIC, CRC, ATTRIBUTES, LAST_OFFSET_DELTA, BASE_TIMESTAMP,
+    MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, COUNT,
+) = range(13)  # fmt: skip
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+NO_PRODUCER_ID: Final = -1
+DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
+"""Most bytes that the records of one batch may decompress to when they are read here."""
+
+_LAST_CODEC: Final = 4
+_LEAST_RECORD_BYTES: Final = 7  # length, attributes, two deltas, key length, value length, header count
+_STAMP: Final = Struct(">qii").pack_into
+_UINT32: Final = Struct(">I")
+_APPEND_TIME: Final = Struct(">h")
+_INT64: Final = Struct(">q")
+_unpack_header: Final = HEADER.unpack_from
+
+_CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
+_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_UNSUPPORTED_CODEC: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+Header = tuple[int, ...]
+
+
+class Record(NamedTuple):
+    """One record; offsets and timestamps (Unix ms) are absolute, -1 is unknown."""
+
+    offset: int = -1
+    timestamp: int = -1
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def check_produced(view: memoryview, start: int, end: int, header: Header) -> int:
+    """The error code for a records field [start, end) that a client produced; 0 when it may be appended.
+
+    `header` is `HEADER` unpacked at `start`. Rules of ProduceRequest, UnifiedLog and LogValidator in
+    `wire-protocol.md` §3; the CRC comes last because it costs most.
+    """
+    _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
+    if (
+        magic != 2
+        or header[0] != 0
+        or length != end - start - OVERHEAD
+        or length < HEADER_BYTES - OVERHEAD
+        or not 0 <= attributes <= _LAST_CODEC
+        or count <= 0
+        or count != last_delta + 1
+        or (producer_id >= 0 and sequence < 0)
+        or (attributes == 0 and count * _LEAST_RECORD_BYTES > length)
+    ):
+        error = _refusal(end - start, header)
+        if error:
+            return error
+    return 0 if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
+
+
+def _refusal(size: int, header: Header) -> int:
+    """The error of a header that is not of the plain kind, 0 when it is only unusual."""
+    length, attributes, producer_id = header[BATCH_LENGTH], header[ATTRIBUTES], header[PRODUCER_ID]
+    if header[MAGIC] != 2:
+        return _INVALID_RECORD
+    if length < HEADER_BYTES - OVERHEAD or length + OVERHEAD > size:
+        return _CORRUPT
+    if attributes & CODEC_MASK > _LAST_CODEC:
+        return _UNSUPPORTED_CODEC
+    count = header[COUNT]
+    refused = (
+        length + OVERHEAD < size  # a second batch
+        or header[BASE_OFFSET] != 0
+        or attributes & CONTROL
+        or count <= 0
+        or count != header[LAST_OFFSET_DELTA] + 1
+        or (producer_id >= 0 and header[BASE_SEQUENCE] < 0)
+        or (producer_id < 0 and attributes & TRANSACTIONAL)
+        or (attributes & CODEC_MASK == 0 and count * _LEAST_RECORD_BYTES > length)
+    )
+    return _INVALID_RECORD if refused else 0
+
+
+def valid_run(
+    buf: Buffer, view: memoryview, start: int, end: int, offset: int, *, dense: bool
+) -> tuple[list[Header], int]:
+    """The headers of the whole, sound batches from `start`, and where the first other byte lies.
+
+    Sound: magic 2, length inside [start, end), CRC right, base offset not below the end of the batch
+    before it (first: not below `offset`); with `dense` exactly there.
+    """
+    headers: list[Header] = []
+    at = start
+    while end - at >= HEADER_BYTES:
+        header = _unpack_header(buf, at)
+        stop = at + OVERHEAD + header[1]
+        base = header[0]
+        if (
+            stop > end
+            or stop - at < HEADER_BYTES
+            or header[3] != 2
+            or header[6] < 0
+            or base < offset
+            or (dense and base != offset)
+            or crc32c(view[at + CRC_START : stop]) != header[4]
+        ):
+            break
+        headers.append(header)
+        offset = base + header[6] + 1
+        at = stop
+    return headers, at
+
+
+def stamp(buf: bytearray | memoryview, start: int, base_offset: int, batch_length: int, leader_epoch: int) -> None:
+    """Write the leader's offset and epoch into the batch; `batch_length` only because it lies between."""
+    _STAMP(buf, start, base_offset, batch_length, leader_epoch)
+
+
+def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:
+    """Turn the batch into a LogAppendTime one: timestamp type, max timestamp and a new CRC."""
+    attributes = _unpack_header(buf, start)[ATTRIBUTES]
+    _APPEND_TIME.pack_into(buf, start + CRC_START, attributes | LOG_APPEND_TIME)
+    _INT64.pack_into(buf, start + 35, wall_ms)
+    _UINT32.pack_into(buf, start + 17, crc32c(memoryview(buf)[start + CRC_START : end]))
+
+
+def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
+    """The records of any number of whole batches, in order; those of control batches only if asked for.
+
+    A batch that is cut off at the end is left out, as in a fetch answer. Raises CorruptBatch.
+    """
+    view = memoryview(buf)
+    at = 0
+    while len(view) - at >= HEADER_BYTES:
+        header = _unpack_header(view, at)
+        stop = at + OVERHEAD + header[BATCH_LENGTH]
+        if header[BATCH_LENGTH] < HEADER_BYTES - OVERHEAD or header[MAGIC] != 2:
+            raise CorruptBatch(f"no record batch of version 2 at byte {at}")
+        if stop > len(view):
+            return
+        if crc32c(view[at + CRC_START : stop]) != header[CRC]:
+            raise CorruptBatch(f"batch at offset {header[BASE_OFFSET]} has a wrong CRC")
+        if control or not header[ATTRIBUTES] & CONTROL:
+            yield from _records_of(view[at + HEADER_BYTES : stop], header)
+        at = stop
+
+
+def _records_of(data: memoryview, header: Header) -> Iterator[Record]:
+    attributes = header[ATTRIBUTES]
+    body = decompress(attributes & CODEC_MASK, data, DECOMPRESSED_LIMIT)
+    base_offset, base_timestamp = header[BASE_OFFSET], header[BASE_TIMESTAMP]
+    append_time = header[MAX_TIMESTAMP] if attributes & LOG_APPEND_TIME else None
+    pos = 0
+    for _ in range(header[COUNT]):
+        size, pos = read_varint(body, pos)
+        stop = pos + size
+        if size < 0 or stop > len(body):
+            raise CorruptBatch(f"a record of the batch at offset {base_offset} is cut off")
+        timestamp_delta, at = read_varint(body, pos + 1)
+        offset_delta, at = read_varint(body, at)
+        key, at = _bytes(body, at)
+        value, at = _bytes(body, at)
+        headers, at = _headers(body, at)
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+        pos = stop
+
+
+def _bytes(body: bytes, pos: int) -> tuple[bytes | None, int]:
+    size, pos = read_varint(body, pos)
+    if size < 0:
+        return None, pos
+    if pos + size > len(body):
+        raise CorruptBatch("a field of a record is cut off")
+    return body[pos : pos + size], pos + size
+
+
+def _headers(body: bytes, pos: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, pos = read_varint(body, pos)
+    headers = []
+    for _ in range(count):
+        name, pos = _bytes(body, pos)
+        value, pos = _bytes(body, pos)
+        headers.append(((name or b"").decode("utf-8", "replace"), value))
+    return tuple(headers), pos
+
+
+def build(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: int = 0,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """One batch of at least one record; offsets count up from `base_offset`, the records' own are not looked at.
+
+    `codec` goes into the attributes; other attribute bits (TRANSACTIONAL, CONTROL) come by `attributes`.
+    """
+    base_timestamp = records[0].timestamp
+    max_timestamp = max(record.timestamp for record in records)
+    body = b"".join(_encode(delta, base_timestamp, record) for delta, record in enumerate(records))
+    if codec:
+        body = compress(codec, body)
+    batch = bytearray(HEADER_BYTES + len(body))
+    HEADER.pack_into(
+        batch, 0, base_offset, HEADER_BYTES - OVERHEAD + len(body), leader_epoch, 2, 0, attributes | codec,
+        len(records) - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records),
+    )  # fmt: skip
+    batch[HEADER_BYTES:] = body
+    _UINT32.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    return bytes(batch)
+
+
+def _encode(offset_delta: int, base_timestamp: int, record: Record) -> bytes:
+    parts = [b"\x00", varint(record.timestamp - base_timestamp), varint(offset_delta)]
+    for field in (record.key, record.value):
+        parts.append(varint(-1) if field is None else varint(len(field)) + field)
+    parts.append(varint(len(record.headers)))
+    for name, value in record.headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded)
+        parts.append(varint(-1) if value is None else varint(len(value)) + value)
+    body = b"".join(parts)
+    return varint(len(body)) + body

@@ -1,0 +1,140 @@
+"""The one door to CRC-32C, compression and varints of record batches.
+
+Invariant: no function here makes more output than the caller allows, whatever the input claims, and
+bad input is always `CorruptBatch`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+import cramjam
+from fastcrc import crc32
+
+from minikafka.base.errors import CorruptBatch
+from minikafka.base.ports import Buffer
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+crc32c = crc32.iscsi
+"""crc32c(buffer, value=None) -> int: CRC-32C, continued from `value` (takes memoryviews)."""
+
+_BLOCK: Final = Struct(">i")
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEAD: Final = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_FIRST_GUESS_BYTES: Final = 64 * 1024
+_VARINT_BITS: Final = 63
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """Record bytes in a codec of the batch attributes (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == SNAPPY:
+        return _xerial(bytes(data))
+    return bytes(_module(codec).compress(bytes(data)))
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> bytes:
+    """The record bytes, at most `limit` of them. Raises CorruptBatch when broken, unknown or larger."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == SNAPPY:
+        return _unsnappy(bytes(data), limit)
+    return _decompress_growing(_module(codec), bytes(data), limit)
+
+
+def _module(codec: int) -> Any:
+    if codec == GZIP:
+        return cramjam.gzip
+    if codec == LZ4:
+        return cramjam.lz4
+    if codec == ZSTD:
+        return cramjam.zstd
+    raise CorruptBatch(f"compression codec {codec} is unknown")
+
+
+def _decompress_growing(module: Any, data: bytes, limit: int) -> bytes:
+    """Into a buffer that grows until the output fits, so that a claim of the input allocates nothing."""
+    size = min(limit, max(_FIRST_GUESS_BYTES, 4 * len(data)))
+    while True:
+        out = bytearray(size)
+        try:
+            return bytes(memoryview(out)[: module.decompress_into(data, out)])
+        except cramjam.DecompressionError as error:
+            if size >= limit:
+                raise CorruptBatch(f"records do not decompress within {limit} bytes: {error}") from None
+        size = min(limit, 4 * size)
+
+
+def _unsnappy(data: bytes, limit: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _unsnappy_block(data, limit)
+    out = []
+    pos = len(_XERIAL_HEAD)
+    while pos < len(data):
+        if pos + 4 > len(data):
+            raise CorruptBatch("a snappy block is cut off")
+        (size,) = _BLOCK.unpack_from(data, pos)
+        pos += 4
+        if size < 0 or pos + size > len(data):
+            raise CorruptBatch("a snappy block is cut off")
+        block = _unsnappy_block(data[pos : pos + size], limit)
+        limit -= len(block)
+        out.append(block)
+        pos += size
+    return b"".join(out)
+
+
+def _unsnappy_block(data: bytes, limit: int) -> bytes:
+    try:
+        if cramjam.snappy.decompress_raw_len(data) > limit:
+            raise CorruptBatch("snappy records are larger than allowed")
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy records do not decompress: {error}") from None
+
+
+def _xerial(data: bytes) -> bytes:
+    """Snappy in the framing of the Java client, which every client reads."""
+    out = [_XERIAL_HEAD]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        out += (_BLOCK.pack(len(block)), block)
+    return b"".join(out)
+
+
+def varint(number: int) -> bytes:
+    """A signed 64-bit number, zigzag encoded (records use it for every length and delta)."""
+    number = (number << 1) ^ (number >> 63)
+    if number < 128:
+        return bytes((number,))
+    out = bytearray()
+    while number > 127:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """(number, position behind it). Raises CorruptBatch when cut off or too long."""
+    number = shift = 0
+    try:
+        while True:
+            byte = buf[pos]
+            pos += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 128:
+                return (number >> 1) ^ -(number & 1), pos
+            shift += 7
+            if shift > _VARINT_BITS:
+                raise CorruptBatch("a varint of a record is too long")
+    except IndexError:
+        raise CorruptBatch("a varint of a record is cut off") from None
