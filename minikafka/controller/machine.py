@@ -1,0 +1,324 @@
+"""The controller as a machine: an event goes in, effects come out, outcomes come back as events.
+
+`handle` runs one procedure per external event. When the procedure asks a question (a write to ZooKeeper, a
+read), the question is the last effect returned and the machine is `busy`: the next thing it is given must be
+the outcome, and it goes on where it stood. So the picture never changes while a question is open, and the
+order of events is the order of the cluster's history (D14). Invariant: leadership changes in the picture
+only after ZooKeeper accepted it. The machine is built for one controller epoch; when that ends it is
+dropped, never repaired.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import Broker, BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
+from minikafka.controller.elections import Election
+from minikafka.controller.events import (
+    AnswerControlledShutdown,
+    AssignmentChanged,
+    BrokersChanged,
+    ControlledShutdownRequested,
+    ControllerElected,
+    DeleteIsrChanges,
+    DeleteLogDirEvents,
+    DeletionsChanged,
+    Effect,
+    Event,
+    IsrChanged,
+    LeaderAndIsrAnswered,
+    LeaderAndIsrRead,
+    LeaderAndIsrWritten,
+    LogDirsFailed,
+    Outcome,
+    StartChannel,
+    Steps,
+    StopChannel,
+    TopicImage,
+    TopicsChanged,
+    UncleanSettingsRead,
+)
+from minikafka.controller.partition_states import PartitionStateMachine
+from minikafka.controller.replica_states import ReplicaStateMachine
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.story import Story
+
+logger = logging.getLogger(__name__)
+
+_OUTCOMES = (LeaderAndIsrWritten, LeaderAndIsrRead, UncleanSettingsRead)
+
+
+class ControllerMachine:
+    """One controller epoch. `context` is read-only for everyone else."""
+
+    def __init__(self, controller_id: BrokerId, epoch: int) -> None:
+        self.context = Context(controller_id, epoch)
+        self._story = Story(controller_id, epoch)
+        self._effects: list[Effect] = []
+        self._procedure: Steps[None] | None = None
+        self._batch = RequestBatch(self.context, self._story, self._effects)
+        self._partitions = PartitionStateMachine(self.context, self._story, self._batch)
+        self._replicas = ReplicaStateMachine(self.context, self._story, self._batch)
+        self._procedures: dict[type, Callable[[Any], Steps[None]]] = {
+            ControllerElected: self._on_elected,
+            BrokersChanged: self._on_brokers_changed,
+            TopicsChanged: self._on_topics_changed,
+            AssignmentChanged: self._on_assignment_changed,
+            DeletionsChanged: self._on_deletions_changed,
+            IsrChanged: self._on_isr_changed,
+            LogDirsFailed: self._on_log_dirs_failed,
+            LeaderAndIsrAnswered: self._on_leader_and_isr_answered,
+            ControlledShutdownRequested: self._on_controlled_shutdown,
+        }
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question is open and only its outcome may be handed over."""
+        return self._procedure is not None
+
+    def story(self, tp: TopicPartition) -> list[str]:
+        """What was done to the partition lately, oldest first."""
+        return self._story.tell(tp)
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """Effects of the event at monotonic ms `now`, in order; a question can only be the last.
+
+        Raises RuntimeError when an outcome comes unasked, or another event before the outcome.
+        """
+        if isinstance(event, _OUTCOMES) != self.busy:
+            raise RuntimeError(f"{type(event).__name__} while {'a' if self.busy else 'no'} question is open")
+        self._story.now = now
+        outcome: Outcome | None = None
+        if isinstance(event, _OUTCOMES):
+            outcome = event
+        else:
+            self._procedure = self._procedures[type(event)](event)
+        self._go_on(outcome)
+        effects = self._effects.copy()
+        self._effects.clear()
+        return effects
+
+    def _go_on(self, outcome: Outcome | None) -> None:
+        procedure, self._procedure = self._procedure, None
+        assert procedure is not None
+        try:
+            question = next(procedure) if outcome is None else procedure.send(outcome)
+        except StopIteration:
+            return
+        self._effects.append(question)
+        self._procedure = procedure
+
+    # Failover.
+
+    def _on_elected(self, event: ControllerElected) -> Steps[None]:
+        """D5 and D6. Brokers hear the metadata before they are told to lead or follow (R18).
+
+        Replicas that are not alive go offline last, after the elections, as when a broker dies: an
+        election takes all dead members out of the ISR in one write (X7, KAFKA-3143).
+        """
+        context = self.context
+        context.deletions = event.deletions
+        for broker in event.brokers.values():
+            self._add_broker(broker)
+        for topic, image in event.topics.items():
+            context.add_topic(topic, image.topic_id, image.assignment)
+        for tp, state in event.leadership.items():
+            if tp in context.assignments:
+                context.set_leadership(tp, state)
+        logger.info("Active brokers: %s. Topics: %d", sorted(context.brokers), len(context.topics))
+        self._send_metadata(context.brokers, context.assignments)
+        yield from self._replicas.startup()
+        yield from self._partitions.startup()
+        dead = [broker for broker in context.replica_statuses if broker not in context.brokers]
+        yield from self._replicas.handle_state_changes(
+            self._not_being_deleted(context.replicas_on(dead)), ReplicaStatus.OFFLINE
+        )
+
+    # Brokers.
+
+    def _on_brokers_changed(self, event: BrokersChanged) -> Steps[None]:
+        """A bounce is a failure and then a startup (R19); failures first, so that no election picks the dead.
+
+        New endpoints under the same registration are a startup alone (R22): what waited for the old ones is
+        sent again.
+        """
+        known, registered = self.context.brokers, event.brokers
+        came = [broker for id_, broker in registered.items() if known.get(id_) != broker]
+        went = [id_ for id_ in known if id_ not in registered or registered[id_].epoch != known[id_].epoch]
+        if went:
+            yield from self._on_broker_failure(went)
+        if came:
+            yield from self._on_broker_startup(came)
+
+    def _on_broker_failure(self, dead: list[BrokerId]) -> Steps[None]:
+        """I3, R20."""
+        logger.info("Broker failure callback for %s", sorted(dead))
+        for broker in dead:
+            self.context.forget_broker(broker)
+            self._effects.append(StopChannel(broker))
+        yield from self._take_offline(self.context.replicas_on(dead))
+
+    def _take_offline(self, replicas: Mapping[BrokerId, Collection[TopicPartition]]) -> Steps[None]:
+        """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs they are in."""
+        context = self.context
+        going = self._not_being_deleted(replicas)
+        leaderless = [
+            tp
+            for broker, partitions in going.items()
+            for tp in partitions
+            if tp in context.leadership and context.leadership[tp].leader == broker
+        ]
+        yield from self._partitions.handle_state_changes(leaderless, PartitionStatus.OFFLINE)
+        yield from self._partitions.trigger_online()
+        yield from self._replicas.handle_state_changes(going, ReplicaStatus.OFFLINE)
+        if not leaderless:
+            self._send_metadata(context.brokers, ())
+
+    def _on_broker_startup(self, came: list[Broker]) -> Steps[None]:
+        """I4. The full metadata goes to the new brokers only, the others hear who lives (R17, R18)."""
+        context = self.context
+        logger.info("New broker startup callback for %s", sorted(broker.id for broker in came))
+        new = [broker.id for broker in came]
+        others = [broker for broker in context.brokers if broker not in new]
+        for broker in came:
+            self._add_broker(broker)
+        self._send_metadata(others, ())
+        self._send_metadata(new, context.assignments)
+        yield from self._replicas.handle_state_changes(context.replicas_on(new), ReplicaStatus.ONLINE)
+        yield from self._partitions.trigger_online()
+
+    def _add_broker(self, broker: Broker) -> None:
+        self.context.add_broker(broker)
+        self._effects.append(StartChannel(broker))
+
+    # Topics.
+
+    def _on_topics_changed(self, event: TopicsChanged) -> Steps[None]:
+        for topic in event.removed:
+            self.context.forget_topic(topic)
+        created: list[TopicPartition] = []
+        for topic, image in event.added.items():
+            created += self._add_topic(topic, image)
+        if created:
+            logger.info("New topics: %s", sorted(event.added))
+            yield from self._on_new_partitions(created)
+
+    def _add_topic(self, topic: str, image: TopicImage) -> list[TopicPartition]:
+        self.context.add_topic(topic, image.topic_id, image.assignment)
+        return list(self.context.topics[topic])
+
+    def _on_assignment_changed(self, event: AssignmentChanged) -> Steps[None]:
+        """Partitions that were added (I9); none while the topic is being deleted (R65)."""
+        context = self.context
+        if event.topic not in context.topics or event.topic in context.deletions:
+            return
+        added = self._assign_new(event.topic, event.assignment)
+        if added:
+            logger.info("New partitions: %s", ", ".join(map(str, added)))
+            yield from self._on_new_partitions(added)
+
+    def _assign_new(self, topic: str, assignment: Mapping[int, ReplicaAssignment]) -> list[TopicPartition]:
+        added = [TopicPartition(topic, partition) for partition in sorted(assignment)]
+        added = [tp for tp in added if tp not in self.context.assignments]
+        for tp in added:
+            self.context.assign(tp, assignment[tp.partition])
+        return added
+
+    def _on_new_partitions(self, created: list[TopicPartition]) -> Steps[None]:
+        """I2: partitions New, replicas New, partitions Online, replicas Online."""
+        replicas: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in created:
+            for broker in self.context.replicas(tp):
+                replicas.setdefault(broker, []).append(tp)
+        yield from self._partitions.handle_state_changes(created, PartitionStatus.NEW)
+        yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
+        yield from self._partitions.handle_state_changes(created, PartitionStatus.ONLINE, Election.OFFLINE)
+        yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
+
+    def _on_deletions_changed(self, event: DeletionsChanged) -> Steps[None]:
+        """Clients stop seeing a marked topic (R64); one whose mark was taken back is served again."""
+        context = self.context
+        changed = [topic for topic in sorted(context.deletions ^ event.topics) if topic in context.topics]
+        unmarked = context.deletions - event.topics
+        context.deletions = event.topics
+        if changed:
+            logger.info("Topics marked for deletion: %s", sorted(event.topics))
+            self._send_metadata(context.brokers, [tp for topic in changed for tp in context.topics[topic]])
+        if unmarked:
+            yield from self._partitions.trigger_online()
+
+    # What leaders and brokers report.
+
+    def _on_isr_changed(self, event: IsrChanged) -> Steps[None]:
+        """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications (R26)."""
+        yield from ()
+        context = self.context
+        changed = []
+        for tp, state in event.states.items():
+            known = context.leadership.get(tp)
+            if known is not None and state.zk_version > known.zk_version:
+                context.set_leadership(tp, state)
+                changed.append(tp)
+        if changed:
+            self._send_metadata(context.brokers, changed)
+        self._effects.append(DeleteIsrChanges(event.notifications))
+
+    def _on_log_dirs_failed(self, event: LogDirsFailed) -> Steps[None]:
+        """Ask the brokers which replicas they lost, by telling them their roles again (R67)."""
+        live = [broker for broker in event.brokers if broker in self.context.brokers]
+        yield from self._replicas.handle_state_changes(self.context.replicas_on(live), ReplicaStatus.ONLINE)
+        self._effects.append(DeleteLogDirEvents(event.notifications))
+
+    def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Steps[None]:
+        """KAFKA_STORAGE_ERROR: the replica is on a failed directory, as good as on a dead broker (R16, R67)."""
+        broker = self.context.brokers.get(event.broker_id)
+        if broker is None or broker.epoch != event.broker_epoch:
+            return
+        lost = {tp for tp, code in event.response.partitions if code == ErrorCode.KAFKA_STORAGE_ERROR}
+        good = {tp for tp, code in event.response.partitions if code == ErrorCode.NONE}
+        before = self.context.offline_directories.get(broker.id, set())
+        if lost or before:
+            self.context.offline_directories[broker.id] = (before | lost) - good
+        newly_lost = [tp for tp, _ in event.response.partitions if tp in lost and tp not in before]
+        if newly_lost:
+            logger.warning("Broker %d lost %d replicas with a log directory", broker.id, len(newly_lost))
+            yield from self._take_offline({broker.id: newly_lost})
+
+    def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Steps[None]:
+        """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be moved."""
+        context = self.context
+        broker = context.brokers.get(event.broker_id)
+        if broker is None or broker.epoch != event.broker_epoch:
+            error = ErrorCode.BROKER_NOT_AVAILABLE if broker is None else ErrorCode.STALE_BROKER_EPOCH
+            self._effects.append(AnswerControlledShutdown(event.ticket, error))
+            return
+        logger.info("Shutting down broker %d", broker.id)
+        context.shutting_down.add(broker.id)
+        movable = [tp for tp in context.replicas_on((broker.id,))[broker.id] if self._may_move(tp)]
+        led = [tp for tp in movable if context.leadership[tp].leader == broker.id]
+        followed = [tp for tp in movable if context.leadership[tp].leader != broker.id]
+        yield from self._partitions.handle_state_changes(led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN)
+        yield from self._replicas.handle_state_changes({broker.id: followed}, ReplicaStatus.OFFLINE)
+        remaining = tuple(tp for tp in movable if context.leadership[tp].leader == broker.id)
+        self._effects.append(AnswerControlledShutdown(event.ticket, ErrorCode.NONE, remaining))
+
+    def _may_move(self, tp: TopicPartition) -> bool:
+        context = self.context
+        return len(context.replicas(tp)) > 1 and tp in context.leadership and not context.is_being_deleted(tp)
+
+    # Shared.
+
+    def _not_being_deleted(
+        self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
+    ) -> dict[BrokerId, list[TopicPartition]]:
+        marked = self.context.is_being_deleted
+        return {broker: [tp for tp in partitions if not marked(tp)] for broker, partitions in replicas.items()}
+
+    def _send_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]) -> None:
+        self._batch.new_batch()
+        self._batch.add_update_metadata(brokers, partitions)
+        self._batch.send()

@@ -1,0 +1,220 @@
+"""The 4-state machine of partitions: the table of legal moves, and what each move does (F1-F12).
+
+    NonExistentPartition -> NewPartition       assignment known, no leader yet
+    NewPartition -> OnlinePartition            first live replica leads, live replicas are the ISR; node created
+    Online, OfflinePartition -> OnlinePartition    an election (`elections.py`) chooses; node replaced by version
+    New, Online, OfflinePartition -> OfflinePartition   mark only
+    OfflinePartition -> NonExistentPartition   mark only
+
+Invariant: a partition becomes Online only after ZooKeeper accepted its leader; one that fails stays what
+it was, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import IllegalTransition
+from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.controller import elections
+from minikafka.controller.context import Context, PartitionStatus
+from minikafka.controller.elections import Choice, Election, Refusal, Verdict
+from minikafka.controller.events import NO_NODE, ReadUncleanSettings, Steps, UncleanSettingsRead
+from minikafka.controller.leadership import Proposals, Settled, change_leadership
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.story import Story, describe, ids
+
+LEGAL_PREVIOUS: Final = {
+    PartitionStatus.NON_EXISTENT: frozenset({PartitionStatus.OFFLINE}),
+    PartitionStatus.NEW: frozenset({PartitionStatus.NON_EXISTENT}),
+    PartitionStatus.ONLINE: frozenset({PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}),
+    PartitionStatus.OFFLINE: frozenset({PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}),
+}
+"""Target state -> the states it may be entered from (F11, K13)."""
+
+Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
+"""For a move to Online the new leadership or why there is none (X25); for other moves only illegal ones."""
+
+
+class PartitionStateMachine:
+    """Moves partitions; each `handle_state_changes` is one batch of requests."""
+
+    def __init__(self, context: Context, story: Story, batch: RequestBatch) -> None:
+        self._context = context
+        self._story = story
+        self._batch = batch
+
+    def startup(self) -> Steps[None]:
+        """After an election: derive every partition's state (F7), then try to bring the others online (D17)."""
+        context = self._context
+        for tp in context.assignments:
+            state = context.leadership.get(tp)
+            if state is None:
+                status = PartitionStatus.NEW
+            elif context.is_online(tp, state.leader):
+                status = PartitionStatus.ONLINE
+            else:
+                status = PartitionStatus.OFFLINE
+            context.set_partition_status(tp, status)
+        yield from self.trigger_online()
+
+    def trigger_online(self) -> Steps[Results]:
+        """Elections for all New and Offline partitions, except of topics that are being deleted (F8)."""
+        waiting = [tp for tp in self._context.unavailable if not self._context.is_being_deleted(tp)]
+        return (yield from self.handle_state_changes(waiting, PartitionStatus.ONLINE, Election.OFFLINE))
+
+    def handle_state_changes(
+        self,
+        partitions: Iterable[TopicPartition],
+        target: PartitionStatus,
+        election: Election | None = None,
+    ) -> Steps[Results]:
+        """Move the partitions and send what brokers must hear; `election` is needed for Online only (F9)."""
+        if (target is PartitionStatus.ONLINE) != (election is not None):
+            raise ValueError("an election is named exactly when the target is OnlinePartition")
+        results: Results = {}
+        legal = self._legal(partitions, target, results)
+        self._batch.new_batch()
+        if election is not None:
+            results.update((yield from self._bring_online(legal, election)))
+        else:
+            for tp in legal:
+                self._mark(tp, target)
+        self._batch.send()
+        return results
+
+    def _legal(self, partitions: Iterable[TopicPartition], target: PartitionStatus, results: Results) -> list[TopicPartition]:
+        legal = []
+        for tp in partitions:
+            status = self._context.partition_status(tp)
+            if status in LEGAL_PREVIOUS[target]:
+                legal.append(tp)
+            else:
+                results[tp] = self._story.illegal(tp, f"partition {tp}", status, target)
+        return legal
+
+    def _mark(self, tp: TopicPartition, target: PartitionStatus) -> None:
+        previous = self._context.partition_status(tp)
+        self._context.set_partition_status(tp, target)
+        if target is PartitionStatus.NEW:
+            replicas = ids(self._context.replicas(tp))
+            message = "Changed partition %s state from %s to %s with assigned replicas %s"
+            self._story.say(logging.INFO, tp, message, tp, previous.value, target.value, replicas)
+        else:
+            message = "Changed partition %s state from %s to %s"
+            self._story.say(logging.INFO, tp, message, tp, previous.value, target.value)
+
+    def _bring_online(self, partitions: list[TopicPartition], election: Election) -> Steps[Settled]:
+        context = self._context
+        new = [tp for tp in partitions if context.partition_status(tp) is PartitionStatus.NEW]
+        known = [tp for tp in partitions if context.partition_status(tp) is not PartitionStatus.NEW]
+        settled = yield from change_leadership(context, self._story, new, self._propose_first_leaders)
+        for tp in new:
+            state = settled.get(tp)
+            if isinstance(state, LeaderAndIsr):
+                self._batch.add_leader_and_isr(state.isr, tp, is_new=True)
+        settled.update((yield from self._elect(known, election)))
+        for tp, state in settled.items():
+            self._conclude(tp, state)
+        return settled
+
+    def _conclude(self, tp: TopicPartition, state: LeaderAndIsr | Refusal) -> None:
+        previous = self._context.partition_status(tp)
+        if isinstance(state, Refusal):
+            message = "Controller encountered error during state change of partition %s from %s to %s: it %s"
+            self._story.say(logging.ERROR, tp, message, tp, previous.value, PartitionStatus.ONLINE.value, state.value)
+            return
+        self._context.set_partition_status(tp, PartitionStatus.ONLINE)
+        message = "Changed partition %s state from %s to %s with state %s"
+        self._story.say(logging.INFO, tp, message, tp, previous.value, PartitionStatus.ONLINE.value, describe(state))
+
+    def _propose_first_leaders(self, partitions: list[TopicPartition]) -> Steps[Proposals]:
+        """New -> Online (F3); a node that exists already is a failure, never a conflict."""
+        yield from ()
+        context = self._context
+        proposals: Proposals = {}
+        for tp in partitions:
+            live = tuple(replica for replica in context.replicas(tp) if context.is_online(tp, replica))
+            if live:
+                proposals[tp] = LeaderAndIsr(live[0], 0, live, context.epoch, NO_NODE)
+            elif context.replicas(tp):
+                proposals[tp] = Refusal.NO_REPLICA_ONLINE
+            else:
+                proposals[tp] = Refusal.NO_REPLICAS_ASSIGNED
+        return proposals
+
+    def _elect(self, partitions: list[TopicPartition], election: Election) -> Steps[Settled]:
+        """Online, Offline -> Online (F4)."""
+        choices: dict[TopicPartition, Choice] = {}
+
+        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
+            unclean = yield from self._unclean_settings(remaining, election)
+            proposals: Proposals = {}
+            for tp in remaining:
+                verdict = self._choose(tp, election, unclean)
+                if isinstance(verdict, Choice):
+                    choices[tp] = verdict
+                    proposals[tp] = self._succeed(tp, verdict)
+                else:
+                    proposals[tp] = verdict
+            return proposals
+
+        settled = yield from change_leadership(self._context, self._story, partitions, propose)
+        for tp, state in settled.items():
+            if isinstance(state, LeaderAndIsr):
+                self._batch.add_leader_and_isr(choices[tp].recipients, tp)
+                if choices[tp].unclean:
+                    self._count_unclean(tp, state)
+        return settled
+
+    def _succeed(self, tp: TopicPartition, choice: Choice) -> LeaderAndIsr:
+        current = self._context.leadership[tp]
+        return LeaderAndIsr(
+            choice.leader, current.leader_epoch + 1, choice.isr, self._context.epoch, current.zk_version
+        )
+
+    def _choose(self, tp: TopicPartition, election: Election, unclean: dict[str, bool]) -> Verdict:
+        context = self._context
+        current = context.leadership.get(tp)
+        if current is None:
+            return Refusal.NO_STATE
+        if current.controller_epoch > context.epoch:
+            return Refusal.NEWER_CONTROLLER
+        assignment = context.assignments[tp]
+        replicas = assignment.replicas
+        live = [replica for replica in replicas if context.is_online(tp, replica)]
+        if election is Election.OFFLINE:
+            return elections.offline(replicas, current.isr, live, unclean=unclean.get(tp.topic, False))
+        if election is Election.PREFERRED:
+            return elections.preferred(replicas, current.isr, live, current.leader)
+        if election is Election.REASSIGNED:
+            target = [replica for replica in replicas if replica not in assignment.removing]
+            return elections.reassigned(target, current.isr, live)
+        reachable = [replica for replica in replicas if context.is_reachable(tp, replica)]
+        return elections.controlled_shutdown(replicas, current.isr, reachable, context.shutting_down)
+
+    def _unclean_settings(self, partitions: list[TopicPartition], election: Election) -> Steps[dict[str, bool]]:
+        """The setting is read when it decides something: an offline election without a live ISR member (A15)."""
+        if election is not Election.OFFLINE:
+            return {}
+        context = self._context
+        topics = dict.fromkeys(
+            tp.topic
+            for tp in partitions
+            if (state := context.leadership.get(tp)) is not None
+            and not any(context.is_online(tp, member) for member in state.isr)
+            and any(context.is_online(tp, replica) for replica in context.replicas(tp))
+        )
+        if not topics:
+            return {}
+        read = yield ReadUncleanSettings(tuple(topics))
+        assert isinstance(read, UncleanSettingsRead)
+        return dict(read.topics)
+
+    def _count_unclean(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
+        """H3: an unclean election may lose acknowledged records, so it is always counted and logged."""
+        self._context.unclean_elections += 1
+        message = "No broker in the ISR of partition %s was alive; elected leader %d from outside it (unclean)"
+        self._story.say(logging.WARNING, tp, message, tp, state.leader)

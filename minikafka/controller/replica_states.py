@@ -1,0 +1,205 @@
+"""The 7-state machine of replicas: the table of legal moves, and what each move does (G1-G13, X8).
+
+    NonExistentReplica -> NewReplica           told to follow, if there is a leader; refused if it is the leader
+    NewReplica -> OnlineReplica                joins the assignment
+    Online, Offline, Ineligible -> OnlineReplica      told the leadership as it is
+    New, Online, Offline, Ineligible -> OfflineReplica   stopped, taken out of the ISR, the others told
+    OfflineReplica -> ReplicaDeletionStarted   stopped and deleted
+    Started -> Successful | Ineligible;  Offline -> Ineligible;  Successful -> NonExistent
+
+Invariants: the last member never leaves an ISR (R21, trap 2); a removal that changes an ISR or a leader
+bumps the leader epoch, which fences the replica that leaves (X19, S24).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import IllegalTransition
+from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, TopicPartition
+from minikafka.controller.context import Context, ReplicaStatus
+from minikafka.controller.elections import Refusal
+from minikafka.controller.events import Steps
+from minikafka.controller.leadership import Proposals, change_leadership
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.story import Story
+
+_STOPPABLE: Final = frozenset(
+    {ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE}
+)
+
+LEGAL_PREVIOUS: Final = {
+    ReplicaStatus.NEW: frozenset({ReplicaStatus.NON_EXISTENT}),
+    ReplicaStatus.ONLINE: _STOPPABLE,
+    ReplicaStatus.OFFLINE: _STOPPABLE,
+    ReplicaStatus.DELETION_STARTED: frozenset({ReplicaStatus.OFFLINE}),
+    ReplicaStatus.DELETION_SUCCESSFUL: frozenset({ReplicaStatus.DELETION_STARTED}),
+    ReplicaStatus.DELETION_INELIGIBLE: frozenset({ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED}),
+    ReplicaStatus.NON_EXISTENT: frozenset({ReplicaStatus.DELETION_SUCCESSFUL}),
+}
+"""Target state -> the states it may be entered from (G12)."""
+
+Replicas: TypeAlias = Mapping[BrokerId, Iterable[TopicPartition]]
+"""Replicas by the broker that holds them."""
+Failures: TypeAlias = dict[tuple[TopicPartition, BrokerId], Refusal | IllegalTransition]
+
+
+def without(state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int) -> LeaderAndIsr:
+    """The state after the replica left leadership and, unless it is the last member, the ISR (R21)."""
+    leader = NO_LEADER if state.leader == broker_id else state.leader
+    isr = tuple(member for member in state.isr if member != broker_id) or state.isr
+    return LeaderAndIsr(leader, state.leader_epoch + 1, isr, controller_epoch, state.zk_version)
+
+
+class ReplicaStateMachine:
+    """Moves replicas; each `handle_state_changes` is one batch of requests."""
+
+    def __init__(self, context: Context, story: Story, batch: RequestBatch) -> None:
+        self._context = context
+        self._story = story
+        self._batch = batch
+
+    def startup(self) -> Steps[None]:
+        """After an election: live replicas Online, the others Ineligible (G11); then tell the live ones (D16)."""
+        live: dict[BrokerId, list[TopicPartition]] = {}
+        for tp, assignment in self._context.assignments.items():
+            for broker in assignment.replicas:
+                if self._context.is_online(tp, broker):
+                    self._context.set_replica_status(tp, broker, ReplicaStatus.ONLINE)
+                    live.setdefault(broker, []).append(tp)
+                else:
+                    self._context.set_replica_status(tp, broker, ReplicaStatus.DELETION_INELIGIBLE)
+        yield from self.handle_state_changes(live, ReplicaStatus.ONLINE)
+
+    def handle_state_changes(self, replicas: Replicas, target: ReplicaStatus) -> Steps[Failures]:
+        """Move the replicas and send what brokers must hear; those that could not move, with the reason."""
+        failures: Failures = {}
+        self._batch.new_batch()
+        for broker, partitions in replicas.items():
+            legal = self._legal(broker, partitions, target, failures)
+            if target is ReplicaStatus.OFFLINE:
+                yield from self._take_offline(broker, legal, failures)
+            else:
+                for tp in legal:
+                    self._move(tp, broker, target, failures)
+        self._batch.send()
+        return failures
+
+    def _legal(
+        self, broker: BrokerId, partitions: Iterable[TopicPartition], target: ReplicaStatus, failures: Failures
+    ) -> list[TopicPartition]:
+        legal = []
+        for tp in partitions:
+            status = self._context.replica_status(tp, broker)
+            if status in LEGAL_PREVIOUS[target]:
+                legal.append(tp)
+            else:
+                subject = f"replica {broker} of partition {tp}"
+                failures[tp, broker] = self._story.illegal(tp, subject, status, target)
+        return legal
+
+    def _move(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus, failures: Failures) -> None:
+        if target is ReplicaStatus.NEW:
+            if not self._may_be_new(tp, broker, failures):
+                return
+        elif target is ReplicaStatus.ONLINE:
+            self._bring_online(tp, broker)
+        elif target is ReplicaStatus.DELETION_STARTED:
+            self._batch.add_stop_replica(broker, tp, delete=True)
+        elif target is ReplicaStatus.NON_EXISTENT:
+            self._unassign(tp, broker)
+        self._mark(tp, broker, target)
+
+    def _mark(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus) -> None:
+        previous = self._context.replica_status(tp, broker)
+        self._context.set_replica_status(tp, broker, target)
+        message = "Changed state of replica %d for partition %s from %s to %s"
+        self._story.say(logging.DEBUG, tp, message, broker, tp, previous.value, target.value)
+
+    def _may_be_new(self, tp: TopicPartition, broker: BrokerId, failures: Failures) -> bool:
+        """A new replica can only become a follower (G2, G3)."""
+        state = self._context.leadership.get(tp)
+        if state is None:
+            return True
+        if state.leader == broker:
+            failures[tp, broker] = Refusal.LEADER_CANNOT_BE_NEW
+            message = "Replica %d for partition %s cannot be moved to %s state as it %s"
+            self._story.say(
+                logging.ERROR, tp, message, broker, tp, ReplicaStatus.NEW.value, Refusal.LEADER_CANNOT_BE_NEW.value
+            )
+            return False
+        self._batch.add_leader_and_isr((broker,), tp, is_new=True)
+        return True
+
+    def _bring_online(self, tp: TopicPartition, broker: BrokerId) -> None:
+        """From New: joins the assignment, was told already (G4). From others: told the leadership (G5)."""
+        if self._context.replica_status(tp, broker) is not ReplicaStatus.NEW:
+            if tp in self._context.leadership:
+                self._batch.add_leader_and_isr((broker,), tp)
+        elif broker not in self._context.replicas(tp):
+            assignment = self._context.assignments[tp]
+            self._context.assign(tp, replace(assignment, replicas=(*assignment.replicas, broker)))
+
+    def _unassign(self, tp: TopicPartition, broker: BrokerId) -> None:
+        assignment = self._context.assignments[tp]
+        rest = tuple(replica for replica in assignment.replicas if replica != broker)
+        self._context.assign(tp, replace(assignment, replicas=rest))
+
+    def _take_offline(self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures) -> Steps[None]:
+        """G6. A replica that was in no ISR needs no write, but clients must see it offline (X27)."""
+        context = self._context
+        for tp in partitions:
+            self._batch.add_stop_replica(broker, tp, delete=False)
+        changed = yield from self._remove_from_isr(broker, partitions, failures)
+        for tp in partitions:
+            if (tp, broker) in failures:
+                continue
+            if tp in changed and not context.is_being_deleted(tp):
+                others = [replica for replica in context.replicas(tp) if replica != broker]
+                self._batch.add_leader_and_isr(others, tp)
+            else:
+                self._batch.add_update_metadata(context.brokers, (tp,))
+            self._mark(tp, broker, ReplicaStatus.OFFLINE)
+
+    def _remove_from_isr(
+        self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
+    ) -> Steps[set[TopicPartition]]:
+        """Partitions whose state was rewritten without the replica; those that could not be go into `failures`."""
+        context = self._context
+
+        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
+            yield from ()
+            return {tp: self._shrunk(tp, broker) for tp in remaining}
+
+        led = [tp for tp in partitions if tp in context.leadership]
+        settled = yield from change_leadership(context, self._story, led, propose)
+        for tp, result in settled.items():
+            if isinstance(result, Refusal):
+                failures[tp, broker] = result
+                message = "Removing replica %d from the isr of partition %s failed: it %s"
+                self._story.say(logging.ERROR, tp, message, broker, tp, result.value)
+        return {tp for tp in settled if (tp, broker) not in failures}
+
+    def _shrunk(self, tp: TopicPartition, broker: BrokerId) -> LeaderAndIsr | Refusal | None:
+        """The state without the replica; None when it is out already and nobody can take it back."""
+        current = self._context.leadership[tp]
+        if current.controller_epoch > self._context.epoch:
+            return Refusal.NEWER_CONTROLLER
+        shrunk = without(current, broker, self._context.epoch)
+        if (shrunk.leader, shrunk.isr) != (current.leader, current.isr) or self._may_be_taken_back(tp, broker):
+            return shrunk
+        return None
+
+    def _may_be_taken_back(self, tp: TopicPartition, broker: BrokerId) -> bool:
+        """A follower that leaves while it catches up: its leader may be adding it to the ISR right now.
+
+        The new leader epoch fences its fetches, so that it is in no ISR when its broker exits (R24, S24).
+        """
+        return (
+            broker in self._context.shutting_down
+            and self._context.leadership[tp].leader not in (NO_LEADER, broker)
+            and self._context.replica_status(tp, broker) is not ReplicaStatus.OFFLINE
+        )

@@ -1,0 +1,190 @@
+"""Requests to brokers, gathered and sent once per batch: one per broker and kind (R14, J4).
+
+Invariants: a batch begins empty; all LeaderAndIsr go before all UpdateMetadata, those before all
+StopReplica (trap 4); `is_new` and `delete` are or-ed when a partition comes twice (trap 1); a
+partition in a LeaderAndIsr is also in the UpdateMetadata to every broker; only registered brokers get any.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from minikafka.base.model import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    NO_EPOCH,
+    Broker,
+    BrokerId,
+    LeaderAndIsr,
+    LeaderAndIsrRequest,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.controller.context import Context
+from minikafka.controller.events import Effect, SendRequest
+from minikafka.controller.story import Story
+
+logger = logging.getLogger(__name__)
+
+
+class RequestBatch:
+    """Gathers what brokers must hear; `send` turns it into effects at the end of the machine's list."""
+
+    def __init__(self, context: Context, story: Story, effects: list[Effect]) -> None:
+        self._context = context
+        self._story = story
+        self._effects = effects
+        self._leader_and_isr: dict[BrokerId, dict[TopicPartition, bool]] = {}
+        self._stop_replica: dict[BrokerId, dict[TopicPartition, StopReplicaPartition]] = {}
+        self._metadata_brokers: dict[BrokerId, None] = {}
+        self._metadata_partitions: dict[TopicPartition, None] = {}
+
+    def new_batch(self) -> None:
+        """Begin. Raises RuntimeError when the last batch was not sent: some change would be told twice or never."""
+        if self._leader_and_isr or self._stop_replica or self._metadata_brokers:
+            raise RuntimeError("the previous batch of controller requests was begun but not sent")
+
+    def add_leader_and_isr(self, brokers: Iterable[BrokerId], tp: TopicPartition, *, is_new: bool = False) -> None:
+        """Tell these brokers the leadership of the partition, and every broker its metadata."""
+        for broker in brokers:
+            partitions = self._leader_and_isr.setdefault(broker, {})
+            partitions[tp] = partitions.get(tp, False) or is_new
+        self.add_update_metadata(self._context.brokers, (tp,))
+
+    def add_update_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]) -> None:
+        """Tell these brokers who lives, and of these partitions."""
+        self._metadata_brokers.update(dict.fromkeys(brokers))
+        self._metadata_partitions.update(dict.fromkeys(partitions))
+
+    def add_stop_replica(self, broker: BrokerId, tp: TopicPartition, *, delete: bool) -> None:
+        """Tell the broker to stop its replica; the epoch is the one known now (R8)."""
+        partitions = self._stop_replica.setdefault(broker, {})
+        before = partitions.get(tp)
+        delete = delete or (before is not None and before.delete)
+        partitions[tp] = StopReplicaPartition(tp, self._stop_epoch(tp), delete)
+
+    def send(self) -> None:
+        """Append one `SendRequest` per broker and kind, and begin anew."""
+        self._send_leader_and_isr()
+        self._send_update_metadata()
+        self._send_stop_replica()
+
+    def _stop_epoch(self, tp: TopicPartition) -> int:
+        if self._context.is_being_deleted(tp):
+            return EPOCH_DURING_DELETE
+        state = self._context.leadership.get(tp)
+        return state.leader_epoch if state else NO_EPOCH
+
+    def _send_leader_and_isr(self) -> None:
+        states: dict[tuple[TopicPartition, bool], PartitionState] = {}
+        for broker, partitions in self._leader_and_isr.items():
+            if broker not in self._context.brokers:
+                continue
+            for key in partitions.items():
+                if key not in states:
+                    states[key] = self._partition_state(*key)
+            chosen = tuple(states[key] for key in partitions.items())
+            self._announce_leader_and_isr(broker, chosen)
+            self._put(
+                broker,
+                LeaderAndIsrRequest(
+                    self._context.controller_id,
+                    self._context.epoch,
+                    self._context.brokers[broker].epoch,
+                    chosen,
+                    self._live_leaders(chosen),
+                    self._topic_ids(partitions),
+                ),
+            )
+        self._leader_and_isr.clear()
+
+    def _send_update_metadata(self) -> None:
+        context = self._context
+        recipients = [broker for broker in self._metadata_brokers if broker in context.brokers]
+        if recipients:
+            states = tuple(
+                self._metadata_state(tp) for tp in self._metadata_partitions if tp in context.leadership
+            )
+            brokers = tuple(context.brokers.values())
+            topic_ids = self._topic_ids(state.tp for state in states)
+            self._story.announce(
+                "Sending UpdateMetadata request to brokers %s for %d partitions", set(recipients), len(states)
+            )
+            for broker in recipients:
+                epoch = context.brokers[broker].epoch
+                self._put(
+                    broker,
+                    UpdateMetadataRequest(context.controller_id, context.epoch, epoch, states, brokers, topic_ids),
+                )
+        self._metadata_brokers.clear()
+        self._metadata_partitions.clear()
+
+    def _send_stop_replica(self) -> None:
+        context = self._context
+        for broker, partitions in self._stop_replica.items():
+            if broker not in context.brokers:
+                continue
+            self._story.announce("Sending StopReplica request to broker %d for %d replicas", broker, len(partitions))
+            self._put(
+                broker,
+                StopReplicaRequest(
+                    context.controller_id, context.epoch, context.brokers[broker].epoch, tuple(partitions.values())
+                ),
+            )
+        self._stop_replica.clear()
+
+    def _put(
+        self, broker: BrokerId, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+    ) -> None:
+        self._effects.append(SendRequest(broker, request))
+
+    def _partition_state(self, tp: TopicPartition, is_new: bool) -> PartitionState:
+        state, assignment = self._context.leadership[tp], self._context.assignments[tp]
+        return PartitionState(
+            tp=tp,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            zk_version=state.zk_version,
+            controller_epoch=state.controller_epoch,
+            replicas=assignment.replicas,
+            adding=assignment.adding,
+            removing=assignment.removing,
+            is_new=is_new,
+        )
+
+    def _metadata_state(self, tp: TopicPartition) -> PartitionState:
+        context = self._context
+        state = context.leadership[tp]
+        replicas = context.replicas(tp)
+        return PartitionState(
+            tp=tp,
+            leader=LEADER_DURING_DELETE if context.is_being_deleted(tp) else state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            zk_version=state.zk_version,
+            controller_epoch=state.controller_epoch,
+            replicas=replicas,
+            offline=tuple(replica for replica in replicas if not context.is_online(tp, replica)),
+        )
+
+    def _live_leaders(self, states: Iterable[PartitionState]) -> tuple[Broker, ...]:
+        leaders = {state.leader for state in states}
+        return tuple(broker for id_, broker in self._context.brokers.items() if id_ in leaders)
+
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> tuple[tuple[str, bytes], ...]:
+        topics = dict.fromkeys(tp.topic for tp in partitions)
+        return tuple((topic, self._context.topic_ids[topic]) for topic in topics)
+
+    def _announce_leader_and_isr(self, broker: BrokerId, states: tuple[PartitionState, ...]) -> None:
+        leading = sum(state.leader == broker for state in states)
+        self._story.announce(
+            "Sending LeaderAndIsr request to broker %d with %d become-leader and %d become-follower partitions",
+            broker,
+            leading,
+            len(states) - leading,
+        )

@@ -1,0 +1,74 @@
+"""What the controller did to each partition, in Kafka's words: the state-change log and its recent memory.
+
+Every line goes to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`, and into a
+bounded memory, from which `tell(tp)` reads what happened to one partition. Invariant: a line is put into
+words only when the log takes it or someone asks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final
+
+from minikafka.base.errors import IllegalTransition
+from minikafka.base.model import BrokerId, LeaderAndIsr, TopicPartition
+
+state_change = logging.getLogger("state-change")
+
+_REMEMBERED_LINES_MAX: Final = 20_000
+
+
+def ids(brokers: Iterable[BrokerId]) -> str:
+    """Broker ids as Kafka prints a list of them."""
+    return ",".join(map(str, brokers))
+
+
+def describe(state: LeaderAndIsr) -> str:
+    """A leader-and-ISR state as Kafka prints it."""
+    return (
+        f"LeaderAndIsr(leader={state.leader}, leaderEpoch={state.leader_epoch}, "
+        f"isr=List({', '.join(map(str, state.isr))}), zkVersion={state.zk_version})"
+    )
+
+
+class Story:
+    """The state-change log of one controller epoch; `now` is the time of the event being handled."""
+
+    def __init__(self, controller_id: BrokerId, epoch: int) -> None:
+        self.now = 0
+        self._prefix = f"[Controller id={controller_id} epoch={epoch}]"
+        self._lines: deque[tuple[int, TopicPartition, str, tuple[object, ...]]] = deque(maxlen=_REMEMBERED_LINES_MAX)
+
+    def say(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
+        """Log and remember one line about a partition; `message` takes %-arguments."""
+        self._lines.append((self.now, tp, message, arguments))
+        if state_change.isEnabledFor(level):
+            state_change.log(level, f"%s {message}", self._prefix, *arguments)
+
+    def announce(self, message: str, *arguments: object) -> None:
+        """Log one line that is about no single partition."""
+        state_change.info(f"%s {message}", self._prefix, *arguments)
+
+    def illegal(self, tp: TopicPartition, subject: str, previous: Enum, target: Enum) -> IllegalTransition:
+        """Log a move that the table does not hold; the error carries the partition's story (F2, G12)."""
+        told = self.tell(tp)
+        self.say(
+            logging.ERROR,
+            tp,
+            "Controller initiated state change for %s from %s to %s failed: illegal transition",
+            subject,
+            previous.value,
+            target.value,
+        )
+        error = IllegalTransition(
+            f"{subject} cannot go from {previous.value} to {target.value}. Its story:\n" + "\n".join(told)
+        )
+        state_change.error("%s %s", self._prefix, error)
+        return error
+
+    def tell(self, tp: TopicPartition) -> list[str]:
+        """Every remembered line about the partition, oldest first, each with its time in monotonic ms."""
+        return [f"{now} {message % arguments}" for now, about, message, arguments in self._lines if about == tp]

@@ -1,0 +1,182 @@
+"""A world for the controller machine: state nodes in a dict, requests in a list, and the picture checked after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any
+
+from minikafka.base.model import (
+    Broker,
+    LeaderAndIsr,
+    LeaderAndIsrRequest,
+    ReplicaAssignment,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
+from minikafka.controller.events import (
+    NO_NODE,
+    AnswerControlledShutdown,
+    BrokersChanged,
+    ControlledShutdownRequested,
+    ControllerElected,
+    Effect,
+    ExternalEvent,
+    LeaderAndIsrRead,
+    LeaderAndIsrWritten,
+    Outcome,
+    ReadLeaderAndIsr,
+    ReadUncleanSettings,
+    SendRequest,
+    TopicImage,
+    TopicsChanged,
+    UncleanSettingsRead,
+    WriteLeaderAndIsr,
+)
+from minikafka.controller.machine import ControllerMachine
+
+Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+
+def broker(broker_id: int, epoch: int = 1) -> Broker:
+    return Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id, epoch)
+
+
+def image(*replica_lists: list[int]) -> TopicImage:
+    """A topic whose partition i has the i-th list as its replicas."""
+    return TopicImage(
+        b"0123456789abcdef", {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)}
+    )
+
+
+def state(leader: int, isr: list[int], *, epoch: int = 0, version: int = 0, controller: int = 1) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, epoch, tuple(isr), controller, version)
+
+
+def answers(context: Context, nodes: dict[TopicPartition, LeaderAndIsr], question: Any, world: Any = None) -> Outcome:
+    """What a healthy ZooKeeper says."""
+    if isinstance(question, WriteLeaderAndIsr):
+        ok, conflicts, failed = {}, [], {}
+        for tp, proposed in question.states.items():
+            there = nodes.get(tp)
+            if proposed.zk_version == NO_NODE and there is not None:
+                failed[tp] = "the node exists"
+            elif proposed.zk_version != NO_NODE and there is None:
+                failed[tp] = "no node"
+            elif there is not None and there.zk_version != proposed.zk_version:
+                conflicts.append(tp)
+            else:
+                version = proposed.zk_version + 1
+                nodes[tp] = replace(proposed, zk_version=version)
+                ok[tp] = version
+        return LeaderAndIsrWritten(ok, tuple(conflicts), failed)
+    if isinstance(question, ReadLeaderAndIsr):
+        return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
+    assert isinstance(question, ReadUncleanSettings)
+    unclean = world.unclean if world else set()
+    return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
+
+
+def run_steps(context: Context, nodes: dict[TopicPartition, LeaderAndIsr], steps: Generator[Any, Any, Any]) -> Any:
+    """Drive one procedure of a state machine to its end; its result."""
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(answers(context, nodes, question))
+    except StopIteration as end:
+        return end.value
+
+
+class World:
+    """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far, in order."""
+
+    def __init__(self, brokers: int = 3, epoch: int = 1) -> None:
+        self.brokers = {i: broker(i) for i in range(brokers)}
+        self.topics: dict[str, TopicImage] = {}
+        self.nodes: dict[TopicPartition, LeaderAndIsr] = {}
+        self.unclean: set[str] = set()
+        self.deletions: frozenset[str] = frozenset()
+        self.before_write: Callable[[WriteLeaderAndIsr], None] = lambda question: None
+        self.effects: list[Effect] = []
+        self.writes: list[WriteLeaderAndIsr] = []
+        self.now = 0
+        self.start(epoch)
+
+    def start(self, epoch: int) -> None:
+        """A new controller epoch that reads what is in ZooKeeper."""
+        self.machine = ControllerMachine(0, epoch)
+        self.handle(ControllerElected(dict(self.brokers), dict(self.topics), dict(self.nodes), self.deletions))
+
+    @property
+    def context(self) -> Context:
+        return self.machine.context
+
+    @property
+    def sent(self) -> list[tuple[int, Request]]:
+        return [(effect.broker_id, effect.request) for effect in self.effects if isinstance(effect, SendRequest)]
+
+    def sent_to(self, broker_id: int, kind: type = object) -> list[Any]:
+        return [request for to, request in self.sent if to == broker_id and isinstance(request, kind)]
+
+    def clear(self) -> World:
+        self.effects.clear()
+        self.writes.clear()
+        return self
+
+    def handle(self, event: ExternalEvent) -> World:
+        self.now += 1
+        effects = self.machine.handle(event, self.now)
+        while True:
+            self.effects += effects
+            validate(self.context)
+            if not self.machine.busy:
+                return self
+            question = effects[-1]
+            if isinstance(question, WriteLeaderAndIsr):
+                self.writes.append(question)
+                self.before_write(question)
+            effects = self.machine.handle(answers(self.context, self.nodes, question, self), self.now)
+
+    def create(self, topic: str, *replica_lists: list[int]) -> World:
+        self.topics[topic] = image(*replica_lists)
+        return self.handle(TopicsChanged({topic: self.topics[topic]}))
+
+    def kill(self, *broker_ids: int) -> World:
+        for broker_id in broker_ids:
+            del self.brokers[broker_id]
+        return self.handle(BrokersChanged(dict(self.brokers)))
+
+    def register(self, broker_id: int, epoch: int = 1) -> World:
+        self.brokers[broker_id] = broker(broker_id, epoch)
+        return self.handle(BrokersChanged(dict(self.brokers)))
+
+    def shut_down(self, broker_id: int, epoch: int = 1) -> AnswerControlledShutdown:
+        self.handle(ControlledShutdownRequested(7, broker_id, epoch))
+        return [effect for effect in self.effects if isinstance(effect, AnswerControlledShutdown)][-1]
+
+    def shrink(self, tp: TopicPartition, isr: list[int]) -> None:
+        """The partition's leader writes its ISR to ZooKeeper by itself."""
+        node = self.nodes[tp]
+        self.nodes[tp] = replace(node, isr=tuple(isr), zk_version=node.zk_version + 1)
+
+
+def validate(context: Context) -> None:
+    """The invariants of the picture (I8 and those of `context.py`)."""
+    for tp, leadership in context.leadership.items():
+        replicas = context.assignments[tp].replicas
+        assert leadership.isr, f"{tp} has an empty ISR"
+        assert set(leadership.isr) <= set(replicas), f"{tp}: ISR is not within the assignment"
+        assert leadership.leader == -1 or leadership.leader in leadership.isr, f"{tp}: leader is not in the ISR"
+        assert tp in context.led[leadership.leader]
+    assert sum(map(len, context.led.values())) == len(context.leadership)
+    waiting = {PartitionStatus.NEW, PartitionStatus.OFFLINE}
+    assert set(context.unavailable) == {tp for tp, s in context.partition_statuses.items() if s in waiting}
+    for tp, status in context.partition_statuses.items():
+        assert tp in context.assignments and tp in context.topics[tp.topic]
+        if status is PartitionStatus.ONLINE:
+            assert tp in context.leadership
+    for replicas in context.replica_statuses.values():
+        assert ReplicaStatus.NON_EXISTENT not in replicas.values()
+        assert set(replicas) <= set(context.assignments)

@@ -1,0 +1,448 @@
+"""Whole events through the machine, against a healthy ZooKeeper in memory."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+from support.controller_world import World, broker, image, state
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import (
+    Broker,
+    ControllerResponse,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.controller.context import PartitionStatus, ReplicaStatus
+from minikafka.controller.events import (
+    AssignmentChanged,
+    BrokersChanged,
+    DeleteIsrChanges,
+    DeleteLogDirEvents,
+    DeletionsChanged,
+    IsrChanged,
+    LeaderAndIsrAnswered,
+    LeaderAndIsrWritten,
+    LogDirsFailed,
+    ReadUncleanSettings,
+    StartChannel,
+    StopChannel,
+    TopicsChanged,
+    WriteLeaderAndIsr,
+)
+from minikafka.controller.machine import ControllerMachine
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def leader(world: World, tp: TopicPartition = T0) -> tuple[int, tuple[int, ...], int]:
+    node = world.nodes[tp]
+    assert world.context.leadership[tp] == node, "the picture is not what ZooKeeper holds"
+    return node.leader, node.isr, node.leader_epoch
+
+
+# Topics.
+
+
+def test_a_new_topic_gets_leaders_and_every_replica_one_request_that_says_it_is_new() -> None:
+    world = World().create("t", [0, 1, 2], [1, 2, 0])
+    assert leader(world, T0) == (0, (0, 1, 2), 0)
+    assert leader(world, T1) == (1, (1, 2, 0), 0)
+    for i in range(3):
+        (request,) = world.sent_to(i, LeaderAndIsrRequest)
+        assert [p.tp for p in request.partitions] == [T0, T1] and all(p.is_new for p in request.partitions)
+        assert world.context.replica_status(T0, i) is ReplicaStatus.ONLINE
+    assert world.context.partition_status(T0) is PartitionStatus.ONLINE
+
+
+def test_a_new_topic_with_dead_replicas_starts_with_the_live_ones_in_the_isr() -> None:
+    world = World().kill(0).create("t", [0, 1, 2])
+    assert leader(world) == (1, (1, 2), 0)
+
+
+def test_a_new_topic_without_a_live_replica_waits_as_new_and_comes_online_with_the_first_of_them() -> None:
+    world = World().kill(2).create("t", [2])
+    assert world.context.partition_status(T0) is PartitionStatus.NEW
+    world.register(2, epoch=5)
+    assert leader(world) == (2, (2,), 0)
+
+
+def test_added_partitions_are_created_and_the_old_ones_left_alone() -> None:
+    world = World().create("t", [0, 1]).clear()
+    world.handle(AssignmentChanged("t", image([0, 1], [1, 2]).assignment))
+    assert leader(world, T1) == (1, (1, 2), 0)
+    assert leader(world, T0)[2] == 0
+    assert {p.tp for _, request in world.sent for p in request.partitions} == {T1}
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_a_new_topic() -> None:
+    world = World().create("t", [0, 1], [0, 1])
+    world.nodes.clear()
+    world.handle(TopicsChanged({"t": image([2])}, ("t",)))
+    assert leader(world) == (2, (2,), 0)
+    assert T1 not in world.context.assignments
+
+
+# Brokers.
+
+
+def test_a_dead_leader_is_replaced_in_one_write_that_also_shrinks_the_isr() -> None:
+    world = World().create("t", [0, 1, 2], [1, 2, 0]).clear().kill(0)
+    assert leader(world, T0) == (1, (1, 2), 1)
+    assert leader(world, T1) == (1, (1, 2), 1)
+    assert [set(write.states) for write in world.writes] == [{T0}, {T1}]
+    assert world.effects[0] == StopChannel(0)
+    assert not world.sent_to(0)
+
+
+def test_a_broker_that_dies_without_leading_anything_still_leaves_the_metadata() -> None:
+    world = World().create("t", [1]).clear().kill(2)
+    assert [b.id for b in world.sent_to(1, UpdateMetadataRequest)[0].live_brokers] == [0, 1]
+    assert not world.writes
+
+
+def test_only_the_partitions_of_the_dead_broker_are_touched() -> None:
+    world = World().create("t", [1, 2], [0, 1]).clear().kill(2)
+    assert {p.tp for _, request in world.sent for p in request.partitions} == {T0}
+
+
+def test_a_partition_whose_whole_isr_is_dead_stays_offline_and_its_isr_is_kept() -> None:
+    world = World().create("t", [0, 1])
+    world.kill(1)
+    world.kill(0)
+    node = world.nodes[T0]
+    assert (node.leader, node.isr) == (-1, (0,))
+    assert world.context.partition_status(T0) is PartitionStatus.OFFLINE
+    world.register(1, epoch=9)
+    assert world.nodes[T0].leader == -1, "broker 1 was not in sync"
+    world.register(0, epoch=9)
+    assert world.nodes[T0].leader == 0
+    assert world.context.partition_status(T0) is PartitionStatus.ONLINE
+
+
+def test_unclean_election_is_per_topic_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    world = World().create("t", [0, 1]).create("u", [0, 1])
+    world.unclean = {"u"}
+    world.kill(1)
+    world.kill(0)
+    world.register(1, epoch=9)
+    assert leader(world, TopicPartition("u", 0))[:2] == (1, (1,))
+    assert world.nodes[T0].leader == -1
+    assert world.context.unclean_elections == 1
+    assert "unclean" in caplog.text
+
+
+def test_the_unclean_setting_is_read_only_when_it_decides() -> None:
+    world = World().create("t", [0, 1, 2]).clear().kill(0)
+    assert not [effect for effect in world.effects if isinstance(effect, ReadUncleanSettings)]
+
+
+def test_all_brokers_dying_at_once_keeps_the_isr_non_empty() -> None:
+    world = World().create("t", [0, 1, 2]).kill(0, 1, 2)
+    node = world.nodes[T0]
+    assert node.leader == -1 and node.isr
+
+
+def test_a_broker_that_comes_back_hears_all_metadata_before_its_roles_and_the_others_only_who_lives() -> None:
+    world = World().create("t", [0, 1, 2], [1, 0]).kill(2).clear().register(2, epoch=7)
+    mine = world.sent_to(2)
+    assert isinstance(mine[0], UpdateMetadataRequest) and len(mine[0].partitions) == 2
+    assert isinstance(mine[1], LeaderAndIsrRequest)
+    assert [p.tp for p in mine[1].partitions] == [T0] and not mine[1].partitions[0].is_new
+    assert world.sent_to(1)[0].partitions == ()
+    assert world.effects[0] == StartChannel(broker(2, 7))
+
+
+def test_a_bounced_broker_is_a_failure_and_a_startup() -> None:
+    world = World().create("t", [0, 1, 2]).clear()
+    world.register(0, epoch=50)
+    assert leader(world) == (1, (1, 2), 1)
+    channels = [effect for effect in world.effects if isinstance(effect, StartChannel | StopChannel)]
+    assert channels == [StopChannel(0), StartChannel(broker(0, 50))]
+    (request,) = world.sent_to(0, LeaderAndIsrRequest)
+    assert request.broker_epoch == 50 and request.partitions[0].leader == 1
+
+
+def test_a_bounced_sole_replica_leads_again_with_a_new_epoch() -> None:
+    world = World().create("t", [0]).register(0, epoch=50)
+    assert leader(world)[:2] == (0, (0,))
+    assert leader(world)[2] > 0
+
+
+def test_new_endpoints_under_the_same_registration_reach_every_broker() -> None:
+    world = World().create("t", [0, 1]).clear()
+    moved = Broker(2, "other", 1, "other", 2, 1)
+    world.brokers[2] = moved
+    world.handle(BrokersChanged(dict(world.brokers)))
+    assert moved in world.sent_to(0, UpdateMetadataRequest)[0].live_brokers
+    assert not world.writes and StopChannel(2) not in world.effects
+
+
+def test_a_death_and_a_birth_in_one_read_elect_no_dead_broker() -> None:
+    world = World(brokers=2).create("t", [0, 1])
+    del world.brokers[0]
+    world.register(2)
+    assert leader(world)[:2] == (1, (1,))
+
+
+# Conflicts and refusals.
+
+
+def test_only_the_partition_whose_node_moved_on_is_elected_again() -> None:
+    """Kafka 1.1 went round with the whole original set (`electLeaderForPartitions`)."""
+    world = World().create("t", [0, 1, 2], [0, 2, 1]).clear()
+
+    def shrink_once(question: WriteLeaderAndIsr) -> None:
+        if len(world.writes) == 1:
+            world.shrink(T0, [0, 2])
+
+    world.before_write = shrink_once
+    world.kill(0)
+    assert [set(write.states) for write in world.writes] == [{T0, T1}, {T0}]
+    assert leader(world, T0) == (2, (2,), 1)
+    assert leader(world, T1) == (2, (2, 1), 1)
+
+
+def test_conflicts_are_retried_until_the_write_is_accepted() -> None:
+    world = World().create("t", [0, 1, 2]).clear()
+    isrs = [[0, 1], [0, 1, 2], [0, 2]]
+
+    def shrink(question: WriteLeaderAndIsr) -> None:
+        if isrs:
+            world.shrink(T0, isrs.pop(0))
+
+    world.before_write = shrink
+    world.kill(0)
+    assert leader(world) == (2, (2,), 1)
+
+
+def test_the_picture_does_not_change_while_the_write_is_open() -> None:
+    machine = World().create("t", [0, 1]).machine
+    effects = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
+    assert isinstance(effects[-1], WriteLeaderAndIsr) and machine.busy
+    assert machine.context.leadership[T0].leader == 0
+    machine.handle(LeaderAndIsrWritten({T0: 17}), 2)
+    assert machine.context.leadership[T0].leader == 1
+    assert machine.context.leadership[T0].zk_version == 17, "the version is ZooKeeper's, not a prediction"
+
+
+def test_no_other_event_is_taken_while_a_question_is_open_and_no_outcome_unasked() -> None:
+    machine = World().create("t", [0, 1]).machine
+    with pytest.raises(RuntimeError, match="no question"):
+        machine.handle(LeaderAndIsrWritten({}), 1)
+    machine.handle(BrokersChanged({1: broker(1)}), 2)
+    with pytest.raises(RuntimeError, match="a question"):
+        machine.handle(DeletionsChanged(frozenset()), 3)
+
+
+def test_a_write_that_is_refused_leaves_that_partition_offline_and_the_others_go_on() -> None:
+    world = World().create("t", [0, 1], [0, 1]).clear()
+    world.before_write = lambda question: world.nodes.pop(T0, None) and None
+    world.kill(0)
+    assert world.context.partition_status(T0) is PartitionStatus.OFFLINE
+    assert leader(world, T1) == (1, (1,), 1)
+
+
+def test_the_story_of_a_partition_is_told_in_order() -> None:
+    world = World().create("t", [0, 1]).kill(0)
+    story = "\n".join(world.machine.story(T0))
+    words = ["NewPartition with assigned replicas 0,1", "to OnlinePartition", "to OfflinePartition", "leaderEpoch=1"]
+    assert [story.index(word) for word in words] == sorted(story.index(word) for word in words)
+    assert world.machine.story(T1) == []
+
+
+def test_state_changes_are_logged_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "state-change"):
+        World(epoch=3).create("t", [0, 1])
+    assert (
+        "[Controller id=0 epoch=3] Changed partition t-0 state from NewPartition to OnlinePartition with state "
+        "LeaderAndIsr(leader=0, leaderEpoch=0, isr=List(0, 1), zkVersion=0)"
+    ) in caplog.text
+    assert "Changed state of replica 1 for partition t-0 from NewReplica to OnlineReplica" in caplog.text
+
+
+# Failover.
+
+
+def test_failover_tells_metadata_first_then_roles_then_elects_what_has_no_leader() -> None:
+    world = World().create("t", [0, 1, 2], [1, 2, 0])
+    del world.brokers[0]
+    world.clear().start(epoch=2)
+    assert leader(world, T0) == (1, (1, 2), 1)
+    assert leader(world, T1) == (1, (1, 2), 1)
+    kinds = [type(request) for request in world.sent_to(1)]
+    assert kinds[:2] == [UpdateMetadataRequest, LeaderAndIsrRequest]
+    assert len(world.sent_to(1, LeaderAndIsrRequest)[0].partitions) == 2
+    assert world.nodes[T0].controller_epoch == 2
+    assert world.context.replica_status(T0, 0) is ReplicaStatus.OFFLINE
+
+
+def test_failover_finishes_a_topic_that_was_created_just_before() -> None:
+    world = World()
+    world.topics["t"] = image([0, 1])
+    world.start(epoch=2)
+    assert leader(world) == (0, (0, 1), 0)
+    assert world.sent_to(1, LeaderAndIsrRequest)
+
+
+def test_failover_with_nothing_wrong_writes_nothing() -> None:
+    world = World().create("t", [0, 1, 2])
+    world.clear().start(epoch=2)
+    assert not world.writes
+    assert all(len(world.sent_to(i, LeaderAndIsrRequest)) == 1 for i in range(3))
+
+
+def test_elections_leave_topics_alone_that_are_marked_for_deletion() -> None:
+    world = World().create("t", [0, 1])
+    world.handle(DeletionsChanged(frozenset({"t"})))
+    assert world.sent_to(1, UpdateMetadataRequest)[-1].partitions[0].leader == -2
+    world.clear().kill(0)
+    assert not world.writes
+    world.deletions = frozenset({"t"})
+    world.clear().start(epoch=2)
+    assert not world.writes
+
+
+def test_a_mark_that_is_taken_back_brings_the_topic_online_again() -> None:
+    world = World().create("t", [0, 1])
+    world.deletions = frozenset({"t"})
+    del world.brokers[0]
+    world.start(epoch=2)
+    world.handle(DeletionsChanged(frozenset()))
+    assert leader(world)[:2] == (1, (1,))
+
+
+# What leaders and brokers report.
+
+
+def test_an_isr_change_is_taken_over_told_to_all_and_its_notification_removed() -> None:
+    world = World().create("t", [0, 1, 2]).clear()
+    world.shrink(T0, [0, 1])
+    world.handle(IsrChanged(("isr_change_0000000001",), {T0: world.nodes[T0]}))
+    assert world.context.leadership[T0].isr == (0, 1)
+    assert [world.sent_to(i)[0].partitions[0].isr for i in range(3)] == [(0, 1)] * 3
+    assert world.effects[-1] == DeleteIsrChanges(("isr_change_0000000001",))
+
+
+def test_an_isr_change_that_is_older_than_the_picture_is_only_removed() -> None:
+    world = World().create("t", [0, 1, 2])
+    old = world.nodes[T0]
+    world.kill(2).clear()
+    world.handle(IsrChanged(("n",), {T0: old, TopicPartition("gone", 0): old}))
+    assert world.effects == [DeleteIsrChanges(("n",))]
+
+
+def test_a_replica_on_a_failed_log_directory_is_as_good_as_dead_until_its_broker_comes_back() -> None:
+    world = World().create("t", [0, 1, 2], [0, 1, 2]).clear()
+    world.handle(LogDirsFailed(("log_dir_event_0",), (0,)))
+    assert [p.tp for p in world.sent_to(0, LeaderAndIsrRequest)[0].partitions] == [T0, T1]
+    assert world.effects[-1] == DeleteLogDirEvents(("log_dir_event_0",))
+    response = ControllerResponse(0, ((T0, int(ErrorCode.KAFKA_STORAGE_ERROR)), (T1, 0)))
+    world.handle(LeaderAndIsrAnswered(0, 1, response))
+    assert leader(world, T0) == (1, (1, 2), 1)
+    assert leader(world, T1) == (0, (0, 1, 2), 0)
+    assert world.sent_to(1, UpdateMetadataRequest)[-1].partitions[0].offline == (0,)
+    world.clear().handle(LeaderAndIsrAnswered(0, 1, response))
+    assert not world.effects, "the same answer again is no news"
+    world.register(0, epoch=8)
+    assert world.context.is_online(T0, 0)
+
+
+def test_an_answer_of_an_earlier_incarnation_is_ignored() -> None:
+    world = World().create("t", [0, 1]).register(0, epoch=8).clear()
+    world.handle(LeaderAndIsrAnswered(0, 1, ControllerResponse(0, ((T0, int(ErrorCode.KAFKA_STORAGE_ERROR)),))))
+    assert not world.effects
+
+
+# Controlled shutdown.
+
+
+def test_a_controlled_shutdown_moves_the_leaders_and_takes_the_followers_out() -> None:
+    world = World().create("t", [0, 1, 2], [1, 0, 2]).clear()
+    answer = world.shut_down(0)
+    assert (answer.error, answer.remaining) == (ErrorCode.NONE, ())
+    assert leader(world, T0) == (1, (1, 2), 1)
+    assert leader(world, T1) == (1, (1, 2), 1)
+    (stop,) = world.sent_to(0, StopReplicaRequest)
+    assert [p.tp for p in stop.partitions] == [T1] and not stop.partitions[0].delete
+    assert world.sent_to(0, LeaderAndIsrRequest)[0].partitions[0].leader == 1, "it still hears who leads now"
+
+
+def test_a_controlled_shutdown_names_what_nobody_else_can_lead() -> None:
+    world = World().create("t", [0, 1])
+    world.shrink(T0, [0])
+    world.handle(IsrChanged((), {T0: world.nodes[T0]}))
+    assert world.shut_down(0).remaining == (T0,)
+    assert world.nodes[T0].leader == 0
+
+
+def test_a_controlled_shutdown_leaves_topics_with_one_replica_alone() -> None:
+    world = World().create("t", [0])
+    assert world.shut_down(0).remaining == ()
+    assert world.nodes[T0].leader == 0
+
+
+def test_a_broker_that_shuts_down_gets_no_leadership_until_it_registers_again() -> None:
+    world = World().create("t", [1, 0])
+    world.shut_down(0)
+    world.kill(1)
+    assert world.nodes[T0].leader == -1
+    world.register(0, epoch=9)
+    world.register(1, epoch=9)
+    assert world.nodes[T0].leader == 1
+    assert not world.context.shutting_down
+
+
+def test_a_controlled_shutdown_of_a_stale_or_unknown_incarnation_is_refused() -> None:
+    world = World().create("t", [0, 1])
+    assert world.shut_down(0, epoch=0).error is ErrorCode.STALE_BROKER_EPOCH
+    assert world.shut_down(9).error is ErrorCode.BROKER_NOT_AVAILABLE
+    assert not world.context.shutting_down
+
+
+def test_a_leader_that_expands_the_isr_while_the_follower_shuts_down_loses_the_race() -> None:
+    """S24: the follower is out of the ISR whichever write comes first."""
+    world = World().create("t", [0, 1, 2])
+    world.shrink(T0, [0, 1])
+    world.handle(IsrChanged((), {T0: world.nodes[T0]})).clear()
+
+    def expand_once(question: WriteLeaderAndIsr) -> None:
+        if len(world.writes) == 1:
+            world.shrink(T0, [0, 1, 2])
+
+    world.before_write = expand_once
+    world.shut_down(2)
+    assert leader(world)[1] == (0, 1)
+
+
+# Growth.
+
+
+def test_the_work_of_one_broker_does_not_look_at_the_partitions_of_others() -> None:
+    world = World(brokers=6)
+    world.create("big", *([[3, 4, 5]] * 2000)).create("t", [0, 1]).clear().kill(0)
+    assert all(tp.topic == "t" for write in world.writes for tp in write.states)
+    assert all(len(request.partitions) <= 1 for _, request in world.sent)
+
+
+def test_a_machine_starts_from_an_empty_cluster() -> None:
+    assert World(brokers=0).context.brokers == {}
+    assert isinstance(World().machine, ControllerMachine)
+
+
+def test_a_state_node_of_a_partition_nobody_assigned_is_ignored_at_failover() -> None:
+    world = World()
+    world.nodes[T0] = state(0, [0])
+    world.start(epoch=2)
+    assert not world.context.leadership
+
+
+def test_a_newer_controllers_state_is_left_alone_when_a_replica_dies() -> None:
+    world = World().create("t", [0, 1])
+    world.nodes[T0] = replace(world.nodes[T0], controller_epoch=9, zk_version=4)
+    world.kill(1)
+    assert world.nodes[T0].zk_version == 4 and world.nodes[T0].isr == (0, 1)

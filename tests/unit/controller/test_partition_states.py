@@ -1,0 +1,189 @@
+"""The 4-state machine: all sixteen moves, and what each legal one does (F1-F12)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import pytest
+from support.controller_world import broker, image, run_steps, state
+
+from minikafka.base.errors import IllegalTransition
+from minikafka.base.model import LeaderAndIsr, LeaderAndIsrRequest, ReplicaAssignment, TopicPartition, UpdateMetadataRequest
+from minikafka.controller.context import Context, PartitionStatus
+from minikafka.controller.elections import Election, Refusal
+from minikafka.controller.events import Effect, SendRequest
+from minikafka.controller.partition_states import PartitionStateMachine
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.story import Story
+
+NON_EXISTENT, NEW, ONLINE, OFFLINE = PartitionStatus
+T0 = TopicPartition("t", 0)
+
+LEGAL = {
+    (NON_EXISTENT, NEW),
+    (NEW, ONLINE),
+    (ONLINE, ONLINE),
+    (OFFLINE, ONLINE),
+    (NEW, OFFLINE),
+    (ONLINE, OFFLINE),
+    (OFFLINE, OFFLINE),
+    (OFFLINE, NON_EXISTENT),
+}
+
+
+class Bench:
+    """One machine over brokers 0..2 and topic t with one partition on all of them."""
+
+    def __init__(self) -> None:
+        self.context = Context(0, 1)
+        for i in range(3):
+            self.context.add_broker(broker(i))
+        self.context.add_topic("t", bytes(16), image([0, 1, 2]).assignment)
+        self.nodes: dict[TopicPartition, LeaderAndIsr] = {}
+        self.effects: list[Effect] = []
+        story = Story(0, 1)
+        self.machine = PartitionStateMachine(self.context, story, RequestBatch(self.context, story, self.effects))
+
+    def begin(self, status: PartitionStatus) -> None:
+        self.context.set_partition_status(T0, status)
+        if status in (ONLINE, OFFLINE):
+            self.nodes[T0] = state(0, [0, 1, 2])
+            self.context.set_leadership(T0, self.nodes[T0])
+
+    def move(self, target: PartitionStatus, election: Election | None = None) -> dict:  # type: ignore[type-arg]
+        if target is ONLINE and election is None:
+            election = Election.OFFLINE
+        return run_steps(self.context, self.nodes, self.machine.handle_state_changes([T0], target, election))
+
+    def sent(self, kind: type) -> dict[int, object]:
+        return {e.broker_id: e.request for e in self.effects if isinstance(e, SendRequest) and isinstance(e.request, kind)}
+
+
+@pytest.mark.parametrize(("start", "target"), list(itertools.product(PartitionStatus, PartitionStatus)))
+def test_each_of_the_sixteen_moves_is_taken_or_logged_and_skipped(
+    start: PartitionStatus, target: PartitionStatus, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    bench.begin(start)
+    with caplog.at_level(logging.ERROR, "state-change"):
+        results = bench.move(target)
+    if (start, target) in LEGAL:
+        assert bench.context.partition_status(T0) is target
+        assert not isinstance(results.get(T0), IllegalTransition)
+    else:
+        assert bench.context.partition_status(T0) is start
+        assert isinstance(results[T0], IllegalTransition)
+        assert start.value in str(results[T0]) and target.value in str(results[T0])
+        assert "[Controller id=0 epoch=1]" in caplog.text
+        assert not bench.effects and not bench.nodes.keys() - {T0}
+
+
+def test_an_illegal_move_carries_the_story_of_the_partition() -> None:
+    bench = Bench()
+    bench.move(NEW)
+    bench.move(ONLINE)
+    error = bench.move(NEW)[T0]
+    assert "state from NonExistentPartition to NewPartition with assigned replicas 0,1,2" in str(error)
+    assert "state from NewPartition to OnlinePartition with state LeaderAndIsr(leader=0" in str(error)
+
+
+def test_an_illegal_partition_does_not_hold_up_the_others() -> None:
+    bench = Bench()
+    other = TopicPartition("t", 1)
+    bench.context.assign(other, ReplicaAssignment((1, 2)))
+    bench.context.set_partition_status(other, NEW)
+    steps = bench.machine.handle_state_changes([T0, other], ONLINE, Election.OFFLINE)
+    results = run_steps(bench.context, bench.nodes, steps)
+    assert isinstance(results[T0], IllegalTransition)
+    assert bench.context.leadership[other].leader == 1
+
+
+def test_new_to_online_makes_the_first_live_replica_leader_and_all_live_ones_the_isr() -> None:
+    bench = Bench()
+    bench.context.forget_broker(0)
+    bench.begin(NEW)
+    assert bench.move(ONLINE) == {T0: LeaderAndIsr(1, 0, (1, 2), 1, 0)}
+    assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
+    assert set(bench.sent(UpdateMetadataRequest)) == {1, 2}
+    request = bench.sent(LeaderAndIsrRequest)[1]
+    assert isinstance(request, LeaderAndIsrRequest) and request.partitions[0].is_new
+
+
+def test_new_to_online_fails_when_the_state_node_is_there_already() -> None:
+    bench = Bench()
+    bench.begin(NEW)
+    bench.nodes[T0] = state(2, [2])
+    assert bench.move(ONLINE) == {T0: Refusal.WRITE_REFUSED}
+    assert bench.context.partition_status(T0) is NEW
+    assert bench.nodes[T0].leader == 2 and not bench.effects
+
+
+def test_new_to_online_fails_without_a_live_replica() -> None:
+    bench = Bench()
+    for i in range(3):
+        bench.context.forget_broker(i)
+    bench.begin(NEW)
+    assert bench.move(ONLINE) == {T0: Refusal.NO_REPLICA_ONLINE}
+    assert bench.context.partition_status(T0) is NEW
+
+
+def test_an_election_writes_one_leader_epoch_more_at_the_version_it_saw() -> None:
+    bench = Bench()
+    bench.begin(OFFLINE)
+    bench.context.forget_broker(0)
+    assert bench.move(ONLINE) == {T0: LeaderAndIsr(1, 1, (1, 2), 1, 1)}
+    assert bench.nodes[T0] == bench.context.leadership[T0]
+    assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
+
+
+def test_a_state_of_a_higher_controller_epoch_is_never_overwritten() -> None:
+    bench = Bench()
+    bench.begin(ONLINE)
+    bench.nodes[T0] = state(0, [0, 1, 2], version=5, controller=9)
+    assert bench.move(ONLINE) == {T0: Refusal.NEWER_CONTROLLER}
+    assert bench.nodes[T0].zk_version == 5
+
+
+def test_preferred_and_reassigned_elections_run_through_the_same_machine() -> None:
+    bench = Bench()
+    bench.nodes[T0] = state(1, [1, 2, 0])
+    bench.context.set_leadership(T0, bench.nodes[T0])
+    bench.context.set_partition_status(T0, ONLINE)
+    assert bench.move(ONLINE, Election.PREFERRED)[T0].leader == 0
+    bench.context.assign(T0, ReplicaAssignment((2, 0, 1), adding=(2,), removing=(0, 1)))
+    assert bench.move(ONLINE, Election.REASSIGNED)[T0].leader == 2
+    assert bench.move(ONLINE, Election.PREFERRED) == {T0: Refusal.ELECTION_NOT_NEEDED}
+
+
+def test_marks_write_nothing_and_send_nothing() -> None:
+    bench = Bench()
+    bench.begin(ONLINE)
+    before = dict(bench.nodes)
+    bench.move(OFFLINE)
+    bench.move(NON_EXISTENT)
+    assert bench.nodes == before and not bench.effects
+
+
+def test_an_election_is_named_exactly_for_online() -> None:
+    bench = Bench()
+    with pytest.raises(ValueError, match="OnlinePartition"):
+        run_steps(bench.context, {}, bench.machine.handle_state_changes([T0], NEW, Election.OFFLINE))
+    with pytest.raises(ValueError, match="OnlinePartition"):
+        run_steps(bench.context, {}, bench.machine.handle_state_changes([T0], ONLINE))
+
+
+@pytest.mark.parametrize(
+    ("leadership", "status"),
+    [(None, NEW), (state(0, [0, 1]), ONLINE), (state(7, [7]), OFFLINE), (state(-1, [1]), OFFLINE)],
+)
+def test_startup_derives_the_state_from_the_leadership(
+    leadership: LeaderAndIsr | None, status: PartitionStatus
+) -> None:
+    bench = Bench()
+    bench.context.deletions = frozenset({"t"})  # no election follows, so that the derived state shows
+    if leadership:
+        bench.context.set_leadership(T0, leadership)
+    run_steps(bench.context, bench.nodes, bench.machine.startup())
+    assert bench.context.partition_status(T0) is status
+    assert not bench.nodes

@@ -1,0 +1,193 @@
+"""The 7-state machine: all forty-nine moves, and what each legal one does (G1-G13, R21)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import Any
+
+import pytest
+from support.controller_world import broker, image, run_steps, state
+
+from minikafka.base.errors import IllegalTransition
+from minikafka.base.model import (
+    LeaderAndIsr,
+    LeaderAndIsrRequest,
+    ReplicaAssignment,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.controller.context import Context, ReplicaStatus
+from minikafka.controller.elections import Refusal
+from minikafka.controller.events import Effect, SendRequest
+from minikafka.controller.replica_states import ReplicaStateMachine
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.story import Story
+
+NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = ReplicaStatus
+T0 = TopicPartition("t", 0)
+
+LEGAL = {
+    (NON_EXISTENT, NEW),
+    (NEW, ONLINE),
+    (ONLINE, ONLINE),
+    (OFFLINE, ONLINE),
+    (INELIGIBLE, ONLINE),
+    (NEW, OFFLINE),
+    (ONLINE, OFFLINE),
+    (OFFLINE, OFFLINE),
+    (INELIGIBLE, OFFLINE),
+    (OFFLINE, STARTED),
+    (STARTED, SUCCESSFUL),
+    (STARTED, INELIGIBLE),
+    (OFFLINE, INELIGIBLE),
+    (SUCCESSFUL, NON_EXISTENT),
+}
+
+
+class Bench:
+    """Topic t, one partition on brokers 0..2, led by 0; the moves are those of the replica on `subject`."""
+
+    def __init__(self, isr: list[int] | None = None, leader: int = 0) -> None:
+        self.context = Context(0, 1)
+        for i in range(3):
+            self.context.add_broker(broker(i))
+        self.context.add_topic("t", bytes(16), image([0, 1, 2]).assignment)
+        self.nodes: dict[TopicPartition, LeaderAndIsr] = {T0: state(leader, isr or [0, 1, 2], epoch=5)}
+        self.context.set_leadership(T0, self.nodes[T0])
+        self.effects: list[Effect] = []
+        story = Story(0, 1)
+        self.machine = ReplicaStateMachine(self.context, story, RequestBatch(self.context, story, self.effects))
+
+    def move(self, subject: int, start: ReplicaStatus, target: ReplicaStatus) -> Any:
+        self.context.set_replica_status(T0, subject, start)
+        return run_steps(self.context, self.nodes, self.machine.handle_state_changes({subject: [T0]}, target))
+
+    def sent(self, kind: type) -> dict[int, Any]:
+        return {e.broker_id: e.request for e in self.effects if isinstance(e, SendRequest) and isinstance(e.request, kind)}
+
+
+@pytest.mark.parametrize(("start", "target"), list(itertools.product(ReplicaStatus, ReplicaStatus)))
+def test_each_of_the_forty_nine_moves_is_taken_or_logged_and_skipped(
+    start: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    with caplog.at_level(logging.ERROR, "state-change"):
+        failures = bench.move(1, start, target)
+    if (start, target) in LEGAL:
+        assert not failures
+        assert bench.context.replica_status(T0, 1) is target
+    else:
+        assert isinstance(failures[T0, 1], IllegalTransition)
+        assert bench.context.replica_status(T0, 1) is start
+        assert bench.nodes[T0] == state(0, [0, 1, 2], epoch=5) and not bench.effects
+        assert "[Controller id=0 epoch=1]" in caplog.text
+
+
+def test_a_new_replica_is_told_to_follow_and_everyone_hears_of_it() -> None:
+    bench = Bench()
+    bench.move(2, NON_EXISTENT, NEW)
+    assert set(bench.sent(LeaderAndIsrRequest)) == {2}
+    assert bench.sent(LeaderAndIsrRequest)[2].partitions[0].is_new
+    assert set(bench.sent(UpdateMetadataRequest)) == {0, 1, 2}
+
+
+def test_the_leader_cannot_become_a_new_replica() -> None:
+    bench = Bench()
+    assert bench.move(0, NON_EXISTENT, NEW) == {(T0, 0): Refusal.LEADER_CANNOT_BE_NEW}
+    assert bench.context.replica_status(T0, 0) is NON_EXISTENT
+    assert not bench.effects
+
+
+def test_a_new_replica_that_goes_online_joins_the_assignment_without_a_request() -> None:
+    bench = Bench()
+    bench.context.assign(T0, ReplicaAssignment((0, 1)))
+    bench.move(2, NEW, ONLINE)
+    assert bench.context.replicas(T0) == (0, 1, 2)
+    assert not bench.effects
+
+
+@pytest.mark.parametrize("start", [ONLINE, OFFLINE, INELIGIBLE])
+def test_a_known_replica_that_goes_online_is_told_the_leadership(start: ReplicaStatus) -> None:
+    bench = Bench()
+    bench.move(1, start, ONLINE)
+    assert set(bench.sent(LeaderAndIsrRequest)) == {1}
+    assert not bench.sent(LeaderAndIsrRequest)[1].partitions[0].is_new
+
+
+def test_a_follower_that_goes_offline_is_stopped_and_leaves_the_isr_with_a_new_leader_epoch() -> None:
+    bench = Bench()
+    bench.move(1, ONLINE, OFFLINE)
+    assert bench.nodes[T0] == LeaderAndIsr(0, 6, (0, 2), 1, 1)
+    assert set(bench.sent(LeaderAndIsrRequest)) == {0, 2}
+    stop = bench.sent(StopReplicaRequest)[1].partitions[0]
+    assert (stop.tp, stop.delete, stop.leader_epoch) == (T0, False, 5)
+    kinds = [type(e.request) for e in bench.effects if isinstance(e, SendRequest)]
+    assert kinds == sorted(kinds, key=[LeaderAndIsrRequest, UpdateMetadataRequest, StopReplicaRequest].index)
+
+
+def test_the_leader_that_goes_offline_leaves_the_partition_without_one() -> None:
+    bench = Bench()
+    bench.move(0, ONLINE, OFFLINE)
+    assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (1, 2), 1, 1)
+
+
+def test_the_last_member_never_leaves_the_isr() -> None:
+    bench = Bench(isr=[0])
+    bench.move(0, ONLINE, OFFLINE)
+    assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (0,), 1, 1)
+    assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
+
+
+def test_a_replica_that_was_in_no_isr_goes_offline_without_a_write() -> None:
+    bench = Bench(isr=[0, 2])
+    bench.move(1, ONLINE, OFFLINE)
+    assert bench.nodes[T0].zk_version == 0
+    assert not bench.sent(LeaderAndIsrRequest)
+    assert bench.sent(UpdateMetadataRequest).keys() == {0, 1, 2}
+
+
+def test_a_catching_up_follower_on_a_broker_that_shuts_down_is_fenced_so_that_it_cannot_be_taken_back() -> None:
+    bench = Bench(isr=[0, 2])
+    bench.context.shutting_down.add(1)
+    bench.move(1, ONLINE, OFFLINE)
+    assert bench.nodes[T0] == LeaderAndIsr(0, 6, (0, 2), 1, 1)
+    bench.move(1, OFFLINE, OFFLINE)
+    assert bench.nodes[T0].leader_epoch == 6, "the retry of the shutdown has nothing left to fence"
+
+
+def test_a_replica_of_a_partition_without_leadership_may_go_offline() -> None:
+    bench = Bench()
+    other = TopicPartition("t", 1)
+    bench.context.assign(other, ReplicaAssignment((1,)))
+    bench.context.set_replica_status(other, 1, NEW)
+    steps = bench.machine.handle_state_changes({1: [other]}, OFFLINE)
+    assert run_steps(bench.context, bench.nodes, steps) == {}
+    assert bench.context.replica_status(other, 1) is OFFLINE
+
+
+def test_a_topic_being_deleted_gets_no_leader_and_isr_when_a_replica_goes_offline() -> None:
+    bench = Bench()
+    bench.context.deletions = frozenset({"t"})
+    bench.move(1, ONLINE, OFFLINE)
+    assert not bench.sent(LeaderAndIsrRequest)
+    assert bench.sent(StopReplicaRequest)[1].partitions[0].leader_epoch == -2
+
+
+def test_deletion_is_asked_of_the_broker_and_success_drops_the_replica() -> None:
+    bench = Bench()
+    bench.move(2, OFFLINE, STARTED)
+    assert bench.sent(StopReplicaRequest)[2].partitions[0].delete
+    bench.move(2, STARTED, SUCCESSFUL)
+    bench.move(2, SUCCESSFUL, NON_EXISTENT)
+    assert bench.context.replicas(T0) == (0, 1)
+    assert bench.context.replica_status(T0, 2) is NON_EXISTENT
+
+
+def test_startup_tells_every_live_replica_and_marks_the_others_ineligible() -> None:
+    bench = Bench()
+    bench.context.forget_broker(2)
+    run_steps(bench.context, bench.nodes, bench.machine.startup())
+    assert [bench.context.replica_status(T0, i) for i in range(3)] == [ONLINE, ONLINE, INELIGIBLE]
+    assert set(bench.sent(LeaderAndIsrRequest)) == {0, 1}

@@ -1,0 +1,108 @@
+"""Batches of controller requests (R14, traps 1 and 4)."""
+
+from __future__ import annotations
+
+import pytest
+from support.controller_world import broker, image, state
+
+from minikafka.base.model import LeaderAndIsrRequest, StopReplicaRequest, TopicPartition, UpdateMetadataRequest
+from minikafka.controller.context import Context
+from minikafka.controller.events import Effect, SendRequest
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.story import Story
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def bench() -> tuple[RequestBatch, list[Effect], Context]:
+    context = Context(0, 4)
+    for i in range(3):
+        context.add_broker(broker(i, epoch=10 + i))
+    context.add_topic("t", b"0123456789abcdef", image([0, 1], [1, 0]).assignment)
+    context.set_leadership(T0, state(0, [0, 1], epoch=3))
+    context.set_leadership(T1, state(1, [1, 0], epoch=8))
+    effects: list[Effect] = []
+    return RequestBatch(context, Story(0, 4), effects), effects, context
+
+
+def requests(effects: list[Effect]) -> list[tuple[int, type]]:
+    return [(e.broker_id, type(e.request)) for e in effects if isinstance(e, SendRequest)]
+
+
+def test_many_partitions_are_one_request_per_broker_and_kind_in_the_right_order(bench) -> None:  # type: ignore[no-untyped-def]
+    batch, effects, _ = bench
+    batch.new_batch()
+    batch.add_stop_replica(2, T0, delete=False)
+    for tp in (T0, T1):
+        batch.add_leader_and_isr([0, 1], tp)
+    batch.send()
+    assert requests(effects) == [
+        (0, LeaderAndIsrRequest),
+        (1, LeaderAndIsrRequest),
+        (0, UpdateMetadataRequest),
+        (1, UpdateMetadataRequest),
+        (2, UpdateMetadataRequest),
+        (2, StopReplicaRequest),
+    ]
+    assert all(len(e.request.partitions) == 2 for e in effects[:5])
+
+
+def test_requests_carry_the_epochs_the_leaders_and_the_topic_ids(bench) -> None:  # type: ignore[no-untyped-def]
+    batch, effects, context = bench
+    batch.add_leader_and_isr([1], T0)
+    batch.send()
+    request = effects[0].request
+    assert (request.controller_id, request.controller_epoch, request.broker_epoch) == (0, 4, 11)
+    assert request.live_leaders == (context.brokers[0],)
+    assert request.topic_ids == (("t", b"0123456789abcdef"),)
+    assert effects[1].request.live_brokers == tuple(context.brokers.values())
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(bench, order: tuple[bool, bool]) -> None:  # type: ignore[no-untyped-def]
+    batch, effects, _ = bench
+    for flag in order:
+        batch.add_leader_and_isr([1], T0, is_new=flag)
+        batch.add_stop_replica(2, T0, delete=flag)
+    batch.send()
+    assert effects[0].request.partitions[0].is_new
+    assert effects[-1].request.partitions[0].delete
+    assert len(effects[-1].request.partitions) == 1
+
+
+def test_a_batch_that_was_not_sent_makes_the_next_one_an_error(bench) -> None:  # type: ignore[no-untyped-def]
+    batch, _, _ = bench
+    batch.add_leader_and_isr([1], T0)
+    with pytest.raises(RuntimeError, match="not sent"):
+        batch.new_batch()
+
+
+def test_brokers_that_are_not_registered_get_nothing(bench) -> None:  # type: ignore[no-untyped-def]
+    batch, effects, context = bench
+    context.forget_broker(1)
+    batch.add_leader_and_isr([0, 1], T0)
+    batch.add_stop_replica(1, T0, delete=True)
+    batch.send()
+    assert {to for to, _ in requests(effects)} == {0, 2}
+
+
+def test_metadata_shows_offline_replicas_and_hides_the_leader_of_a_topic_being_deleted(bench) -> None:  # type: ignore[no-untyped-def]
+    batch, effects, context = bench
+    context.shutting_down.add(0)
+    context.deletions = frozenset({"t"})
+    batch.add_update_metadata([2], [T0, TopicPartition("unknown", 0)])
+    batch.send()
+    (shown,) = effects[0].request.partitions
+    assert (shown.leader, shown.offline) == (-2, (0,))
+
+
+def test_stop_replica_carries_the_leader_epoch_or_a_sentinel(bench) -> None:  # type: ignore[no-untyped-def]
+    batch, effects, context = bench
+    context.add_topic("u", bytes(16), image([2]).assignment)
+    batch.add_stop_replica(2, T0, delete=False)
+    batch.add_stop_replica(2, TopicPartition("u", 0), delete=False)
+    context.deletions = frozenset({"t"})
+    batch.add_stop_replica(2, T1, delete=True)
+    batch.send()
+    assert [p.leader_epoch for p in effects[0].request.partitions] == [3, -1, -2]
