@@ -1,0 +1,569 @@
+"""What a broker, a topic and a cluster can be told: the table of keys, and the checked values.
+
+Every key is Kafka's (names, types, defaults and ranges of Kafka 3.9, where a key has a meaning here),
+but for `minikafka.cluster.secret`. Invariant: a config that exists is valid; what cannot be is a
+ConfigError that names the key and the fix. `docs/configuration.md` is written from these tables.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from minikafka.base.endpoints import Endpoint, check_connect, kafka_and_control, parse_endpoint
+from minikafka.base.errors import ConfigError
+from minikafka.base.keys import LONG_MAX, Key, Kind, flatten, key, parse_all, table, unknown_key
+
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker: the attribute of a key is its name with `_` for `.`."""
+
+    # Who it is, and where it listens.
+    broker_id: int = key(INT, -1, "Number of this broker in the cluster; must be set.", low=0)
+    broker_rack: str | None = key(STRING, None, "Rack; replicas are spread over racks.")
+    listeners: tuple[str, ...] = key(
+        LIST,
+        ("PLAINTEXT://127.0.0.1:9092", "CONTROLLER://127.0.0.1:0"),
+        "Where the broker listens: one entry for Kafka clients, one for the control plane. "
+        "Port 0 takes a free one.",
+    )
+    advertised_listeners: tuple[str, ...] = key(
+        LIST, (), "What others are told to connect to, where it differs from listeners."
+    )
+    control_plane_listener_name: str = key(
+        STRING, "CONTROLLER", "Name of the entry of listeners that takes controller requests."
+    )
+    listener_security_protocol_map: tuple[str, ...] = key(
+        LIST,
+        ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"),
+        "Security protocol of each listener name; PLAINTEXT is the one there is.",
+    )
+    minikafka_cluster_secret: str = key(
+        PASSWORD,
+        "",
+        "Shared by the brokers of one cluster; signs what goes over the control plane.",
+        low=16,
+    )
+
+    # The coordination service.
+    zookeeper_connect: str = key(
+        STRING, "", "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end."
+    )
+    zookeeper_session_timeout_ms: int = key(
+        INT, 18_000, "Silence after which ZooKeeper takes the broker for dead.", low=1
+    )
+    zookeeper_max_in_flight_requests: int = key(
+        INT, 256, "Requests to ZooKeeper that may wait for their answers. Kafka has 10.", low=1
+    )
+
+    # Topics.
+    num_partitions: int = key(INT, 1, "Partitions of a topic made without a number.", low=1)
+    default_replication_factor: int = key(
+        INT, 1, "Replicas of a topic made without a number.", low=1, high=32_767
+    )
+    auto_create_topics_enable: bool = key(
+        BOOLEAN, True, "Whether asking for the metadata of an unknown topic creates it."
+    )
+    delete_topic_enable: bool = key(BOOLEAN, True, "Whether topics can be deleted.")
+    min_insync_replicas: int = key(
+        INT, 1, "In-sync replicas without which acks=all is refused.", low=1
+    )
+    unclean_leader_election_enable: bool = key(
+        BOOLEAN, False, "Whether a replica outside the ISR may lead: it loses acknowledged records."
+    )
+    compression_type: str = key(
+        STRING, "producer", "Codec of the log; producer keeps the producer's.", choices=_CODECS
+    )
+    compression_gzip_level: int = key(INT, -1, "Level of gzip.", low=-1, high=9)
+    compression_lz4_level: int = key(INT, 9, "Level of lz4.", low=1, high=17)
+    compression_zstd_level: int = key(INT, 3, "Level of zstd.", low=-131_072, high=22)
+    message_max_bytes: int = key(INT, 1_048_588, "Largest record batch.", low=0)
+
+    # The log.
+    log_dir: str = key(STRING, "/tmp/kafka-logs", "Directory of the logs, if log.dirs is not set.")  # noqa: S108 - Kafka's default
+    log_dirs: tuple[str, ...] = key(LIST, (), "Directories of the logs.")
+    log_segment_bytes: int = key(INT, 1_073_741_824, "Size at which a segment is full.", low=14)
+    log_roll_ms: int | None = key(LONG, None, "Age at which a segment is full.", low=1)
+    log_roll_hours: int = key(INT, 168, "As log.roll.ms, which goes before it.", low=1)
+    log_roll_jitter_ms: int | None = key(LONG, None, "Taken off log.roll.ms at random.", low=0)
+    log_roll_jitter_hours: int = key(INT, 0, "As log.roll.jitter.ms.", low=0)
+    log_index_size_max_bytes: int = key(INT, 10_485_760, "Largest index of a segment.", low=4)
+    log_index_interval_bytes: int = key(INT, 4_096, "Bytes of log per index entry.", low=0)
+    log_message_timestamp_type: str = key(
+        STRING, "CreateTime", "Whose time a record carries.", choices=_TIMESTAMP_TYPES
+    )
+    log_message_timestamp_before_max_ms: int = key(
+        LONG, LONG_MAX, "How far in the past a record's time may lie.", low=0
+    )
+    log_message_timestamp_after_max_ms: int = key(
+        LONG, LONG_MAX, "How far in the future a record's time may lie.", low=0
+    )
+    log_message_downconversion_enable: bool = key(BOOLEAN, True, "Serve old record formats.")
+    log_preallocate: bool = key(BOOLEAN, False, "Make segments at their full size.")
+    log_flush_interval_messages: int = key(LONG, LONG_MAX, "Records per fsync.", low=1)
+    log_flush_interval_ms: int | None = key(LONG, None, "Time per fsync.", low=0)
+    log_flush_offset_checkpoint_interval_ms: int = key(
+        INT, 60_000, "How often recovery points and log start offsets are written.", low=1
+    )
+    log_cleanup_policy: tuple[str, ...] = key(
+        LIST, ("delete",), "What happens to old records.", choices=("delete", "compact")
+    )
+    log_retention_bytes: int = key(LONG, -1, "Size of a log; -1: no limit.", low=-1)
+    log_retention_ms: int | None = key(LONG, None, "Age of a record; -1: no limit.", low=-1)
+    log_retention_minutes: int | None = key(INT, None, "As log.retention.ms.", low=-1)
+    log_retention_hours: int = key(INT, 168, "As log.retention.ms.", low=-1)
+    log_segment_delete_delay_ms: int = key(
+        LONG, 60_000, "Wait between taking a file out of the log and removing it.", low=0
+    )
+    log_cleaner_delete_retention_ms: int = key(
+        LONG, 86_400_000, "How long compaction keeps the mark of a deletion.", low=0
+    )
+    log_cleaner_min_compaction_lag_ms: int = key(
+        LONG, 0, "How long compaction leaves a record.", low=0
+    )
+    log_cleaner_max_compaction_lag_ms: int = key(
+        LONG, LONG_MAX, "When compaction takes a record.", low=1
+    )
+    log_cleaner_min_cleanable_ratio: float = key(
+        DOUBLE, 0.5, "Share of a log that compaction waits for.", low=0, high=1
+    )
+    producer_id_expiration_ms: int = key(
+        INT, 86_400_000, "How long the sequence numbers of a silent producer are kept.", low=1
+    )
+
+    # Replication.
+    replica_lag_time_max_ms: int = key(
+        LONG, 30_000, "How long a follower may be behind and stay in the ISR.", low=1
+    )
+    replica_fetch_max_bytes: int = key(
+        INT, 1_048_576, "Bytes a follower asks per partition.", low=0
+    )
+    replica_fetch_response_max_bytes: int = key(
+        INT, 10_485_760, "Bytes a follower asks for in one request.", low=0
+    )
+    replica_fetch_wait_max_ms: int = key(
+        INT, 500, "How long the leader may keep a follower's request.", low=0
+    )
+    replica_fetch_min_bytes: int = key(INT, 1, "Bytes a follower waits for.", low=0)
+    replica_fetch_backoff_ms: int = key(INT, 1_000, "Pause of a fetcher after an error.", low=0)
+    replica_high_watermark_checkpoint_interval_ms: int = key(
+        LONG, 5_000, "How often high watermarks are written.", low=1
+    )
+
+    # The controller, and leaving.
+    controller_socket_timeout_ms: int = key(
+        INT, 30_000, "How long the controller waits for a broker's answer.", low=1
+    )
+    controlled_shutdown_enable: bool = key(
+        BOOLEAN, True, "Whether a broker hands its leaderships over before it ends."
+    )
+    controlled_shutdown_max_retries: int = key(INT, 3, "Attempts at that.", low=0)
+    controlled_shutdown_retry_backoff_ms: int = key(LONG, 5_000, "Pause between them.", low=0)
+
+    # Connections of clients.
+    connections_max_idle_ms: int = key(LONG, 600_000, "Silence that ends a connection; -1: none.")
+    max_connections: int = key(INT, 2_147_483_647, "Connections of clients.", low=0)
+    queued_max_requests: int = key(INT, 500, "Unanswered requests of one connection.", low=1)
+    socket_request_max_bytes: int = key(INT, 104_857_600, "Largest request.", low=1)
+    fetch_max_bytes: int = key(INT, 57_671_680, "Largest answer to one fetch.", low=1024)
+    max_incremental_fetch_session_cache_slots: int = key(
+        INT, 1_000, "Incremental fetch sessions that are kept.", low=0
+    )
+
+    given: frozenset[str] = frozenset()
+    """The keys that were set, not left at their defaults."""
+
+    @classmethod
+    def keys(cls) -> dict[str, Key]:
+        """The table, by Kafka name."""
+        return _BROKER_KEYS
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, object]) -> BrokerConfig:
+        """From Kafka names to values as TOML or Kafka's text gives them. Raises ConfigError."""
+        config = cls(**parse_all(_BROKER_KEYS, values), given=frozenset(values))
+        _check_broker(config)
+        return config
+
+    @classmethod
+    def parse(cls, text: str) -> BrokerConfig:
+        """From a broker's file: TOML with a `[broker]` table of Kafka keys. Raises ConfigError."""
+        document = _toml(text)
+        for name in document:
+            if name != "broker":
+                raise unknown_key(name, ["broker"])
+        return cls.from_mapping(flatten(_as_table(document, "broker")))
+
+    def text(self, name: str) -> str | None:
+        """The value of a key as Kafka writes it; None where there is none or it is secret."""
+        row = _BROKER_KEYS[name]
+        return row.text(getattr(self, row.attribute))
+
+    @property
+    def kafka_endpoint(self) -> Endpoint:
+        """The listener for Kafka clients and the followers of other brokers."""
+        return kafka_and_control(self.listeners, self.control_plane_listener_name)[0]
+
+    @property
+    def control_endpoint(self) -> Endpoint:
+        """The listener for controller requests; beside the Kafka one on a free port if none is given."""
+        kafka, control = kafka_and_control(self.listeners, self.control_plane_listener_name)
+        return control or Endpoint(self.control_plane_listener_name, kafka.host, 0)
+
+    @property
+    def kafka_listener(self) -> tuple[str, int]:
+        """Host and port to listen on for Kafka clients."""
+        return self.kafka_endpoint[1:]
+
+    @property
+    def control_listener(self) -> tuple[str, int]:
+        """Host and port to listen on for controller requests; port 0 takes a free one."""
+        return self.control_endpoint[1:]
+
+    @property
+    def advertised_kafka_listener(self) -> tuple[str, int]:
+        """Host and port clients are told."""
+        for endpoint in map(parse_endpoint, self.advertised_listeners):
+            if endpoint.name != self.control_plane_listener_name:
+                return endpoint[1:]
+        return self.kafka_listener
+
+    @property
+    def advertised_control_listener(self) -> tuple[str, int] | None:
+        """Host and port the controller is told; None where it is what is listened on."""
+        for endpoint in map(parse_endpoint, self.advertised_listeners):
+            if endpoint.name == self.control_plane_listener_name:
+                return endpoint[1:]
+        return None
+
+    @property
+    def exposed_listeners(self) -> tuple[str, ...]:
+        """Entries of listeners that other machines can reach: nothing encrypts or asks who is there."""
+        endpoints = (self.kafka_endpoint, self.control_endpoint)
+        return tuple(
+            f"{item.name}://{item.host}:{item.port}" for item in endpoints if not item.is_loopback
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """Settings of one topic, after its own overrides and the broker's values.
+
+    Keys that have no effect yet are checked and stored like the others.
+    """
+
+    cleanup_policy: tuple[str, ...] = key(
+        LIST,
+        ("delete",),
+        "What happens to old records.",
+        choices=("delete", "compact"),
+        synonyms=(("log.cleanup.policy", 1),),
+    )
+    compression_type: str = key(
+        STRING,
+        "producer",
+        "Codec of the log; producer keeps the producer's.",
+        choices=_CODECS,
+        synonyms=(("compression.type", 1),),
+    )
+    compression_gzip_level: int = key(
+        INT, -1, "Level of gzip.", low=-1, high=9, synonyms=(("compression.gzip.level", 1),)
+    )
+    compression_lz4_level: int = key(
+        INT, 9, "Level of lz4.", low=1, high=17, synonyms=(("compression.lz4.level", 1),)
+    )
+    compression_zstd_level: int = key(
+        INT, 3, "Level of zstd.", low=-131_072, high=22, synonyms=(("compression.zstd.level", 1),)
+    )
+    delete_retention_ms: int = key(
+        LONG,
+        86_400_000,
+        "How long compaction keeps the mark of a deletion.",
+        low=0,
+        synonyms=(("log.cleaner.delete.retention.ms", 1),),
+    )
+    file_delete_delay_ms: int = key(
+        LONG,
+        60_000,
+        "Wait between taking a file out of the log and removing it.",
+        low=0,
+        synonyms=(("log.segment.delete.delay.ms", 1),),
+    )
+    flush_messages: int = key(
+        LONG, LONG_MAX, "Records per fsync.", low=1, synonyms=(("log.flush.interval.messages", 1),)
+    )
+    flush_ms: int = key(
+        LONG, LONG_MAX, "Time per fsync.", low=0, synonyms=(("log.flush.interval.ms", 1),)
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = key(
+        LIST, (), "Followers whose fetching is throttled, as partition:broker."
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = key(
+        LIST, (), "Leaders whose serving of followers is throttled, as partition:broker."
+    )
+    index_interval_bytes: int = key(
+        INT,
+        4_096,
+        "Bytes of log per index entry.",
+        low=0,
+        synonyms=(("log.index.interval.bytes", 1),),
+    )
+    max_compaction_lag_ms: int = key(
+        LONG,
+        LONG_MAX,
+        "When compaction takes a record.",
+        low=1,
+        synonyms=(("log.cleaner.max.compaction.lag.ms", 1),),
+    )
+    max_message_bytes: int = key(
+        INT, 1_048_588, "Largest record batch.", low=0, synonyms=(("message.max.bytes", 1),)
+    )
+    message_downconversion_enable: bool = key(
+        BOOLEAN,
+        True,
+        "Serve old record formats.",
+        synonyms=(("log.message.downconversion.enable", 1),),
+    )
+    message_timestamp_after_max_ms: int = key(
+        LONG,
+        LONG_MAX,
+        "How far in the future a record's time may lie.",
+        low=0,
+        synonyms=(("log.message.timestamp.after.max.ms", 1),),
+    )
+    message_timestamp_before_max_ms: int = key(
+        LONG,
+        LONG_MAX,
+        "How far in the past a record's time may lie.",
+        low=0,
+        synonyms=(("log.message.timestamp.before.max.ms", 1),),
+    )
+    message_timestamp_type: str = key(
+        STRING,
+        "CreateTime",
+        "Whose time a record carries.",
+        choices=_TIMESTAMP_TYPES,
+        synonyms=(("log.message.timestamp.type", 1),),
+    )
+    min_cleanable_dirty_ratio: float = key(
+        DOUBLE,
+        0.5,
+        "Share of a log that compaction waits for.",
+        low=0,
+        high=1,
+        synonyms=(("log.cleaner.min.cleanable.ratio", 1),),
+    )
+    min_compaction_lag_ms: int = key(
+        LONG,
+        0,
+        "How long compaction leaves a record.",
+        low=0,
+        synonyms=(("log.cleaner.min.compaction.lag.ms", 1),),
+    )
+    min_insync_replicas: int = key(
+        INT,
+        1,
+        "In-sync replicas without which acks=all is refused.",
+        low=1,
+        synonyms=(("min.insync.replicas", 1),),
+    )
+    preallocate: bool = key(
+        BOOLEAN, False, "Make segments at their full size.", synonyms=(("log.preallocate", 1),)
+    )
+    retention_bytes: int = key(
+        LONG, -1, "Size of a log; -1: no limit.", low=-1, synonyms=(("log.retention.bytes", 1),)
+    )
+    retention_ms: int = key(
+        LONG,
+        168 * _HOUR_MS,
+        "Age of a record; -1: no limit.",
+        low=-1,
+        synonyms=(
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", _MINUTE_MS),
+            ("log.retention.hours", _HOUR_MS),
+        ),
+    )
+    segment_bytes: int = key(
+        INT,
+        1_073_741_824,
+        "Size at which a segment is full.",
+        low=14,
+        synonyms=(("log.segment.bytes", 1),),
+    )
+    segment_index_bytes: int = key(
+        INT,
+        10_485_760,
+        "Largest index of a segment.",
+        low=4,
+        synonyms=(("log.index.size.max.bytes", 1),),
+    )
+    segment_jitter_ms: int = key(
+        LONG,
+        0,
+        "Taken off segment.ms at random.",
+        low=0,
+        synonyms=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    )
+    segment_ms: int = key(
+        LONG,
+        168 * _HOUR_MS,
+        "Age at which a segment is full.",
+        low=1,
+        synonyms=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    )
+    unclean_leader_election_enable: bool = key(
+        BOOLEAN,
+        False,
+        "Whether a replica outside the ISR may lead: it loses acknowledged records.",
+        synonyms=(("unclean.leader.election.enable", 1),),
+    )
+
+    given: frozenset[str] = frozenset()
+    """The keys the topic sets itself."""
+
+    @classmethod
+    def keys(cls) -> dict[str, Key]:
+        """The table, by Kafka name."""
+        return _TOPIC_KEYS
+
+    @classmethod
+    def from_broker(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+        """The topic's own settings over the broker's. Raises ConfigError."""
+        own = parse_all(_TOPIC_KEYS, overrides)
+        inherited = {row.attribute: _inherited(row, broker) for row in _TOPIC_KEYS.values()}
+        config = cls(**{**inherited, **own}, given=frozenset(overrides))
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise ConfigError("min.compaction.lag.ms is above max.compaction.lag.ms")
+        return config
+
+    def text(self, name: str) -> str | None:
+        """The value of a key as Kafka writes it."""
+        row = _TOPIC_KEYS[name]
+        return row.text(getattr(self, row.attribute))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """What `cluster.toml` says: how many brokers, where, and the keys that all of them get.
+
+    `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys of
+    single brokers by id, from `[broker.N]`.
+    """
+
+    brokers: int = 3
+    port: int = 9092
+    data: str = "data"
+    zookeeper: str | None = None
+    broker: Mapping[str, object] = field(default_factory=dict)
+    overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> ClusterConfig:
+        """From the text of a `cluster.toml`. Raises ConfigError."""
+        document = _toml(text)
+        for section in document:
+            if section not in ("cluster", "zookeeper", "broker"):
+                raise unknown_key(section, ["cluster", "zookeeper", "broker"])
+        cluster = parse_all(_CLUSTER_KEYS, _as_table(document, "cluster"))
+        zookeeper = parse_all(_ZOOKEEPER_KEYS, _as_table(document, "zookeeper"))
+        tables = _as_table(document, "broker")
+        singles = {name for name in tables if name.isdecimal()}
+        for name in singles:
+            if not isinstance(tables[name], dict):
+                raise ConfigError(f"broker.{name} is a table: [broker.{name}]")
+        common = flatten({name: value for name, value in tables.items() if name not in singles})
+        overrides = {int(name): flatten(tables[name]) for name in singles}
+        for keys in (common, *overrides.values()):
+            _check_cluster_keys(keys)
+        return cls(
+            **cluster, zookeeper=zookeeper.get("connect"), broker=common, overrides=overrides
+        )
+
+    def keys_of(self, broker_id: int) -> dict[str, object]:
+        """The keys one broker gets from the file."""
+        return {**self.broker, **self.overrides.get(broker_id, {})}
+
+
+_BROKER_KEYS: Final = table(BrokerConfig)
+_TOPIC_KEYS: Final = table(TopicConfig)
+_CLUSTER_KEYS: Final = {
+    "brokers": Key(INT, 3, "Brokers, numbered from 1.", low=1, high=1000, name="brokers"),
+    "port": Key(INT, 9092, "Kafka port of broker 1.", low=0, high=65_535, name="port"),
+    "data": Key(STRING, "data", "Directory of everything the cluster keeps.", low=1, name="data"),
+}
+_ZOOKEEPER_KEYS: Final = {
+    "connect": Key(STRING, None, "An ensemble to use.", low=1, name="connect"),
+}
+_OF_THE_CLUSTER: Final = ("broker.id", "listeners", "log.dir", "log.dirs", "zookeeper.connect")
+
+
+def _check_broker(config: BrokerConfig) -> None:
+    """What no single key can say. Raises ConfigError."""
+    if "broker.id" not in config.given:
+        raise ConfigError("broker.id is not set: every broker has a number of its own, from 0")
+    if not config.log_dirs:
+        object.__setattr__(config, "log_dirs", (config.log_dir,))
+    if len(set(config.log_dirs)) != len(config.log_dirs):
+        raise ConfigError("log.dirs names a directory twice")
+    if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
+        raise ConfigError("replica.fetch.wait.max.ms is above replica.lag.time.max.ms")
+    _check_listeners(config)
+    check_connect(config.zookeeper_connect)
+    TopicConfig.from_broker(config, {})
+
+
+def _check_listeners(config: BrokerConfig) -> None:
+    known = {config.kafka_endpoint.name, config.control_endpoint.name}
+    for entry in config.listener_security_protocol_map:
+        name, _, protocol = entry.partition(":")
+        if name.upper() in known and protocol.upper() != "PLAINTEXT":
+            raise ConfigError(f"listener.security.protocol.map has {entry}: only PLAINTEXT exists")
+    for endpoint in map(parse_endpoint, config.advertised_listeners):
+        if endpoint.name not in known:
+            raise ConfigError(f"advertised.listeners names {endpoint.name}, listeners does not")
+        if endpoint.host in ("", "0.0.0.0", "::") or endpoint.port == 0:  # noqa: S104 - refused
+            raise ConfigError("advertised.listeners needs a host and a port others can reach")
+    if config.advertised_kafka_listener[0] in ("", "0.0.0.0", "::"):  # noqa: S104 - refused
+        raise ConfigError("listeners is on all interfaces: set advertised.listeners")
+
+
+def _check_cluster_keys(keys: Mapping[str, object]) -> None:
+    """Keys for brokers that a cluster starts: valid, and none of those it gives out itself."""
+    parse_all(_BROKER_KEYS, keys)
+    for name in _OF_THE_CLUSTER:
+        if name in keys:
+            raise ConfigError(f"{name} is given to each broker by the cluster: leave it out")
+
+
+def _inherited(row: Key, broker: BrokerConfig) -> Any:
+    """A topic key's value from the broker: the first synonym that is set, in the topic's unit."""
+    for name, factor in row.synonyms:
+        value = getattr(broker, name.replace(".", "_"))
+        if value is not None:
+            return value * factor if factor != 1 and value >= 0 else value
+    return row.default
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from error
+
+
+def _as_table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = document.get(name, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"{name} is a table: [{name}]")
+    return section

@@ -1,0 +1,194 @@
+"""Kafka's configuration keys as fields of frozen dataclasses: the class body is the table of keys.
+
+A field named `log_segment_bytes` is the key `log.segment.bytes` (Kafka's names hold no underscores); its
+type, default, bounds and sentence of documentation stand next to it. Invariant: a value that left
+`Key.parse` is of the key's kind and within its bounds.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import Any, Final
+
+from minikafka.base.errors import ConfigError
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """Types of keys, with the numbers of DescribeConfigs (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    PASSWORD = 9
+
+
+_WHOLE_NUMBERS: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One row of a table of keys.
+
+    `low`/`high`: bounds of a number, or of the length of a PASSWORD that is given. `choices`: the only
+    words a STRING or LIST may hold. `synonyms`: broker keys a topic key takes its value from, the first
+    that is set, each with the factor between their units.
+    """
+
+    kind: Kind
+    default: Any
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, int], ...] = ()
+    name: str = ""
+
+    @property
+    def attribute(self) -> str:
+        """The Python name: `log.segment.bytes` is `log_segment_bytes`."""
+        return self.name.replace(".", "_")
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is never shown."""
+        return self.kind is Kind.PASSWORD
+
+    def parse(self, value: object) -> Any:
+        """The value as TOML, Kafka text or ZooKeeper gave it, checked. Raises ConfigError."""
+        match self.kind:
+            case Kind.BOOLEAN:
+                return self._boolean(value)
+            case Kind.INT | Kind.LONG | Kind.DOUBLE:
+                return self._within_bounds(self._number(value))
+            case Kind.LIST:
+                return self._words(value)
+            case _:
+                return self._text(value)
+
+    def text(self, value: Any) -> str | None:
+        """The value as Kafka writes it; None where there is none or it is secret."""
+        if value is None or self.sensitive:
+            return None
+        match self.kind:
+            case Kind.BOOLEAN:
+                return "true" if value else "false"
+            case Kind.LIST:
+                return ",".join(value)
+            case _:
+                return str(value)
+
+    def bounds(self) -> str:
+        """What the key may hold, for people; empty when anything goes."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low is not None and self.high is not None:
+            return f"{self.low} to {self.high}"
+        return f"at least {self.low}" if self.low is not None else ""
+
+    def _boolean(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        word = value.strip().lower() if isinstance(value, str) else ""
+        if word not in ("true", "false"):
+            raise self._refused(value, "it is true or false")
+        return word == "true"
+
+    def _number(self, value: object) -> int | float:
+        convert = float if self.kind is Kind.DOUBLE else int
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise self._refused(value, "it is a number")
+        try:
+            number = convert(value.strip() if isinstance(value, str) else value)
+        except (ValueError, OverflowError):
+            number = None
+        if number is None or (isinstance(value, float) and number != value):
+            raise self._refused(value, f"it is {'a' if convert is float else 'a whole'} number")
+        return number
+
+    def _within_bounds(self, number: int | float) -> int | float:
+        top = _WHOLE_NUMBERS.get(self.kind)
+        if top is not None and not -top - 1 <= number <= top:
+            raise self._refused(number, f"it is at most {top}")
+        # Written so that a NaN fails too.
+        if (self.low is not None and not number >= self.low) or (
+            self.high is not None and not number <= self.high
+        ):
+            raise self._refused(number, f"it is {self.bounds()}")
+        return number
+
+    def _words(self, value: object) -> tuple[str, ...]:
+        if isinstance(value, str):
+            items: Iterable[object] = value.split(",")
+        elif isinstance(value, list | tuple):
+            items = value
+        else:
+            raise self._refused(value, "it is a list")
+        words = tuple(str(item).strip() for item in items if str(item).strip())
+        if self.choices and not (words and set(words) <= set(self.choices)):
+            raise self._refused(value, f"it is made of {self.bounds()}")
+        return words
+
+    def _text(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise self._refused(value, "it is text")
+        if self.choices and value not in self.choices:
+            raise self._refused(value, f"it is one of {self.bounds()}")
+        if self.low is not None and len(value) < self.low:
+            raise ConfigError(f"{self.name} is too short: it has {self.low} characters or more")
+        return value
+
+    def _refused(self, value: object, rule: str) -> ConfigError:
+        shown = "that" if self.sensitive else repr(value)
+        return ConfigError(f"{self.name} cannot be {shown}: {rule}")
+
+
+def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
+    """A dataclass field that is a row of the table."""
+    return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
+
+
+def table(cls: Any) -> dict[str, Key]:
+    """The keys of such a dataclass by their Kafka names, in the order in which they are written."""
+    rows = {}
+    for item in fields(cls):
+        if "key" in item.metadata:
+            name = item.name.replace("_", ".")
+            rows[name] = replace(item.metadata["key"], name=name)
+    return rows
+
+
+def parse_all(keys: Mapping[str, Key], values: Mapping[str, object]) -> dict[str, Any]:
+    """Checked values by attribute name. Raises ConfigError for the first key that is unknown or wrong."""
+    parsed = {}
+    for name, value in values.items():
+        row = keys.get(name)
+        if row is None:
+            raise unknown_key(name, keys)
+        parsed[row.attribute] = row.parse(value)
+    return parsed
+
+
+def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a key that does not exist, with the nearest that does."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return ConfigError(f"{name} is not a key that minikafka has; the nearest is {nearest[0]}")
+
+
+def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """TOML's nested tables as dotted names: `log.segment.bytes = 1` is three tables deep in TOML."""
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
