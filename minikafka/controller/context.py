@@ -1,9 +1,10 @@
-"""The controller's picture of the cluster (B5-B7), with the indexes that keep its work linear in what changed.
+"""The controller's picture of the cluster (B5-B7), with the indexes that keep its work linear in
+what changed.
 
 Invariants: a partition has an assignment exactly while it is known; `replica_statuses[b]` names the
-partitions with a replica on broker b; `led[b]` those whose leadership names b; `unavailable` those that are
-New or Offline. The picture of leadership holds only what ZooKeeper accepted or said. Sets are dicts, so
-that every iteration has one order in every process.
+partitions with a replica on broker b; `led[b]` those whose leadership names b; `unavailable` those
+that are New or Offline. The picture of leadership holds only what ZooKeeper accepted or said. Sets
+are dicts, so that every iteration has one order in every process.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ class Context:
         self.offline_directories.pop(broker_id, None)
 
     def is_online(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """Whether the replica may lead or be in sync: its broker lives and stays, its directory is good."""
+        """Whether the replica may lead or be in sync: its broker lives and stays, its directory is
+        good.
+        """
         return broker_id not in self.shutting_down and self.is_reachable(tp, broker_id)
 
     def is_reachable(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
@@ -99,8 +102,12 @@ class Context:
 
     # Topics and assignments.
 
-    def add_topic(self, topic: str, topic_id: bytes, assignment: Mapping[int, ReplicaAssignment]) -> None:
-        """A topic that was not known; its partitions and replicas are NonExistent until a state machine moves them."""
+    def add_topic(
+        self, topic: str, topic_id: bytes, assignment: Mapping[int, ReplicaAssignment]
+    ) -> None:
+        """A topic that was not known; its partitions and replicas are NonExistent until a state
+        machine moves them.
+        """
         self.topic_ids[topic] = topic_id
         self.topics[topic] = {}
         for partition in sorted(assignment):
@@ -167,13 +174,17 @@ class Context:
         """NonExistent when not known (B7)."""
         return self.replica_statuses.get(broker_id, {}).get(tp, ReplicaStatus.NON_EXISTENT)
 
-    def set_replica_status(self, tp: TopicPartition, broker_id: BrokerId, status: ReplicaStatus) -> None:
+    def set_replica_status(
+        self, tp: TopicPartition, broker_id: BrokerId, status: ReplicaStatus
+    ) -> None:
         """Record the state of one replica."""
         if status is ReplicaStatus.NON_EXISTENT:
             self.replica_statuses.get(broker_id, {}).pop(tp, None)
         else:
             self.replica_statuses.setdefault(broker_id, {})[tp] = status
 
-    def replicas_on(self, broker_ids: Iterable[BrokerId]) -> dict[BrokerId, tuple[TopicPartition, ...]]:
+    def replicas_on(
+        self, broker_ids: Iterable[BrokerId]
+    ) -> dict[BrokerId, tuple[TopicPartition, ...]]:
         """Partitions with a replica on each of these brokers."""
         return {broker: tuple(self.replica_statuses.get(broker, ())) for broker in broker_ids}

@@ -1,8 +1,8 @@
 """The four leader selectors, as pure functions over lists of broker ids.
 
-Each looks at one partition and answers with a `Choice` or with the reason why there is none. Invariant of
-every choice: the leader is in the new ISR, and both come from the assignment. The names are those of the
-seed documents (H1-H9); the order is always that of the assignment (X4).
+Each looks at one partition and answers with a `Choice` or with the reason why there is none.
+Invariant of every choice: the leader is in the new ISR, and both come from the assignment. The
+names are those of the seed documents (H1-H9); the order is always that of the assignment (X4).
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Choice(NamedTuple):
 
 
 class Refusal(Enum):
-    """Why a partition did not change; the value is the end of a sentence that begins with the partition."""
+    """Why a partition did not change; the value is the end of a sentence that begins with the
+    partition.
+    """
 
     NO_REPLICAS_ASSIGNED = "doesn't have replicas assigned to it"
     NO_REPLICA_ONLINE = "has no live replica in its ISR, and no unclean election may or can be held"
@@ -41,7 +43,9 @@ class Refusal(Enum):
     NO_REASSIGNED_REPLICA_IN_SYNC = "has no live reassigned replica that is in sync with the leader"
     ELECTION_NOT_NEEDED = "is led by its preferred replica already"
     PREFERRED_NOT_AVAILABLE = "has a preferred replica that is either not alive or not in the ISR"
-    NO_OTHER_REPLICA_IN_SYNC = "has no other replica in its ISR besides those on brokers that shut down"
+    NO_OTHER_REPLICA_IN_SYNC = (
+        "has no other replica in its ISR besides those on brokers that shut down"
+    )
     NEWER_CONTROLLER = "was already updated by a controller with a higher epoch"
     NO_STATE = "has no leader and ISR to start from"
     LEADER_CANNOT_BE_NEW = "is being requested to become leader"
@@ -52,22 +56,34 @@ Verdict: TypeAlias = Choice | Refusal
 
 
 def offline(
-    replicas: Sequence[BrokerId], isr: Sequence[BrokerId], live: Collection[BrokerId], *, unclean: bool
+    replicas: Sequence[BrokerId],
+    isr: Sequence[BrokerId],
+    live: Collection[BrokerId],
+    *,
+    unclean: bool,
 ) -> Verdict:
-    """The leader died: the first live replica that is in the ISR (H1); if `unclean`, the first live one (H2, H3)."""
+    """The leader died: the first live replica that is in the ISR (H1); if `unclean`, the first live
+    one (H2, H3).
+    """
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     recipients = tuple(replica for replica in replicas if replica in live)
     for replica in recipients:
         if replica in isr:
-            return Choice(replica, tuple(member for member in isr if member in recipients), recipients)
+            return Choice(
+                replica, tuple(member for member in isr if member in recipients), recipients
+            )
     if unclean and recipients:
         return Choice(recipients[0], recipients[:1], recipients, unclean=True)
     return Refusal.NO_REPLICA_ONLINE
 
 
-def reassigned(target: Sequence[BrokerId], isr: Sequence[BrokerId], live: Collection[BrokerId]) -> Verdict:
-    """The leader is not among the target replicas: the first of those that is live and in the ISR (H5, X5)."""
+def reassigned(
+    target: Sequence[BrokerId], isr: Sequence[BrokerId], live: Collection[BrokerId]
+) -> Verdict:
+    """The leader is not among the target replicas: the first of those that is live and in the ISR
+    (H5, X5).
+    """
     if not target:
         return Refusal.NO_REASSIGNED_REPLICAS
     for replica in target:
@@ -77,9 +93,14 @@ def reassigned(target: Sequence[BrokerId], isr: Sequence[BrokerId], live: Collec
 
 
 def preferred(
-    replicas: Sequence[BrokerId], isr: Sequence[BrokerId], live: Collection[BrokerId], leader: BrokerId
+    replicas: Sequence[BrokerId],
+    isr: Sequence[BrokerId],
+    live: Collection[BrokerId],
+    leader: BrokerId,
 ) -> Verdict:
-    """Give the leadership back to the first replica of the assignment, if it is live and in sync (H6)."""
+    """Give the leadership back to the first replica of the assignment, if it is live and in sync
+    (H6).
+    """
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     if replicas[0] == leader:
@@ -95,7 +116,9 @@ def controlled_shutdown(
     live_or_shutting_down: Collection[BrokerId],
     shutting_down: Collection[BrokerId],
 ) -> Verdict:
-    """The leader wants to go: the first in-sync replica that stays; all that go leave the ISR (H7, X6)."""
+    """The leader wants to go: the first in-sync replica that stays; all that go leave the ISR (H7,
+    X6).
+    """
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     staying = tuple(member for member in isr if member not in shutting_down)

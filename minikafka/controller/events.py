@@ -1,9 +1,9 @@
 """What the controller is told and what it asks for: events, outcomes and effects as frozen values.
 
-An event is a fact in the past tense and carries its data (`architecture.md` §5.3). An effect is a command
-to the shell. Three effects are questions: each is the last of the list it comes in, and the shell
-answers it with its outcome before it hands over any other event. Invariant: nothing here is changed after
-it was built, mappings included.
+An event is a fact in the past tense and carries its data (`architecture.md` §5.3). An effect is a
+command to the shell. Three effects are questions: each is the last of the list it comes in, and the
+shell answers it with its outcome before it hands over any other event. Invariant: nothing here is
+changed after it was built, mappings included.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """This broker won the election and has read everything (D5, D6). The first event of every machine."""
+    """This broker won the election and has read everything (D5, D6). The first event of every
+    machine.
+    """
 
     brokers: Mapping[BrokerId, Broker]
     topics: Mapping[str, TopicImage]
@@ -50,7 +52,7 @@ class ControllerElected:
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """All registered brokers as of one read; a bounce shows as another `Broker.epoch` (R19, S20)."""
+    """All registered brokers as of one read; a bounce is another `Broker.epoch` (R19, S20)."""
 
     brokers: Mapping[BrokerId, Broker]
 
@@ -96,7 +98,9 @@ class LogDirsFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered:
-    """A broker's answer to a LeaderAndIsr request that was sent to its incarnation `broker_epoch` (R16)."""
+    """A broker's answer to a LeaderAndIsr request that was sent to its incarnation `broker_epoch`
+    (R16).
+    """
 
     broker_id: BrokerId
     broker_epoch: int
@@ -132,8 +136,8 @@ ExternalEvent: TypeAlias = (
 class LeaderAndIsrWritten:
     """Every partition of the `WriteLeaderAndIsr` is in exactly one of the three.
 
-    `ok`: the version ZooKeeper returned (never predicted, X23). `conflicts`: another version is there.
-    `failed`: definitely not written and not worth another try, with the reason.
+    `ok`: the version ZooKeeper returned (never predicted, X23). `conflicts`: another version is
+    there. `failed`: definitely not written and not worth another try, with the reason.
     """
 
     ok: Mapping[TopicPartition, int]
@@ -150,7 +154,9 @@ class LeaderAndIsrRead:
 
 @dataclass(frozen=True, slots=True)
 class UncleanSettingsRead:
-    """`unclean.leader.election.enable` of each topic asked for, the broker's default applied (H4, A15)."""
+    """`unclean.leader.election.enable` of each topic asked for, the broker's default applied (H4,
+    A15).
+    """
 
     topics: Mapping[str, bool]
 
@@ -200,7 +206,7 @@ class DeleteLogDirEvents:
 
 @dataclass(frozen=True, slots=True)
 class AnswerControlledShutdown:
-    """Answer the caller behind the ticket: an error, or the partitions that the broker still leads."""
+    """Answer the caller behind the ticket: an error, or what the broker still leads."""
 
     ticket: int
     error: ErrorCode
@@ -209,7 +215,8 @@ class AnswerControlledShutdown:
 
 @dataclass(frozen=True, slots=True)
 class WriteLeaderAndIsr:
-    """Question: write these states, fenced by the controller epoch; answered by `LeaderAndIsrWritten`.
+    """Question: write these states, fenced by the controller epoch; answered by
+    `LeaderAndIsrWritten`.
 
     The `zk_version` of each proposed state is the version it replaces, or `NO_NODE`.
     """
@@ -233,7 +240,12 @@ class ReadUncleanSettings:
 
 Question: TypeAlias = WriteLeaderAndIsr | ReadLeaderAndIsr | ReadUncleanSettings
 Command: TypeAlias = (
-    StartChannel | StopChannel | SendRequest | DeleteIsrChanges | DeleteLogDirEvents | AnswerControlledShutdown
+    StartChannel
+    | StopChannel
+    | SendRequest
+    | DeleteIsrChanges
+    | DeleteLogDirEvents
+    | AnswerControlledShutdown
 )
 Effect: TypeAlias = Command | Question
 

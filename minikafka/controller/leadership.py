@@ -1,8 +1,9 @@
 """The compare-and-set loop behind every change of leadership (R3, D13).
 
-Propose, write, and only for the partitions whose node had moved on: read again and propose again. The old
-loop of Kafka went round with all it had begun with; this one goes round with the conflicts alone.
-Invariant: the picture of leadership changes only by what ZooKeeper accepted, or by what it said in the re-read.
+Propose, write, and only for the partitions whose node had moved on: read again and propose again.
+The old loop of Kafka went round with all it had begun with; this one goes round with the conflicts
+alone. Invariant: the picture of leadership changes only by what ZooKeeper accepted, or by what it
+said in the re-read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from minikafka.controller.events import (
 from minikafka.controller.story import Story
 
 Proposals: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | None]
-"""For each partition asked about: a state to write, why there is none, or None when all is well as it is."""
+"""For each partition asked about: a state to write, why there is none, or None when all is well as
+it is.
+"""
 Settled: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
 
 
@@ -35,7 +38,9 @@ def change_leadership(
     partitions: Iterable[TopicPartition],
     propose: Callable[[list[TopicPartition]], Steps[Proposals]],
 ) -> Steps[Settled]:
-    """Each partition's accepted state, or why it has none; partitions that needed no change are left out."""
+    """Each partition's accepted state, or why it has none; partitions that needed no change are
+    left out.
+    """
     settled: Settled = {}
     remaining = list(partitions)
     while remaining:
@@ -54,7 +59,10 @@ def change_leadership(
 
 
 def _accept(
-    context: Context, story: Story, states: Mapping[TopicPartition, LeaderAndIsr], written: LeaderAndIsrWritten
+    context: Context,
+    story: Story,
+    states: Mapping[TopicPartition, LeaderAndIsr],
+    written: LeaderAndIsrWritten,
 ) -> Settled:
     settled: Settled = {}
     for tp, version in written.ok.items():
@@ -62,7 +70,9 @@ def _accept(
         context.set_leadership(tp, accepted)
         settled[tp] = accepted
     for tp, reason in (written.failed or {}).items():
-        story.say(logging.ERROR, tp, "Writing the leader and isr of partition %s failed: %s", tp, reason)
+        story.say(
+            logging.ERROR, tp, "Writing the leader and isr of partition %s failed: %s", tp, reason
+        )
         settled[tp] = Refusal.WRITE_REFUSED
     return settled
 
@@ -79,7 +89,13 @@ def _read_again(
         if state is None:
             settled[tp] = Refusal.NO_STATE
             continue
-        story.say(logging.INFO, tp, "Another write to partition %s came first; it is now at zk version %d, retrying", tp, state.zk_version)
+        story.say(
+            logging.INFO,
+            tp,
+            "Another write to partition %s came first; it is now at zk version %d, retrying",
+            tp,
+            state.zk_version,
+        )
         context.set_leadership(tp, state)
         found.append(tp)
     return found

@@ -1,11 +1,11 @@
 """The controller as a machine: an event goes in, effects come out, outcomes come back as events.
 
-`handle` runs one procedure per external event. When the procedure asks a question (a write to ZooKeeper, a
-read), the question is the last effect returned and the machine is `busy`: the next thing it is given must be
-the outcome, and it goes on where it stood. So the picture never changes while a question is open, and the
-order of events is the order of the cluster's history (D14). Invariant: leadership changes in the picture
-only after ZooKeeper accepted it. The machine is built for one controller epoch; when that ends it is
-dropped, never repaired.
+`handle` runs one procedure per external event. When the procedure asks a question (a write to
+ZooKeeper, a read), the question is the last effect returned and the machine is `busy`: the next
+thing it is given must be the outcome, and it goes on where it stood. So the picture never changes
+while a question is open, and the order of events is the order of the cluster's history (D14).
+Invariant: leadership changes in the picture only after ZooKeeper accepted it. The machine is built
+for one controller epoch; when that ends it is dropped, never repaired.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class ControllerMachine:
         Raises RuntimeError when an outcome comes unasked, or another event before the outcome.
         """
         if isinstance(event, _OUTCOMES) != self.busy:
-            raise RuntimeError(f"{type(event).__name__} while {'a' if self.busy else 'no'} question is open")
+            raise RuntimeError(
+                f"{type(event).__name__} while {'a' if self.busy else 'no'} question is open"
+            )
         self._story.now = now
         outcome: Outcome | None = None
         if isinstance(event, _OUTCOMES):
@@ -141,14 +143,19 @@ class ControllerMachine:
     # Brokers.
 
     def _on_brokers_changed(self, event: BrokersChanged) -> Steps[None]:
-        """A bounce is a failure and then a startup (R19); failures first, so that no election picks the dead.
+        """A bounce is a failure and then a startup (R19); failures first, so that no election picks
+        the dead.
 
-        New endpoints under the same registration are a startup alone (R22): what waited for the old ones is
-        sent again.
+        New endpoints under the same registration are a startup alone (R22): what waited for the old
+        ones is sent again.
         """
         known, registered = self.context.brokers, event.brokers
         came = [broker for id_, broker in registered.items() if known.get(id_) != broker]
-        went = [id_ for id_ in known if id_ not in registered or registered[id_].epoch != known[id_].epoch]
+        went = [
+            id_
+            for id_ in known
+            if id_ not in registered or registered[id_].epoch != known[id_].epoch
+        ]
         if went:
             yield from self._on_broker_failure(went)
         if came:
@@ -163,7 +170,9 @@ class ControllerMachine:
         yield from self._take_offline(self.context.replicas_on(dead))
 
     def _take_offline(self, replicas: Mapping[BrokerId, Collection[TopicPartition]]) -> Steps[None]:
-        """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs they are in."""
+        """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs
+        they are in.
+        """
         context = self.context
         going = self._not_being_deleted(replicas)
         leaderless = [
@@ -179,7 +188,7 @@ class ControllerMachine:
             self._send_metadata(context.brokers, ())
 
     def _on_broker_startup(self, came: list[Broker]) -> Steps[None]:
-        """I4. The full metadata goes to the new brokers only, the others hear who lives (R17, R18)."""
+        """I4. Full metadata goes to the new brokers only, the others hear who lives (R17, R18)."""
         context = self.context
         logger.info("New broker startup callback for %s", sorted(broker.id for broker in came))
         new = [broker.id for broker in came]
@@ -188,7 +197,9 @@ class ControllerMachine:
             self._add_broker(broker)
         self._send_metadata(others, ())
         self._send_metadata(new, context.assignments)
-        yield from self._replicas.handle_state_changes(context.replicas_on(new), ReplicaStatus.ONLINE)
+        yield from self._replicas.handle_state_changes(
+            context.replicas_on(new), ReplicaStatus.ONLINE
+        )
         yield from self._partitions.trigger_online()
 
     def _add_broker(self, broker: Broker) -> None:
@@ -221,7 +232,9 @@ class ControllerMachine:
             logger.info("New partitions: %s", ", ".join(map(str, added)))
             yield from self._on_new_partitions(added)
 
-    def _assign_new(self, topic: str, assignment: Mapping[int, ReplicaAssignment]) -> list[TopicPartition]:
+    def _assign_new(
+        self, topic: str, assignment: Mapping[int, ReplicaAssignment]
+    ) -> list[TopicPartition]:
         added = [TopicPartition(topic, partition) for partition in sorted(assignment)]
         added = [tp for tp in added if tp not in self.context.assignments]
         for tp in added:
@@ -236,25 +249,33 @@ class ControllerMachine:
                 replicas.setdefault(broker, []).append(tp)
         yield from self._partitions.handle_state_changes(created, PartitionStatus.NEW)
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
-        yield from self._partitions.handle_state_changes(created, PartitionStatus.ONLINE, Election.OFFLINE)
+        yield from self._partitions.handle_state_changes(
+            created, PartitionStatus.ONLINE, Election.OFFLINE
+        )
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
 
     def _on_deletions_changed(self, event: DeletionsChanged) -> Steps[None]:
-        """Clients stop seeing a marked topic (R64); one whose mark was taken back is served again."""
+        """Clients stop seeing a marked topic (R64), until its mark is taken back."""
         context = self.context
-        changed = [topic for topic in sorted(context.deletions ^ event.topics) if topic in context.topics]
+        changed = [
+            topic for topic in sorted(context.deletions ^ event.topics) if topic in context.topics
+        ]
         unmarked = context.deletions - event.topics
         context.deletions = event.topics
         if changed:
             logger.info("Topics marked for deletion: %s", sorted(event.topics))
-            self._send_metadata(context.brokers, [tp for topic in changed for tp in context.topics[topic]])
+            self._send_metadata(
+                context.brokers, [tp for topic in changed for tp in context.topics[topic]]
+            )
         if unmarked:
             yield from self._partitions.trigger_online()
 
     # What leaders and brokers report.
 
     def _on_isr_changed(self, event: IsrChanged) -> Steps[None]:
-        """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications (R26)."""
+        """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications
+        (R26).
+        """
         yield from ()
         context = self.context
         changed = []
@@ -270,30 +291,42 @@ class ControllerMachine:
     def _on_log_dirs_failed(self, event: LogDirsFailed) -> Steps[None]:
         """Ask the brokers which replicas they lost, by telling them their roles again (R67)."""
         live = [broker for broker in event.brokers if broker in self.context.brokers]
-        yield from self._replicas.handle_state_changes(self.context.replicas_on(live), ReplicaStatus.ONLINE)
+        yield from self._replicas.handle_state_changes(
+            self.context.replicas_on(live), ReplicaStatus.ONLINE
+        )
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Steps[None]:
-        """KAFKA_STORAGE_ERROR: the replica is on a failed directory, as good as on a dead broker (R16, R67)."""
+        """KAFKA_STORAGE_ERROR: the replica is on a failed directory, as good as on a dead broker
+        (R16, R67).
+        """
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return
-        lost = {tp for tp, code in event.response.partitions if code == ErrorCode.KAFKA_STORAGE_ERROR}
+        lost = {
+            tp for tp, code in event.response.partitions if code == ErrorCode.KAFKA_STORAGE_ERROR
+        }
         good = {tp for tp, code in event.response.partitions if code == ErrorCode.NONE}
         before = self.context.offline_directories.get(broker.id, set())
         if lost or before:
             self.context.offline_directories[broker.id] = (before | lost) - good
         newly_lost = [tp for tp, _ in event.response.partitions if tp in lost and tp not in before]
         if newly_lost:
-            logger.warning("Broker %d lost %d replicas with a log directory", broker.id, len(newly_lost))
+            logger.warning(
+                "Broker %d lost %d replicas with a log directory", broker.id, len(newly_lost)
+            )
             yield from self._take_offline({broker.id: newly_lost})
 
     def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Steps[None]:
-        """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be moved."""
+        """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be
+        moved.
+        """
         context = self.context
         broker = context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
-            error = ErrorCode.BROKER_NOT_AVAILABLE if broker is None else ErrorCode.STALE_BROKER_EPOCH
+            error = (
+                ErrorCode.BROKER_NOT_AVAILABLE if broker is None else ErrorCode.STALE_BROKER_EPOCH
+            )
             self._effects.append(AnswerControlledShutdown(event.ticket, error))
             return
         logger.info("Shutting down broker %d", broker.id)
@@ -301,14 +334,20 @@ class ControllerMachine:
         movable = [tp for tp in context.replicas_on((broker.id,))[broker.id] if self._may_move(tp)]
         led = [tp for tp in movable if context.leadership[tp].leader == broker.id]
         followed = [tp for tp in movable if context.leadership[tp].leader != broker.id]
-        yield from self._partitions.handle_state_changes(led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN)
+        yield from self._partitions.handle_state_changes(
+            led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN
+        )
         yield from self._replicas.handle_state_changes({broker.id: followed}, ReplicaStatus.OFFLINE)
         remaining = tuple(tp for tp in movable if context.leadership[tp].leader == broker.id)
         self._effects.append(AnswerControlledShutdown(event.ticket, ErrorCode.NONE, remaining))
 
     def _may_move(self, tp: TopicPartition) -> bool:
         context = self.context
-        return len(context.replicas(tp)) > 1 and tp in context.leadership and not context.is_being_deleted(tp)
+        return (
+            len(context.replicas(tp)) > 1
+            and tp in context.leadership
+            and not context.is_being_deleted(tp)
+        )
 
     # Shared.
 
@@ -316,9 +355,14 @@ class ControllerMachine:
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> dict[BrokerId, list[TopicPartition]]:
         marked = self.context.is_being_deleted
-        return {broker: [tp for tp in partitions if not marked(tp)] for broker, partitions in replicas.items()}
+        return {
+            broker: [tp for tp in partitions if not marked(tp)]
+            for broker, partitions in replicas.items()
+        }
 
-    def _send_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]) -> None:
+    def _send_metadata(
+        self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]
+    ) -> None:
         self._batch.new_batch()
         self._batch.add_update_metadata(brokers, partitions)
         self._batch.send()

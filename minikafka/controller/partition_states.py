@@ -1,13 +1,13 @@
 """The 4-state machine of partitions: the table of legal moves, and what each move does (F1-F12).
 
-    NonExistentPartition -> NewPartition       assignment known, no leader yet
-    NewPartition -> OnlinePartition            first live replica leads, live replicas are the ISR; node created
-    Online, OfflinePartition -> OnlinePartition    an election (`elections.py`) chooses; node replaced by version
-    New, Online, OfflinePartition -> OfflinePartition   mark only
-    OfflinePartition -> NonExistentPartition   mark only
+    NonExistent -> New            assignment known, no leader yet
+    New -> Online                 first live replica leads, live ones are the ISR; node created
+    Online, Offline -> Online     an election (`elections.py`) chooses; node replaced by version
+    New, Online, Offline -> Offline     mark only
+    Offline -> NonExistent              mark only
 
-Invariant: a partition becomes Online only after ZooKeeper accepted its leader; one that fails stays what
-it was, and the others go on.
+Invariant: a partition becomes Online only after ZooKeeper accepted its leader; one that fails stays
+what it was, and the others go on.
 """
 
 from __future__ import annotations
@@ -29,13 +29,19 @@ from minikafka.controller.story import Story, describe, ids
 LEGAL_PREVIOUS: Final = {
     PartitionStatus.NON_EXISTENT: frozenset({PartitionStatus.OFFLINE}),
     PartitionStatus.NEW: frozenset({PartitionStatus.NON_EXISTENT}),
-    PartitionStatus.ONLINE: frozenset({PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}),
-    PartitionStatus.OFFLINE: frozenset({PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}),
+    PartitionStatus.ONLINE: frozenset(
+        {PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}
+    ),
+    PartitionStatus.OFFLINE: frozenset(
+        {PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}
+    ),
 }
 """Target state -> the states it may be entered from (F11, K13)."""
 
 Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
-"""For a move to Online the new leadership or why there is none (X25); for other moves only illegal ones."""
+"""For a move to Online the new leadership or why there is none (X25); for other moves only illegal
+ones.
+"""
 
 
 class PartitionStateMachine:
@@ -47,7 +53,9 @@ class PartitionStateMachine:
         self._batch = batch
 
     def startup(self) -> Steps[None]:
-        """After an election: derive every partition's state (F7), then try to bring the others online (D17)."""
+        """After an election: derive every partition's state (F7), then try to bring the others
+        online (D17).
+        """
         context = self._context
         for tp in context.assignments:
             state = context.leadership.get(tp)
@@ -61,9 +69,13 @@ class PartitionStateMachine:
         yield from self.trigger_online()
 
     def trigger_online(self) -> Steps[Results]:
-        """Elections for all New and Offline partitions, except of topics that are being deleted (F8)."""
+        """Elections for all New and Offline partitions, except of topics that are being deleted
+        (F8).
+        """
         waiting = [tp for tp in self._context.unavailable if not self._context.is_being_deleted(tp)]
-        return (yield from self.handle_state_changes(waiting, PartitionStatus.ONLINE, Election.OFFLINE))
+        return (
+            yield from self.handle_state_changes(waiting, PartitionStatus.ONLINE, Election.OFFLINE)
+        )
 
     def handle_state_changes(
         self,
@@ -71,7 +83,9 @@ class PartitionStateMachine:
         target: PartitionStatus,
         election: Election | None = None,
     ) -> Steps[Results]:
-        """Move the partitions and send what brokers must hear; `election` is needed for Online only (F9)."""
+        """Move the partitions and send what brokers must hear; `election` is needed for Online only
+        (F9).
+        """
         if (target is PartitionStatus.ONLINE) != (election is not None):
             raise ValueError("an election is named exactly when the target is OnlinePartition")
         results: Results = {}
@@ -85,7 +99,9 @@ class PartitionStateMachine:
         self._batch.send()
         return results
 
-    def _legal(self, partitions: Iterable[TopicPartition], target: PartitionStatus, results: Results) -> list[TopicPartition]:
+    def _legal(
+        self, partitions: Iterable[TopicPartition], target: PartitionStatus, results: Results
+    ) -> list[TopicPartition]:
         legal = []
         for tp in partitions:
             status = self._context.partition_status(tp)
@@ -110,7 +126,9 @@ class PartitionStateMachine:
         context = self._context
         new = [tp for tp in partitions if context.partition_status(tp) is PartitionStatus.NEW]
         known = [tp for tp in partitions if context.partition_status(tp) is not PartitionStatus.NEW]
-        settled = yield from change_leadership(context, self._story, new, self._propose_first_leaders)
+        settled = yield from change_leadership(
+            context, self._story, new, self._propose_first_leaders
+        )
         for tp in new:
             state = settled.get(tp)
             if isinstance(state, LeaderAndIsr):
@@ -123,12 +141,28 @@ class PartitionStateMachine:
     def _conclude(self, tp: TopicPartition, state: LeaderAndIsr | Refusal) -> None:
         previous = self._context.partition_status(tp)
         if isinstance(state, Refusal):
-            message = "Controller encountered error during state change of partition %s from %s to %s: it %s"
-            self._story.say(logging.ERROR, tp, message, tp, previous.value, PartitionStatus.ONLINE.value, state.value)
+            message = "Encountered error during state change of partition %s from %s to %s: it %s"
+            self._story.say(
+                logging.ERROR,
+                tp,
+                message,
+                tp,
+                previous.value,
+                PartitionStatus.ONLINE.value,
+                state.value,
+            )
             return
         self._context.set_partition_status(tp, PartitionStatus.ONLINE)
         message = "Changed partition %s state from %s to %s with state %s"
-        self._story.say(logging.INFO, tp, message, tp, previous.value, PartitionStatus.ONLINE.value, describe(state))
+        self._story.say(
+            logging.INFO,
+            tp,
+            message,
+            tp,
+            previous.value,
+            PartitionStatus.ONLINE.value,
+            describe(state),
+        )
 
     def _propose_first_leaders(self, partitions: list[TopicPartition]) -> Steps[Proposals]:
         """New -> Online (F3); a node that exists already is a failure, never a conflict."""
@@ -136,7 +170,9 @@ class PartitionStateMachine:
         context = self._context
         proposals: Proposals = {}
         for tp in partitions:
-            live = tuple(replica for replica in context.replicas(tp) if context.is_online(tp, replica))
+            live = tuple(
+                replica for replica in context.replicas(tp) if context.is_online(tp, replica)
+            )
             if live:
                 proposals[tp] = LeaderAndIsr(live[0], 0, live, context.epoch, NO_NODE)
             elif context.replicas(tp):
@@ -172,7 +208,11 @@ class PartitionStateMachine:
     def _succeed(self, tp: TopicPartition, choice: Choice) -> LeaderAndIsr:
         current = self._context.leadership[tp]
         return LeaderAndIsr(
-            choice.leader, current.leader_epoch + 1, choice.isr, self._context.epoch, current.zk_version
+            choice.leader,
+            current.leader_epoch + 1,
+            choice.isr,
+            self._context.epoch,
+            current.zk_version,
         )
 
     def _choose(self, tp: TopicPartition, election: Election, unclean: dict[str, bool]) -> Verdict:
@@ -186,17 +226,25 @@ class PartitionStateMachine:
         replicas = assignment.replicas
         live = [replica for replica in replicas if context.is_online(tp, replica)]
         if election is Election.OFFLINE:
-            return elections.offline(replicas, current.isr, live, unclean=unclean.get(tp.topic, False))
+            return elections.offline(
+                replicas, current.isr, live, unclean=unclean.get(tp.topic, False)
+            )
         if election is Election.PREFERRED:
             return elections.preferred(replicas, current.isr, live, current.leader)
         if election is Election.REASSIGNED:
             target = [replica for replica in replicas if replica not in assignment.removing]
             return elections.reassigned(target, current.isr, live)
         reachable = [replica for replica in replicas if context.is_reachable(tp, replica)]
-        return elections.controlled_shutdown(replicas, current.isr, reachable, context.shutting_down)
+        return elections.controlled_shutdown(
+            replicas, current.isr, reachable, context.shutting_down
+        )
 
-    def _unclean_settings(self, partitions: list[TopicPartition], election: Election) -> Steps[dict[str, bool]]:
-        """The setting is read when it decides something: an offline election without a live ISR member (A15)."""
+    def _unclean_settings(
+        self, partitions: list[TopicPartition], election: Election
+    ) -> Steps[dict[str, bool]]:
+        """The setting is read when it decides something: an offline election without a live ISR
+        member (A15).
+        """
         if election is not Election.OFFLINE:
             return {}
         context = self._context
@@ -214,7 +262,9 @@ class PartitionStateMachine:
         return dict(read.topics)
 
     def _count_unclean(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
-        """H3: an unclean election may lose acknowledged records, so it is always counted and logged."""
+        """H3: an unclean election may lose acknowledged records, so it is always counted and
+        logged.
+        """
         self._context.unclean_elections += 1
-        message = "No broker in the ISR of partition %s was alive; elected leader %d from outside it (unclean)"
+        message = "No broker in the ISR of partition %s is alive; unclean election of leader %d"
         self._story.say(logging.WARNING, tp, message, tp, state.leader)

@@ -1,14 +1,15 @@
 """The 7-state machine of replicas: the table of legal moves, and what each move does (G1-G13, X8).
 
-    NonExistentReplica -> NewReplica           told to follow, if there is a leader; refused if it is the leader
-    NewReplica -> OnlineReplica                joins the assignment
-    Online, Offline, Ineligible -> OnlineReplica      told the leadership as it is
-    New, Online, Offline, Ineligible -> OfflineReplica   stopped, taken out of the ISR, the others told
-    OfflineReplica -> ReplicaDeletionStarted   stopped and deleted
-    Started -> Successful | Ineligible;  Offline -> Ineligible;  Successful -> NonExistent
+    NonExistent -> New                      told to follow, if there is a leader and it is another
+    New -> Online                           joins the assignment
+    Online, Offline, Ineligible -> Online   told the leadership as it is
+    New, Online, Offline, Ineligible -> Offline    stopped, out of the ISR, the others told
+    Offline -> DeletionStarted              stopped and deleted
+    DeletionStarted -> DeletionSuccessful | DeletionIneligible;  Offline -> DeletionIneligible
+    DeletionSuccessful -> NonExistent       out of the assignment
 
-Invariants: the last member never leaves an ISR (R21, trap 2); a removal that changes an ISR or a leader
-bumps the leader epoch, which fences the replica that leaves (X19, S24).
+Invariants: the last member never leaves an ISR (R21, trap 2); a removal that changes an ISR or a
+leader bumps the leader epoch, which fences the replica that leaves (X19, S24).
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.story import Story
 
 _STOPPABLE: Final = frozenset(
-    {ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE}
+    {
+        ReplicaStatus.NEW,
+        ReplicaStatus.ONLINE,
+        ReplicaStatus.OFFLINE,
+        ReplicaStatus.DELETION_INELIGIBLE,
+    }
 )
 
 LEGAL_PREVIOUS: Final = {
@@ -37,7 +43,9 @@ LEGAL_PREVIOUS: Final = {
     ReplicaStatus.OFFLINE: _STOPPABLE,
     ReplicaStatus.DELETION_STARTED: frozenset({ReplicaStatus.OFFLINE}),
     ReplicaStatus.DELETION_SUCCESSFUL: frozenset({ReplicaStatus.DELETION_STARTED}),
-    ReplicaStatus.DELETION_INELIGIBLE: frozenset({ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED}),
+    ReplicaStatus.DELETION_INELIGIBLE: frozenset(
+        {ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED}
+    ),
     ReplicaStatus.NON_EXISTENT: frozenset({ReplicaStatus.DELETION_SUCCESSFUL}),
 }
 """Target state -> the states it may be entered from (G12)."""
@@ -48,7 +56,7 @@ Failures: TypeAlias = dict[tuple[TopicPartition, BrokerId], Refusal | IllegalTra
 
 
 def without(state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int) -> LeaderAndIsr:
-    """The state after the replica left leadership and, unless it is the last member, the ISR (R21)."""
+    """The state after the replica left leadership and, if not the last member, the ISR (R21)."""
     leader = NO_LEADER if state.leader == broker_id else state.leader
     isr = tuple(member for member in state.isr if member != broker_id) or state.isr
     return LeaderAndIsr(leader, state.leader_epoch + 1, isr, controller_epoch, state.zk_version)
@@ -63,7 +71,9 @@ class ReplicaStateMachine:
         self._batch = batch
 
     def startup(self) -> Steps[None]:
-        """After an election: live replicas Online, the others Ineligible (G11); then tell the live ones (D16)."""
+        """After an election: live replicas Online, the others Ineligible (G11); then tell the live
+        ones (D16).
+        """
         live: dict[BrokerId, list[TopicPartition]] = {}
         for tp, assignment in self._context.assignments.items():
             for broker in assignment.replicas:
@@ -75,7 +85,9 @@ class ReplicaStateMachine:
         yield from self.handle_state_changes(live, ReplicaStatus.ONLINE)
 
     def handle_state_changes(self, replicas: Replicas, target: ReplicaStatus) -> Steps[Failures]:
-        """Move the replicas and send what brokers must hear; those that could not move, with the reason."""
+        """Move the replicas and send what brokers must hear; those that could not move, with the
+        reason.
+        """
         failures: Failures = {}
         self._batch.new_batch()
         for broker, partitions in replicas.items():
@@ -89,7 +101,11 @@ class ReplicaStateMachine:
         return failures
 
     def _legal(
-        self, broker: BrokerId, partitions: Iterable[TopicPartition], target: ReplicaStatus, failures: Failures
+        self,
+        broker: BrokerId,
+        partitions: Iterable[TopicPartition],
+        target: ReplicaStatus,
+        failures: Failures,
     ) -> list[TopicPartition]:
         legal = []
         for tp in partitions:
@@ -101,7 +117,9 @@ class ReplicaStateMachine:
                 failures[tp, broker] = self._story.illegal(tp, subject, status, target)
         return legal
 
-    def _move(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus, failures: Failures) -> None:
+    def _move(
+        self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus, failures: Failures
+    ) -> None:
         if target is ReplicaStatus.NEW:
             if not self._may_be_new(tp, broker, failures):
                 return
@@ -128,14 +146,22 @@ class ReplicaStateMachine:
             failures[tp, broker] = Refusal.LEADER_CANNOT_BE_NEW
             message = "Replica %d for partition %s cannot be moved to %s state as it %s"
             self._story.say(
-                logging.ERROR, tp, message, broker, tp, ReplicaStatus.NEW.value, Refusal.LEADER_CANNOT_BE_NEW.value
+                logging.ERROR,
+                tp,
+                message,
+                broker,
+                tp,
+                ReplicaStatus.NEW.value,
+                Refusal.LEADER_CANNOT_BE_NEW.value,
             )
             return False
         self._batch.add_leader_and_isr((broker,), tp, is_new=True)
         return True
 
     def _bring_online(self, tp: TopicPartition, broker: BrokerId) -> None:
-        """From New: joins the assignment, was told already (G4). From others: told the leadership (G5)."""
+        """From New: joins the assignment, was told already (G4). From others: told the leadership
+        (G5).
+        """
         if self._context.replica_status(tp, broker) is not ReplicaStatus.NEW:
             if tp in self._context.leadership:
                 self._batch.add_leader_and_isr((broker,), tp)
@@ -148,8 +174,10 @@ class ReplicaStateMachine:
         rest = tuple(replica for replica in assignment.replicas if replica != broker)
         self._context.assign(tp, replace(assignment, replicas=rest))
 
-    def _take_offline(self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures) -> Steps[None]:
-        """G6. A replica that was in no ISR needs no write, but clients must see it offline (X27)."""
+    def _take_offline(
+        self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
+    ) -> Steps[None]:
+        """G6. A replica in no ISR needs no write, but clients must see it offline (X27)."""
         context = self._context
         for tp in partitions:
             self._batch.add_stop_replica(broker, tp, delete=False)
@@ -167,7 +195,9 @@ class ReplicaStateMachine:
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
     ) -> Steps[set[TopicPartition]]:
-        """Partitions whose state was rewritten without the replica; those that could not be go into `failures`."""
+        """Partitions whose state was rewritten without the replica; those that could not be go into
+        `failures`.
+        """
         context = self._context
 
         def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
@@ -184,19 +214,23 @@ class ReplicaStateMachine:
         return {tp for tp in settled if (tp, broker) not in failures}
 
     def _shrunk(self, tp: TopicPartition, broker: BrokerId) -> LeaderAndIsr | Refusal | None:
-        """The state without the replica; None when it is out already and nobody can take it back."""
+        """The state without the replica; None when it is out and nobody can take it back."""
         current = self._context.leadership[tp]
         if current.controller_epoch > self._context.epoch:
             return Refusal.NEWER_CONTROLLER
         shrunk = without(current, broker, self._context.epoch)
-        if (shrunk.leader, shrunk.isr) != (current.leader, current.isr) or self._may_be_taken_back(tp, broker):
+        if (shrunk.leader, shrunk.isr) != (current.leader, current.isr) or self._may_be_taken_back(
+            tp, broker
+        ):
             return shrunk
         return None
 
     def _may_be_taken_back(self, tp: TopicPartition, broker: BrokerId) -> bool:
-        """A follower that leaves while it catches up: its leader may be adding it to the ISR right now.
+        """A follower that leaves while it catches up: its leader may be adding it to the ISR right
+        now.
 
-        The new leader epoch fences its fetches, so that it is in no ISR when its broker exits (R24, S24).
+        The new leader epoch fences its fetches, so that it is in no ISR when its broker exits (R24,
+        S24).
         """
         return (
             broker in self._context.shutting_down

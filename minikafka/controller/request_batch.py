@@ -2,7 +2,8 @@
 
 Invariants: a batch begins empty; all LeaderAndIsr go before all UpdateMetadata, those before all
 StopReplica (trap 4); `is_new` and `delete` are or-ed when a partition comes twice (trap 1); a
-partition in a LeaderAndIsr is also in the UpdateMetadata to every broker; only registered brokers get any.
+partition in a LeaderAndIsr is also in the UpdateMetadata to every broker; only registered brokers
+get any.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from minikafka.base.model import (
     NO_EPOCH,
     Broker,
     BrokerId,
-    LeaderAndIsr,
     LeaderAndIsrRequest,
     PartitionState,
     StopReplicaPartition,
@@ -32,7 +32,9 @@ logger = logging.getLogger(__name__)
 
 
 class RequestBatch:
-    """Gathers what brokers must hear; `send` turns it into effects at the end of the machine's list."""
+    """Gathers what brokers must hear; `send` turns it into effects at the end of the machine's
+    list.
+    """
 
     def __init__(self, context: Context, story: Story, effects: list[Effect]) -> None:
         self._context = context
@@ -44,18 +46,24 @@ class RequestBatch:
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def new_batch(self) -> None:
-        """Begin. Raises RuntimeError when the last batch was not sent: some change would be told twice or never."""
+        """Begin. Raises RuntimeError when the last batch was not sent: some change would be told
+        twice or never.
+        """
         if self._leader_and_isr or self._stop_replica or self._metadata_brokers:
             raise RuntimeError("the previous batch of controller requests was begun but not sent")
 
-    def add_leader_and_isr(self, brokers: Iterable[BrokerId], tp: TopicPartition, *, is_new: bool = False) -> None:
+    def add_leader_and_isr(
+        self, brokers: Iterable[BrokerId], tp: TopicPartition, *, is_new: bool = False
+    ) -> None:
         """Tell these brokers the leadership of the partition, and every broker its metadata."""
         for broker in brokers:
             partitions = self._leader_and_isr.setdefault(broker, {})
             partitions[tp] = partitions.get(tp, False) or is_new
         self.add_update_metadata(self._context.brokers, (tp,))
 
-    def add_update_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]) -> None:
+    def add_update_metadata(
+        self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]
+    ) -> None:
         """Tell these brokers who lives, and of these partitions."""
         self._metadata_brokers.update(dict.fromkeys(brokers))
         self._metadata_partitions.update(dict.fromkeys(partitions))
@@ -107,18 +115,24 @@ class RequestBatch:
         recipients = [broker for broker in self._metadata_brokers if broker in context.brokers]
         if recipients:
             states = tuple(
-                self._metadata_state(tp) for tp in self._metadata_partitions if tp in context.leadership
+                self._metadata_state(tp)
+                for tp in self._metadata_partitions
+                if tp in context.leadership
             )
             brokers = tuple(context.brokers.values())
             topic_ids = self._topic_ids(state.tp for state in states)
             self._story.announce(
-                "Sending UpdateMetadata request to brokers %s for %d partitions", set(recipients), len(states)
+                "Sending UpdateMetadata request to brokers %s for %d partitions",
+                set(recipients),
+                len(states),
             )
             for broker in recipients:
                 epoch = context.brokers[broker].epoch
                 self._put(
                     broker,
-                    UpdateMetadataRequest(context.controller_id, context.epoch, epoch, states, brokers, topic_ids),
+                    UpdateMetadataRequest(
+                        context.controller_id, context.epoch, epoch, states, brokers, topic_ids
+                    ),
                 )
         self._metadata_brokers.clear()
         self._metadata_partitions.clear()
@@ -128,17 +142,24 @@ class RequestBatch:
         for broker, partitions in self._stop_replica.items():
             if broker not in context.brokers:
                 continue
-            self._story.announce("Sending StopReplica request to broker %d for %d replicas", broker, len(partitions))
+            self._story.announce(
+                "Sending StopReplica request to broker %d for %d replicas", broker, len(partitions)
+            )
             self._put(
                 broker,
                 StopReplicaRequest(
-                    context.controller_id, context.epoch, context.brokers[broker].epoch, tuple(partitions.values())
+                    context.controller_id,
+                    context.epoch,
+                    context.brokers[broker].epoch,
+                    tuple(partitions.values()),
                 ),
             )
         self._stop_replica.clear()
 
     def _put(
-        self, broker: BrokerId, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+        self,
+        broker: BrokerId,
+        request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest,
     ) -> None:
         self._effects.append(SendRequest(broker, request))
 
@@ -180,10 +201,13 @@ class RequestBatch:
         topics = dict.fromkeys(tp.topic for tp in partitions)
         return tuple((topic, self._context.topic_ids[topic]) for topic in topics)
 
-    def _announce_leader_and_isr(self, broker: BrokerId, states: tuple[PartitionState, ...]) -> None:
+    def _announce_leader_and_isr(
+        self, broker: BrokerId, states: tuple[PartitionState, ...]
+    ) -> None:
         leading = sum(state.leader == broker for state in states)
         self._story.announce(
-            "Sending LeaderAndIsr request to broker %d with %d become-leader and %d become-follower partitions",
+            "Sending LeaderAndIsr request to broker %d with %d become-leader and %d become-follower "
+            "partitions",
             broker,
             leading,
             len(states) - leading,

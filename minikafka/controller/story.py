@@ -1,8 +1,9 @@
-"""What the controller did to each partition, in Kafka's words: the state-change log and its recent memory.
+"""What the controller did to each partition, in Kafka's words: the state-change log and its recent
+memory.
 
 Every line goes to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`, and into a
-bounded memory, from which `tell(tp)` reads what happened to one partition. Invariant: a line is put into
-words only when the log takes it or someone asks.
+bounded memory, from which `tell(tp)` reads what happened to one partition. Invariant: a line is put
+into words only when the log takes it or someone asks.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ def describe(state: LeaderAndIsr) -> str:
 
 
 class Story:
-    """The state-change log of one controller epoch; `now` is the time of the event being handled."""
+    """The state-change log of one controller epoch; `now` is the time of the event at hand."""
 
     def __init__(self, controller_id: BrokerId, epoch: int) -> None:
         self.now = 0
         self._prefix = f"[Controller id={controller_id} epoch={epoch}]"
-        self._lines: deque[tuple[int, TopicPartition, str, tuple[object, ...]]] = deque(maxlen=_REMEMBERED_LINES_MAX)
+        self._lines: deque[tuple[int, TopicPartition, str, tuple[object, ...]]] = deque(
+            maxlen=_REMEMBERED_LINES_MAX
+        )
 
     def say(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
         """Log and remember one line about a partition; `message` takes %-arguments."""
@@ -52,8 +55,12 @@ class Story:
         """Log one line that is about no single partition."""
         state_change.info(f"%s {message}", self._prefix, *arguments)
 
-    def illegal(self, tp: TopicPartition, subject: str, previous: Enum, target: Enum) -> IllegalTransition:
-        """Log a move that the table does not hold; the error carries the partition's story (F2, G12)."""
+    def illegal(
+        self, tp: TopicPartition, subject: str, previous: Enum, target: Enum
+    ) -> IllegalTransition:
+        """Log a move that the table does not hold; the error carries the partition's story (F2,
+        G12).
+        """
         told = self.tell(tp)
         self.say(
             logging.ERROR,
@@ -64,11 +71,18 @@ class Story:
             target.value,
         )
         error = IllegalTransition(
-            f"{subject} cannot go from {previous.value} to {target.value}. Its story:\n" + "\n".join(told)
+            f"{subject} cannot go from {previous.value} to {target.value}. Its story:\n"
+            + "\n".join(told)
         )
         state_change.error("%s %s", self._prefix, error)
         return error
 
     def tell(self, tp: TopicPartition) -> list[str]:
-        """Every remembered line about the partition, oldest first, each with its time in monotonic ms."""
-        return [f"{now} {message % arguments}" for now, about, message, arguments in self._lines if about == tp]
+        """Every remembered line about the partition, oldest first, each with its time in monotonic
+        ms.
+        """
+        return [
+            f"{now} {message % arguments}"
+            for now, about, message, arguments in self._lines
+            if about == tp
+        ]

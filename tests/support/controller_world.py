@@ -1,4 +1,6 @@
-"""A world for the controller machine: state nodes in a dict, requests in a list, and the picture checked after every step."""
+"""A world for the controller machine: state nodes in a dict, requests in a list, and the picture
+checked after every step.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,20 @@ def broker(broker_id: int, epoch: int = 1) -> Broker:
 def image(*replica_lists: list[int]) -> TopicImage:
     """A topic whose partition i has the i-th list as its replicas."""
     return TopicImage(
-        b"0123456789abcdef", {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)}
+        b"0123456789abcdef",
+        {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)},
     )
 
 
-def state(leader: int, isr: list[int], *, epoch: int = 0, version: int = 0, controller: int = 1) -> LeaderAndIsr:
+def state(
+    leader: int, isr: list[int], *, epoch: int = 0, version: int = 0, controller: int = 1
+) -> LeaderAndIsr:
     return LeaderAndIsr(leader, epoch, tuple(isr), controller, version)
 
 
-def answers(context: Context, nodes: dict[TopicPartition, LeaderAndIsr], question: Any, world: Any = None) -> Outcome:
+def answers(
+    context: Context, nodes: dict[TopicPartition, LeaderAndIsr], question: Any, world: Any = None
+) -> Outcome:
     """What a healthy ZooKeeper says."""
     if isinstance(question, WriteLeaderAndIsr):
         ok, conflicts, failed = {}, [], {}
@@ -79,7 +86,9 @@ def answers(context: Context, nodes: dict[TopicPartition, LeaderAndIsr], questio
     return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
 
 
-def run_steps(context: Context, nodes: dict[TopicPartition, LeaderAndIsr], steps: Generator[Any, Any, Any]) -> Any:
+def run_steps(
+    context: Context, nodes: dict[TopicPartition, LeaderAndIsr], steps: Generator[Any, Any, Any]
+) -> Any:
     """Drive one procedure of a state machine to its end; its result."""
     try:
         question = next(steps)
@@ -90,7 +99,9 @@ def run_steps(context: Context, nodes: dict[TopicPartition, LeaderAndIsr], steps
 
 
 class World:
-    """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far, in order."""
+    """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far,
+    in order.
+    """
 
     def __init__(self, brokers: int = 3, epoch: int = 1) -> None:
         self.brokers = {i: broker(i) for i in range(brokers)}
@@ -107,7 +118,11 @@ class World:
     def start(self, epoch: int) -> None:
         """A new controller epoch that reads what is in ZooKeeper."""
         self.machine = ControllerMachine(0, epoch)
-        self.handle(ControllerElected(dict(self.brokers), dict(self.topics), dict(self.nodes), self.deletions))
+        self.handle(
+            ControllerElected(
+                dict(self.brokers), dict(self.topics), dict(self.nodes), self.deletions
+            )
+        )
 
     @property
     def context(self) -> Context:
@@ -115,10 +130,16 @@ class World:
 
     @property
     def sent(self) -> list[tuple[int, Request]]:
-        return [(effect.broker_id, effect.request) for effect in self.effects if isinstance(effect, SendRequest)]
+        return [
+            (effect.broker_id, effect.request)
+            for effect in self.effects
+            if isinstance(effect, SendRequest)
+        ]
 
     def sent_to(self, broker_id: int, kind: type = object) -> list[Any]:
-        return [request for to, request in self.sent if to == broker_id and isinstance(request, kind)]
+        return [
+            request for to, request in self.sent if to == broker_id and isinstance(request, kind)
+        ]
 
     def clear(self) -> World:
         self.effects.clear()
@@ -137,7 +158,9 @@ class World:
             if isinstance(question, WriteLeaderAndIsr):
                 self.writes.append(question)
                 self.before_write(question)
-            effects = self.machine.handle(answers(self.context, self.nodes, question, self), self.now)
+            effects = self.machine.handle(
+                answers(self.context, self.nodes, question, self), self.now
+            )
 
     def create(self, topic: str, *replica_lists: list[int]) -> World:
         self.topics[topic] = image(*replica_lists)
@@ -154,7 +177,9 @@ class World:
 
     def shut_down(self, broker_id: int, epoch: int = 1) -> AnswerControlledShutdown:
         self.handle(ControlledShutdownRequested(7, broker_id, epoch))
-        return [effect for effect in self.effects if isinstance(effect, AnswerControlledShutdown)][-1]
+        return [effect for effect in self.effects if isinstance(effect, AnswerControlledShutdown)][
+            -1
+        ]
 
     def shrink(self, tp: TopicPartition, isr: list[int]) -> None:
         """The partition's leader writes its ISR to ZooKeeper by itself."""
@@ -168,13 +193,18 @@ def validate(context: Context) -> None:
         replicas = context.assignments[tp].replicas
         assert leadership.isr, f"{tp} has an empty ISR"
         assert set(leadership.isr) <= set(replicas), f"{tp}: ISR is not within the assignment"
-        assert leadership.leader == -1 or leadership.leader in leadership.isr, f"{tp}: leader is not in the ISR"
+        assert leadership.leader == -1 or leadership.leader in leadership.isr, (
+            f"{tp}: leader is not in the ISR"
+        )
         assert tp in context.led[leadership.leader]
     assert sum(map(len, context.led.values())) == len(context.leadership)
     waiting = {PartitionStatus.NEW, PartitionStatus.OFFLINE}
-    assert set(context.unavailable) == {tp for tp, s in context.partition_statuses.items() if s in waiting}
+    assert set(context.unavailable) == {
+        tp for tp, s in context.partition_statuses.items() if s in waiting
+    }
     for tp, status in context.partition_statuses.items():
-        assert tp in context.assignments and tp in context.topics[tp.topic]
+        assert tp in context.assignments
+        assert tp in context.topics[tp.topic]
         if status is PartitionStatus.ONLINE:
             assert tp in context.leadership
     for replicas in context.replica_statuses.values():

@@ -6,7 +6,14 @@ import itertools
 
 import pytest
 
-from minikafka.controller.elections import Choice, Refusal, controlled_shutdown, offline, preferred, reassigned
+from minikafka.controller.elections import (
+    Choice,
+    Refusal,
+    controlled_shutdown,
+    offline,
+    preferred,
+    reassigned,
+)
 
 
 def test_offline_takes_the_first_assigned_replica_that_is_live_and_in_the_isr() -> None:
@@ -39,7 +46,9 @@ def test_a_partition_without_any_assignment_has_its_own_refusal(unclean: bool) -
     assert offline([], [0], {0}, unclean=unclean) is Refusal.NO_REPLICAS_ASSIGNED
 
 
-def test_reassigned_takes_the_first_target_replica_that_is_live_and_in_sync_and_keeps_the_isr() -> None:
+def test_reassigned_takes_the_first_target_replica_that_is_live_and_in_sync_and_keeps_the_isr() -> (
+    None
+):
     assert reassigned([4, 5, 6], [1, 5, 6], {1, 5, 6}) == Choice(5, (1, 5, 6), (4, 5, 6))
 
 
@@ -60,7 +69,9 @@ def test_preferred_is_not_needed_when_the_first_replica_leads() -> None:
 
 
 @pytest.mark.parametrize(("isr", "live"), [([2], {1, 2}), ([1, 2], {2})])
-def test_preferred_refuses_a_first_replica_that_is_dead_or_out_of_sync(isr: list[int], live: set[int]) -> None:
+def test_preferred_refuses_a_first_replica_that_is_dead_or_out_of_sync(
+    isr: list[int], live: set[int]
+) -> None:
     assert preferred([1, 2], isr, live, leader=2) is Refusal.PREFERRED_NOT_AVAILABLE
 
 
@@ -73,9 +84,11 @@ def test_controlled_shutdown_never_moves_to_a_replica_out_of_sync() -> None:
     assert controlled_shutdown([0, 1], [0], {0, 1}, {0}) is Refusal.NO_OTHER_REPLICA_IN_SYNC
 
 
-def test_every_choice_over_all_small_inputs_has_its_leader_in_the_isr_and_both_in_the_assignment() -> None:
+def test_every_choice_has_its_leader_in_the_isr_and_both_in_the_assignment() -> None:
     subsets = [s for n in range(4) for s in itertools.combinations(range(3), n)]
-    for replicas, isr, live, going in itertools.product(itertools.permutations(range(3)), subsets[1:], subsets, subsets):
+    for replicas, isr, live, going in itertools.product(
+        itertools.permutations(range(3)), subsets[1:], subsets, subsets
+    ):
         verdicts = [
             offline(replicas, isr, live, unclean=False),
             offline(replicas, isr, live, unclean=True),

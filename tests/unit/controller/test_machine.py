@@ -54,7 +54,8 @@ def test_a_new_topic_gets_leaders_and_every_replica_one_request_that_says_it_is_
     assert leader(world, T1) == (1, (1, 2, 0), 0)
     for i in range(3):
         (request,) = world.sent_to(i, LeaderAndIsrRequest)
-        assert [p.tp for p in request.partitions] == [T0, T1] and all(p.is_new for p in request.partitions)
+        assert [p.tp for p in request.partitions] == [T0, T1]
+        assert all(p.is_new for p in request.partitions)
         assert world.context.replica_status(T0, i) is ReplicaStatus.ONLINE
     assert world.context.partition_status(T0) is PartitionStatus.ONLINE
 
@@ -64,7 +65,7 @@ def test_a_new_topic_with_dead_replicas_starts_with_the_live_ones_in_the_isr() -
     assert leader(world) == (1, (1, 2), 0)
 
 
-def test_a_new_topic_without_a_live_replica_waits_as_new_and_comes_online_with_the_first_of_them() -> None:
+def test_a_new_topic_without_a_live_replica_waits_as_new_until_one_comes() -> None:
     world = World().kill(2).create("t", [2])
     assert world.context.partition_status(T0) is PartitionStatus.NEW
     world.register(2, epoch=5)
@@ -144,15 +145,18 @@ def test_the_unclean_setting_is_read_only_when_it_decides() -> None:
 def test_all_brokers_dying_at_once_keeps_the_isr_non_empty() -> None:
     world = World().create("t", [0, 1, 2]).kill(0, 1, 2)
     node = world.nodes[T0]
-    assert node.leader == -1 and node.isr
+    assert node.leader == -1
+    assert node.isr
 
 
-def test_a_broker_that_comes_back_hears_all_metadata_before_its_roles_and_the_others_only_who_lives() -> None:
+def test_a_broker_that_comes_back_hears_all_metadata_before_its_roles() -> None:
     world = World().create("t", [0, 1, 2], [1, 0]).kill(2).clear().register(2, epoch=7)
     mine = world.sent_to(2)
-    assert isinstance(mine[0], UpdateMetadataRequest) and len(mine[0].partitions) == 2
+    assert isinstance(mine[0], UpdateMetadataRequest)
+    assert len(mine[0].partitions) == 2
     assert isinstance(mine[1], LeaderAndIsrRequest)
-    assert [p.tp for p in mine[1].partitions] == [T0] and not mine[1].partitions[0].is_new
+    assert [p.tp for p in mine[1].partitions] == [T0]
+    assert not mine[1].partitions[0].is_new
     assert world.sent_to(1)[0].partitions == ()
     assert world.effects[0] == StartChannel(broker(2, 7))
 
@@ -161,10 +165,13 @@ def test_a_bounced_broker_is_a_failure_and_a_startup() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.register(0, epoch=50)
     assert leader(world) == (1, (1, 2), 1)
-    channels = [effect for effect in world.effects if isinstance(effect, StartChannel | StopChannel)]
+    channels = [
+        effect for effect in world.effects if isinstance(effect, StartChannel | StopChannel)
+    ]
     assert channels == [StopChannel(0), StartChannel(broker(0, 50))]
     (request,) = world.sent_to(0, LeaderAndIsrRequest)
-    assert request.broker_epoch == 50 and request.partitions[0].leader == 1
+    assert request.broker_epoch == 50
+    assert request.partitions[0].leader == 1
 
 
 def test_a_bounced_sole_replica_leads_again_with_a_new_epoch() -> None:
@@ -179,7 +186,8 @@ def test_new_endpoints_under_the_same_registration_reach_every_broker() -> None:
     world.brokers[2] = moved
     world.handle(BrokersChanged(dict(world.brokers)))
     assert moved in world.sent_to(0, UpdateMetadataRequest)[0].live_brokers
-    assert not world.writes and StopChannel(2) not in world.effects
+    assert not world.writes
+    assert StopChannel(2) not in world.effects
 
 
 def test_a_death_and_a_birth_in_one_read_elect_no_dead_broker() -> None:
@@ -223,11 +231,14 @@ def test_conflicts_are_retried_until_the_write_is_accepted() -> None:
 def test_the_picture_does_not_change_while_the_write_is_open() -> None:
     machine = World().create("t", [0, 1]).machine
     effects = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
-    assert isinstance(effects[-1], WriteLeaderAndIsr) and machine.busy
+    assert isinstance(effects[-1], WriteLeaderAndIsr)
+    assert machine.busy
     assert machine.context.leadership[T0].leader == 0
     machine.handle(LeaderAndIsrWritten({T0: 17}), 2)
     assert machine.context.leadership[T0].leader == 1
-    assert machine.context.leadership[T0].zk_version == 17, "the version is ZooKeeper's, not a prediction"
+    assert machine.context.leadership[T0].zk_version == 17, (
+        "the version is ZooKeeper's, not a prediction"
+    )
 
 
 def test_no_other_event_is_taken_while_a_question_is_open_and_no_outcome_unasked() -> None:
@@ -250,7 +261,12 @@ def test_a_write_that_is_refused_leaves_that_partition_offline_and_the_others_go
 def test_the_story_of_a_partition_is_told_in_order() -> None:
     world = World().create("t", [0, 1]).kill(0)
     story = "\n".join(world.machine.story(T0))
-    words = ["NewPartition with assigned replicas 0,1", "to OnlinePartition", "to OfflinePartition", "leaderEpoch=1"]
+    words = [
+        "NewPartition with assigned replicas 0,1",
+        "to OnlinePartition",
+        "to OfflinePartition",
+        "leaderEpoch=1",
+    ]
     assert [story.index(word) for word in words] == sorted(story.index(word) for word in words)
     assert world.machine.story(T1) == []
 
@@ -259,10 +275,13 @@ def test_state_changes_are_logged_in_kafkas_words(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.DEBUG, "state-change"):
         World(epoch=3).create("t", [0, 1])
     assert (
-        "[Controller id=0 epoch=3] Changed partition t-0 state from NewPartition to OnlinePartition with state "
-        "LeaderAndIsr(leader=0, leaderEpoch=0, isr=List(0, 1), zkVersion=0)"
+        "[Controller id=0 epoch=3] Changed partition t-0 state from NewPartition to OnlinePartition "
+        "with state LeaderAndIsr(leader=0, leaderEpoch=0, isr=List(0, 1), zkVersion=0)"
     ) in caplog.text
-    assert "Changed state of replica 1 for partition t-0 from NewReplica to OnlineReplica" in caplog.text
+    assert (
+        "Changed state of replica 1 for partition t-0 from NewReplica to OnlineReplica"
+        in caplog.text
+    )
 
 
 # Failover.
@@ -336,7 +355,9 @@ def test_an_isr_change_that_is_older_than_the_picture_is_only_removed() -> None:
     assert world.effects == [DeleteIsrChanges(("n",))]
 
 
-def test_a_replica_on_a_failed_log_directory_is_as_good_as_dead_until_its_broker_comes_back() -> None:
+def test_a_replica_on_a_failed_log_directory_is_as_good_as_dead_until_its_broker_comes_back() -> (
+    None
+):
     world = World().create("t", [0, 1, 2], [0, 1, 2]).clear()
     world.handle(LogDirsFailed(("log_dir_event_0",), (0,)))
     assert [p.tp for p in world.sent_to(0, LeaderAndIsrRequest)[0].partitions] == [T0, T1]
@@ -354,7 +375,11 @@ def test_a_replica_on_a_failed_log_directory_is_as_good_as_dead_until_its_broker
 
 def test_an_answer_of_an_earlier_incarnation_is_ignored() -> None:
     world = World().create("t", [0, 1]).register(0, epoch=8).clear()
-    world.handle(LeaderAndIsrAnswered(0, 1, ControllerResponse(0, ((T0, int(ErrorCode.KAFKA_STORAGE_ERROR)),))))
+    world.handle(
+        LeaderAndIsrAnswered(
+            0, 1, ControllerResponse(0, ((T0, int(ErrorCode.KAFKA_STORAGE_ERROR)),))
+        )
+    )
     assert not world.effects
 
 
@@ -368,8 +393,11 @@ def test_a_controlled_shutdown_moves_the_leaders_and_takes_the_followers_out() -
     assert leader(world, T0) == (1, (1, 2), 1)
     assert leader(world, T1) == (1, (1, 2), 1)
     (stop,) = world.sent_to(0, StopReplicaRequest)
-    assert [p.tp for p in stop.partitions] == [T1] and not stop.partitions[0].delete
-    assert world.sent_to(0, LeaderAndIsrRequest)[0].partitions[0].leader == 1, "it still hears who leads now"
+    assert [p.tp for p in stop.partitions] == [T1]
+    assert not stop.partitions[0].delete
+    assert world.sent_to(0, LeaderAndIsrRequest)[0].partitions[0].leader == 1, (
+        "it still hears who leads now"
+    )
 
 
 def test_a_controlled_shutdown_names_what_nobody_else_can_lead() -> None:
@@ -445,4 +473,5 @@ def test_a_newer_controllers_state_is_left_alone_when_a_replica_dies() -> None:
     world = World().create("t", [0, 1])
     world.nodes[T0] = replace(world.nodes[T0], controller_epoch=9, zk_version=4)
     world.kill(1)
-    assert world.nodes[T0].zk_version == 4 and world.nodes[T0].isr == (0, 1)
+    assert world.nodes[T0].zk_version == 4
+    assert world.nodes[T0].isr == (0, 1)

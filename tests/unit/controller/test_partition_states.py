@@ -9,7 +9,13 @@ import pytest
 from support.controller_world import broker, image, run_steps, state
 
 from minikafka.base.errors import IllegalTransition
-from minikafka.base.model import LeaderAndIsr, LeaderAndIsrRequest, ReplicaAssignment, TopicPartition, UpdateMetadataRequest
+from minikafka.base.model import (
+    LeaderAndIsr,
+    LeaderAndIsrRequest,
+    ReplicaAssignment,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
 from minikafka.controller.context import Context, PartitionStatus
 from minikafka.controller.elections import Election, Refusal
 from minikafka.controller.events import Effect, SendRequest
@@ -43,7 +49,9 @@ class Bench:
         self.nodes: dict[TopicPartition, LeaderAndIsr] = {}
         self.effects: list[Effect] = []
         story = Story(0, 1)
-        self.machine = PartitionStateMachine(self.context, story, RequestBatch(self.context, story, self.effects))
+        self.machine = PartitionStateMachine(
+            self.context, story, RequestBatch(self.context, story, self.effects)
+        )
 
     def begin(self, status: PartitionStatus) -> None:
         self.context.set_partition_status(T0, status)
@@ -54,13 +62,21 @@ class Bench:
     def move(self, target: PartitionStatus, election: Election | None = None) -> dict:  # type: ignore[type-arg]
         if target is ONLINE and election is None:
             election = Election.OFFLINE
-        return run_steps(self.context, self.nodes, self.machine.handle_state_changes([T0], target, election))
+        return run_steps(
+            self.context, self.nodes, self.machine.handle_state_changes([T0], target, election)
+        )
 
     def sent(self, kind: type) -> dict[int, object]:
-        return {e.broker_id: e.request for e in self.effects if isinstance(e, SendRequest) and isinstance(e.request, kind)}
+        return {
+            e.broker_id: e.request
+            for e in self.effects
+            if isinstance(e, SendRequest) and isinstance(e.request, kind)
+        }
 
 
-@pytest.mark.parametrize(("start", "target"), list(itertools.product(PartitionStatus, PartitionStatus)))
+@pytest.mark.parametrize(
+    ("start", "target"), list(itertools.product(PartitionStatus, PartitionStatus))
+)
 def test_each_of_the_sixteen_moves_is_taken_or_logged_and_skipped(
     start: PartitionStatus, target: PartitionStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -74,9 +90,11 @@ def test_each_of_the_sixteen_moves_is_taken_or_logged_and_skipped(
     else:
         assert bench.context.partition_status(T0) is start
         assert isinstance(results[T0], IllegalTransition)
-        assert start.value in str(results[T0]) and target.value in str(results[T0])
+        assert start.value in str(results[T0])
+        assert target.value in str(results[T0])
         assert "[Controller id=0 epoch=1]" in caplog.text
-        assert not bench.effects and not bench.nodes.keys() - {T0}
+        assert not bench.effects
+        assert not bench.nodes.keys() - {T0}
 
 
 def test_an_illegal_move_carries_the_story_of_the_partition() -> None:
@@ -84,8 +102,12 @@ def test_an_illegal_move_carries_the_story_of_the_partition() -> None:
     bench.move(NEW)
     bench.move(ONLINE)
     error = bench.move(NEW)[T0]
-    assert "state from NonExistentPartition to NewPartition with assigned replicas 0,1,2" in str(error)
-    assert "state from NewPartition to OnlinePartition with state LeaderAndIsr(leader=0" in str(error)
+    assert "state from NonExistentPartition to NewPartition with assigned replicas 0,1,2" in str(
+        error
+    )
+    assert "state from NewPartition to OnlinePartition with state LeaderAndIsr(leader=0" in str(
+        error
+    )
 
 
 def test_an_illegal_partition_does_not_hold_up_the_others() -> None:
@@ -107,7 +129,8 @@ def test_new_to_online_makes_the_first_live_replica_leader_and_all_live_ones_the
     assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
     assert set(bench.sent(UpdateMetadataRequest)) == {1, 2}
     request = bench.sent(LeaderAndIsrRequest)[1]
-    assert isinstance(request, LeaderAndIsrRequest) and request.partitions[0].is_new
+    assert isinstance(request, LeaderAndIsrRequest)
+    assert request.partitions[0].is_new
 
 
 def test_new_to_online_fails_when_the_state_node_is_there_already() -> None:
@@ -116,7 +139,8 @@ def test_new_to_online_fails_when_the_state_node_is_there_already() -> None:
     bench.nodes[T0] = state(2, [2])
     assert bench.move(ONLINE) == {T0: Refusal.WRITE_REFUSED}
     assert bench.context.partition_status(T0) is NEW
-    assert bench.nodes[T0].leader == 2 and not bench.effects
+    assert bench.nodes[T0].leader == 2
+    assert not bench.effects
 
 
 def test_new_to_online_fails_without_a_live_replica() -> None:
@@ -162,13 +186,16 @@ def test_marks_write_nothing_and_send_nothing() -> None:
     before = dict(bench.nodes)
     bench.move(OFFLINE)
     bench.move(NON_EXISTENT)
-    assert bench.nodes == before and not bench.effects
+    assert bench.nodes == before
+    assert not bench.effects
 
 
 def test_an_election_is_named_exactly_for_online() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match="OnlinePartition"):
-        run_steps(bench.context, {}, bench.machine.handle_state_changes([T0], NEW, Election.OFFLINE))
+        run_steps(
+            bench.context, {}, bench.machine.handle_state_changes([T0], NEW, Election.OFFLINE)
+        )
     with pytest.raises(ValueError, match="OnlinePartition"):
         run_steps(bench.context, {}, bench.machine.handle_state_changes([T0], ONLINE))
 
@@ -181,7 +208,9 @@ def test_startup_derives_the_state_from_the_leadership(
     leadership: LeaderAndIsr | None, status: PartitionStatus
 ) -> None:
     bench = Bench()
-    bench.context.deletions = frozenset({"t"})  # no election follows, so that the derived state shows
+    bench.context.deletions = frozenset(
+        {"t"}
+    )  # no election follows, so that the derived state shows
     if leadership:
         bench.context.set_leadership(T0, leadership)
     run_steps(bench.context, bench.nodes, bench.machine.startup())

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from support.controller_world import broker, image, state
 
-from minikafka.base.model import LeaderAndIsrRequest, StopReplicaRequest, TopicPartition, UpdateMetadataRequest
+from minikafka.base.model import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
 from minikafka.controller.context import Context
 from minikafka.controller.events import Effect, SendRequest
 from minikafka.controller.request_batch import RequestBatch
@@ -60,7 +65,9 @@ def test_requests_carry_the_epochs_the_leaders_and_the_topic_ids(bench) -> None:
 
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(bench, order: tuple[bool, bool]) -> None:  # type: ignore[no-untyped-def]
+def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(
+    bench, order: tuple[bool, bool]
+) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
     for flag in order:
         batch.add_leader_and_isr([1], T0, is_new=flag)
@@ -87,7 +94,9 @@ def test_brokers_that_are_not_registered_get_nothing(bench) -> None:  # type: ig
     assert {to for to, _ in requests(effects)} == {0, 2}
 
 
-def test_metadata_shows_offline_replicas_and_hides_the_leader_of_a_topic_being_deleted(bench) -> None:  # type: ignore[no-untyped-def]
+def test_metadata_shows_offline_replicas_and_hides_the_leader_of_a_topic_being_deleted(
+    bench,
+) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     context.shutting_down.add(0)
     context.deletions = frozenset({"t"})
