@@ -16,7 +16,7 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.services import Entity, Handler, Services
-from minikafka.wire.codec import response
+from minikafka.wire.codec import encode_response, response
 from minikafka.wire.versions import API_VERSIONS, SERVED
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -33,9 +33,9 @@ def api_versions(services: Services, request: Entity, version: int) -> Entity:
     return _table(version, ErrorCode.NONE)
 
 
-def unsupported() -> Entity:
-    """The answer, to be encoded as version 0, to an ApiVersions request of a version we do not know."""
-    return _table(0, ErrorCode.UNSUPPORTED_VERSION)
+def unsupported(correlation: int) -> bytes:
+    """The response frame for an ApiVersions request of a version that is not ours: version 0."""
+    return encode_response(correlation, API_VERSIONS, 0, _table(0, ErrorCode.UNSUPPORTED_VERSION))
 
 
 def _table(version: int, error: ErrorCode) -> Entity:

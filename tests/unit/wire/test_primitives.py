@@ -1,0 +1,43 @@
+"""Kafka's primitive types as bytes."""
+
+from __future__ import annotations
+
+import pytest
+from minikafka.base.errors import ProtocolViolation
+from minikafka.wire import primitives
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**14, 2**21 - 1, 2**28, 2**32 - 1])
+def test_a_varint_reads_back_as_it_was_written(number: int) -> None:
+    data = primitives.uvarint(number)
+    assert primitives.read_uvarint(b"x" + data + b"x", 1) == (number, 1 + len(data))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 4, b"\xff" * 6, b"\xff\xff\xff\xff\x1f"])
+def test_a_varint_that_is_cut_off_or_too_wide_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolViolation):
+        primitives.read_uvarint(data, 0)
+
+
+def test_a_varint_behind_the_end_is_refused() -> None:
+    with pytest.raises(ProtocolViolation):
+        primitives.read_uvarint(b"\x01", 5)
+
+
+def test_strings_and_arrays_have_kafkas_bytes() -> None:
+    assert primitives.string(None) == b"\xff\xff"
+    assert primitives.string("ä") == b"\x00\x02\xc3\xa4"
+    assert primitives.compact_string(None) == b"\x00"
+    assert primitives.compact_string("") == b"\x01"
+    assert primitives.compact_string("a" * 200) == b"\xc9\x01" + b"a" * 200
+    assert primitives.int32_array([1, -1]) == b"\0\0\0\x02\0\0\0\x01\xff\xff\xff\xff"
+    assert primitives.compact_int32_array([7]) == b"\x02\0\0\0\x07"
+    assert primitives.array(0) == b"\0\0\0\0"
+    assert primitives.compact_array(0) == b"\x01"
+
+
+def test_a_section_of_tagged_fields_is_passed_over() -> None:
+    section = b"\x02\x00\x01a\x05\x02bc"
+    assert primitives.skip_tags(section + b"rest", 0) == len(section)
+    with pytest.raises(ProtocolViolation):
+        primitives.skip_tags(b"\x01\x00\x7fa", 0)
