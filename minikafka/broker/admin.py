@@ -29,8 +29,9 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.ports import Check, ControlPlane, Coordination, Create, MultiOp, Rng, Set, Tasks
-from minikafka.broker.assignments import assign, check_assignment
+from minikafka.broker.assignments import assign, checked_assignment
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.rpc import messages
 from minikafka.zk import layout
 
@@ -60,12 +61,12 @@ class Controller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create: by numbers, or by an assignment (partition → replicas) given by hand."""
+    """A topic to create: by numbers, or by an assignment given by hand, (partition, replicas) each."""
 
     name: str
     partitions: int = DEFAULT
     replication_factor: int = DEFAULT
-    assignment: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    assignment: tuple[tuple[int, tuple[BrokerId, ...]], ...] = ()
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -222,8 +223,7 @@ class TopicAdmin:
                     "give either an assignment or numbers of partitions and replicas, not both",
                 )
             _check_room(len(topic.assignment), room)
-            check_assignment(topic.assignment, self._known_brokers())
-            return topic.assignment
+            return checked_assignment(topic.assignment, self._known_brokers())
         return self._spread(topic.partitions, topic.replication_factor, room)
 
     def _spread(
@@ -354,7 +354,10 @@ class TopicAdmin:
         if not exists:
             return TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            ops = [self._controller.fence(), Create(layout.delete_topic_path(name), b"")]
+            ops: list[MultiOp] = [
+                self._controller.fence(),
+                Create(layout.delete_topic_path(name), b""),
+            ]
             await self._coordination.multi(ops, generation=self._controller.generation)
         except (KafkaError, CoordinationError) as error:
             if isinstance(error, MultiFailed) and isinstance(error.error, NodeExists):
@@ -362,6 +365,15 @@ class TopicAdmin:
             return _refused(name, error)
         logger.info("marked topic %s for deletion", name)
         return TopicResult(name)
+
+    # ---- settings
+
+    async def topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
+        """Effective settings of these topics, read now. Raises CoordinationError."""
+        configs = TopicConfigs(self._coordination, self._config)
+        names = list(topics)
+        await configs.load(names)
+        return {name: configs.get(name) for name in names}
 
     # ---- auto-create
 

@@ -35,12 +35,13 @@ def assign(
     return assignment
 
 
-def check_assignment(
-    assignment: Mapping[int, tuple[BrokerId, ...]], known: Collection[BrokerId]
-) -> None:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) with the reason when it cannot be used (A2)."""
-    if sorted(assignment) != list(range(len(assignment))):
-        raise _invalid("partitions must be numbered from 0 without a gap")
+def checked_assignment(
+    given: Sequence[tuple[int, tuple[BrokerId, ...]]], known: Collection[BrokerId]
+) -> dict[int, tuple[BrokerId, ...]]:
+    """The assignment by partition. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) with the reason (A2)."""
+    assignment = dict(given)
+    if sorted(partition for partition, _ in given) != list(range(len(given))):
+        raise _invalid("partitions must be numbered from 0, each once")
     for partition, replicas in sorted(assignment.items()):
         if not replicas:
             raise _invalid(f"partition {partition} has no replica")
@@ -51,6 +52,7 @@ def check_assignment(
         for replica in replicas:
             if replica not in known:
                 raise _invalid(f"partition {partition}: there is no broker {replica}")
+    return assignment
 
 
 def _invalid(reason: str) -> KafkaError:

@@ -100,7 +100,7 @@ class MetadataCache:
             return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiters[future] = predicate
-        timer = self._clock.call_later(timeout_ms, lambda: future.done() or future.set_result(False))
+        timer = self._clock.call_later(timeout_ms, lambda: _settle(future, False))
         try:
             return await future
         finally:
@@ -109,8 +109,13 @@ class MetadataCache:
 
     def _wake(self) -> None:
         for future, predicate in list(self._waiters.items()):
-            if not future.done() and predicate():
-                future.set_result(True)
+            if predicate():
+                _settle(future, True)
+
+
+def _settle(future: asyncio.Future[bool], outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)
 
 
 def _merged(

@@ -11,6 +11,7 @@ from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, Descr
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataRequest
 from kafka.protocol.producer import InitProducerIdResponse
+
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.wire import codec, versions
 
@@ -66,7 +67,9 @@ def kafka_python_requests(version: int) -> list[Any]:
         MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="a")]),
         CreateTopicsRequest(topics=[creatable], timeout_ms=1500),
         DeleteTopicsRequest(
-            topics=[DeleteTopicsRequest.DeleteTopicState(name="a")], topic_names=["a"], timeout_ms=1500
+            topics=[DeleteTopicsRequest.DeleteTopicState(name="a")],
+            topic_names=["a"],
+            timeout_ms=1500,
         ),
         ListOffsetsRequest(replica_id=-1, topics=[listed]),
     ]
@@ -129,7 +132,14 @@ def test_plain_values_become_kafkas_types_and_back() -> None:
         versions.CREATE_TOPICS,
         7,
         throttle_time=5,
-        topics=[{"name": "t", "topic_id": bytes(range(16)), "error_code": ErrorCode.NONE, "configs": None}],
+        topics=[
+            {
+                "name": "t",
+                "topic_id": bytes(range(16)),
+                "error_code": ErrorCode.NONE,
+                "configs": None,
+            }
+        ],
     )
     assert result.throttle_time == timedelta(milliseconds=5)
     assert codec.milliseconds(result.throttle_time) == 5
@@ -138,7 +148,9 @@ def test_plain_values_become_kafkas_types_and_back() -> None:
 
 
 def test_a_field_of_another_version_is_left_out_and_one_of_no_version_is_an_error() -> None:
-    old = codec.response(versions.LIST_OFFSETS, 1, topics=[{"name": "t", "partitions": [{"leader_epoch": 3}]}])
+    old = codec.response(
+        versions.LIST_OFFSETS, 1, topics=[{"name": "t", "partitions": [{"leader_epoch": 3}]}]
+    )
     assert not hasattr(old.topics[0].partitions[0], "leader_epoch")
     with pytest.raises(TypeError, match="leader_epok"):
         codec.response(versions.LIST_OFFSETS, 1, topics=[{"leader_epok": 3}])
@@ -150,7 +162,9 @@ def test_every_error_code_of_ours_can_be_sent() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_a_request_cut_off_anywhere_is_refused_or_understood_never_anything_else(api: int, version: int) -> None:
+def test_a_request_cut_off_anywhere_is_refused_or_understood_never_anything_else(
+    api: int, version: int
+) -> None:
     request = codec.request(api, version)
     body = bytes(body_of(codec.encode_request(api, version, 7, CLIENT, request)))
     for end in range(len(body)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafka.protocol.metadata import MetadataResponse
+
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, PartitionState, TopicPartition
 from minikafka.wire import codec, versions
@@ -33,7 +34,9 @@ def body(version: int, partitions: list[PartitionState]) -> bytes:
 
 @pytest.mark.parametrize("version", ALL)
 def test_the_answer_is_byte_for_byte_what_kio_writes(version: int) -> None:
-    def partition(index: int, leader: int, error: int, offline: tuple[int, ...]) -> dict[str, object]:
+    def partition(
+        index: int, leader: int, error: int, offline: tuple[int, ...]
+    ) -> dict[str, object]:
         old = version == 0
         return {
             "error_code": error or (ErrorCode.REPLICA_NOT_AVAILABLE if old else 0),
@@ -67,7 +70,9 @@ def test_the_answer_is_byte_for_byte_what_kio_writes(version: int) -> None:
             {"name": "nö", "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
         ],
     )
-    assert body(version, [state(0, 1), state(1, 3), state(2, 2, (1,))]) == codec.encode_body(expected)
+    assert body(version, [state(0, 1), state(1, 3), state(2, 2, (1,))]) == codec.encode_body(
+        expected
+    )
 
 
 @pytest.mark.parametrize("version", ALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from minikafka.base.errors import ProtocolViolation
 from minikafka.wire import primitives
 

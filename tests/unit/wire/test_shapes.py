@@ -11,6 +11,7 @@ from kio.schema.create_topics.v4.request import CreateTopicsRequest
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.schema.metadata.v8.request import MetadataRequest as MetadataV8
 from kio.schema.metadata.v12.request import MetadataRequest as MetadataV12
+
 from minikafka.base.errors import ProtocolViolation
 from minikafka.wire.shapes import checked, shape_of
 
@@ -62,7 +63,9 @@ def test_an_array_that_may_not_be_null_is_refused_when_it_is() -> None:
 
 
 def test_tagged_fields_that_the_schema_does_not_know_are_cut_out() -> None:
-    body = b"\x02" + bytes(16) + b"\x02t" + b"\x01\x09\x02ab" + b"\x00\x00" + b"\x02\x05\x00\x63\x01x"
+    body = (
+        b"\x02" + bytes(16) + b"\x02t" + b"\x01\x09\x02ab" + b"\x00\x00" + b"\x02\x05\x00\x63\x01x"
+    )
     data, pos = walk(MetadataV12, body)
     assert data[pos:] == b"\x02" + bytes(16) + b"\x02t" + b"\x00" + b"\x00\x00" + b"\x00"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+
 from minikafka.wire import versions
 
 

@@ -1,0 +1,140 @@
+"""Creating topics and marking them for deletion; both only by the active controller.
+
+CreateTopics 19, versions 2–7.
+- -1 for partitions or replication factor takes the broker's default (KIP-464); an assignment by hand
+  goes without either number. One error code and message per topic; a name given twice is
+  INVALID_REQUEST. Waits until leaders are known here, at most the request's timeout, then
+  REQUEST_TIMED_OUT (the topic exists all the same). `validate_only` creates nothing.
+- Version 5 tells partitions, replication factor and settings (KIP-525), version 7 the topic id.
+
+DeleteTopics 20, versions 1–6.
+- By name, from version 6 also by id. Writes the mark and answers; the topic goes when a controller has
+  deleted it. TOPIC_DELETION_DISABLED (before version 3 INVALID_REQUEST) when `delete.topic.enable` is
+  false.
+Knowingly ignored: the timeout of a deletion.
+
+Another broker answers NOT_CONTROLLER for every topic, and clients ask Metadata for the controller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.admin import NewTopic, TopicResult
+from minikafka.broker.config_entries import topic_entries
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.wire.codec import id_bytes, milliseconds, response
+from minikafka.wire.primitives import NULL_UUID
+from minikafka.wire.versions import CREATE_TOPICS, DELETE_TOPICS
+
+_DETAILS_SINCE: Final = 5
+_BY_ID_SINCE: Final = 6
+_DISABLED_SINCE: Final = 3
+
+
+async def create_topics(services: Services, request: Entity, version: int) -> Entity:
+    """Handle CreateTopics."""
+    topics = [_new_topic(topic) for topic in request.topics]
+    results = await services.admin.create_topics(
+        topics, milliseconds(request.timeout), request.validate_only
+    )
+    shown = [_created(services, result, version, request.validate_only) for result in results]
+    return response(CREATE_TOPICS, version, topics=shown)
+
+
+def _new_topic(topic: Entity) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((item.partition_index, item.broker_ids) for item in topic.assignments),
+        {item.name: item.value for item in topic.configs},
+    )
+
+
+def _created(
+    services: Services, result: TopicResult, version: int, validate_only: bool
+) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "name": result.name,
+        "error_code": result.error,
+        "error_message": result.message,
+    }
+    plan = result.plan
+    if plan is None or result.error or version < _DETAILS_SINCE:
+        return shown
+    shown["topic_id"] = None if validate_only else plan.topic_id
+    shown["num_partitions"] = len(plan.assignment)
+    shown["replication_factor"] = len(plan.assignment[0])
+    shown["configs"] = [
+        {
+            "name": entry.key.name,
+            "value": entry.value,
+            "read_only": entry.read_only,
+            "config_source": entry.source,
+            "is_sensitive": entry.key.sensitive,
+        }
+        for entry in topic_entries(plan.config, services.config)
+    ]
+    return shown
+
+
+async def delete_topics(services: Services, request: Entity, version: int) -> Entity:
+    """Handle DeleteTopics."""
+    asked = _asked_by_id(services, request) if version >= _BY_ID_SINCE else _asked(request)
+    repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
+    names = [name for name, _, error in asked if name and not error and name not in repeated]
+    results = await services.admin.delete_topics(names)
+    responses = []
+    for name, topic_id, error in asked:
+        if name and name in repeated:
+            result = TopicResult(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")
+        elif error or name is None:
+            result = TopicResult(name or "", error)
+        else:
+            result = results[name]
+        responses.append(_deleted(result, name, topic_id, version))
+    return response(DELETE_TOPICS, version, responses=responses)
+
+
+def _asked(request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
+    return [(name, NULL_UUID, ErrorCode.NONE) for name in request.topic_names]
+
+
+def _asked_by_id(services: Services, request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
+    """(name, id, error) of each: the name belongs to the id, or there is an error."""
+    snapshot = services.metadata.snapshot
+    asked: list[tuple[str | None, bytes, ErrorCode]] = []
+    for topic in request.topics:
+        name, topic_id, error = topic.name, id_bytes(topic.topic_id), ErrorCode.NONE
+        if name is None:
+            name = snapshot.topic_names.get(topic_id)
+            error = ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
+        elif topic_id != NULL_UUID:
+            error = ErrorCode.INVALID_REQUEST
+        else:
+            topic_id = snapshot.topic_ids.get(name, NULL_UUID)
+        asked.append((name, topic_id, error))
+    return asked
+
+
+def _deleted(
+    result: TopicResult, name: str | None, topic_id: bytes, version: int
+) -> dict[str, Any]:
+    error = result.error
+    if error == ErrorCode.TOPIC_DELETION_DISABLED and version < _DISABLED_SINCE:
+        error = ErrorCode.INVALID_REQUEST
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": error,
+        "error_message": result.message,
+    }
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    CREATE_TOPICS: create_topics,
+    DELETE_TOPICS: delete_topics,
+}
