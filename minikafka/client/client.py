@@ -1,0 +1,493 @@
+"""The client: topics, produce, fetch, offsets; it follows leaders and repeats what may be repeated.
+
+Invariant: records given to one client for one partition are appended in the order of the `produce`
+calls, and with acks=all (-1) each exactly once as long as the client lives: such batches carry a
+producer id and a sequence. Errors that a client may repeat are repeated until the delivery timeout;
+what comes out is `KafkaError`, NETWORK_EXCEPTION where no broker said anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock, Transport
+from minikafka.client import consumer
+from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
+from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
+from minikafka.client.partitioner import partition_for_key
+from minikafka.record.batch import Record, build
+from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.transport import SocketTransport
+from minikafka.wire import versions
+
+BATCH_BYTES: Final = 512 * 1024
+"""Records of one call are cut into batches of about this size; half of `message.max.bytes`."""
+RECORD_OVERHEAD_BYTES: Final = 32
+RETRY_BACKOFF_MS: Final = 100
+"""Kafka's `retry.backoff.ms`."""
+UNKNOWN_TOPIC_MS: Final = 5_000
+"""How long a topic or leader that is not known may be on its way to the broker that was asked."""
+GRACE_MS: Final = 1_000
+"""A broker that answers with REQUEST_TIMED_OUT is given so much longer to say so."""
+_SEQUENCE_MODULUS: Final = 2**31
+
+T = TypeVar("T")
+Start: TypeAlias = Literal["earliest", "latest"] | int
+"""Where to read: the first record, the end, or (list_offsets) a time, (consume) an offset."""
+
+
+class NewTopic(NamedTuple):
+    """A topic to create; -1 takes the broker's default. `assignment`: replicas by partition."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = {}
+    assignment: Mapping[int, Sequence[int]] = {}
+
+
+class Produced(NamedTuple):
+    """Where a record went; `offset` is -1 with acks=0."""
+
+    partition: int
+    offset: int
+
+
+class Fetched(NamedTuple):
+    """Records from one fetch; `next_offset` is where to go on, also past control batches."""
+
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+class _Producer(NamedTuple):
+    id: int
+    epoch: int
+
+
+_NO_PRODUCER: Final = _Producer(-1, -1)
+
+
+class Client:
+    """One client of a cluster; `async with Client("host:port") as client`. Needs no tasks of its own."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        client_id: str = "minikafka",
+        request_timeout_ms: int = 30_000,
+        delivery_timeout_ms: int = 120_000,
+    ) -> None:
+        """Timeouts have the meaning and defaults of Kafka's `request.timeout.ms` and
+        `delivery.timeout.ms`; ports are this machine's unless given.
+        """
+        transport = transport or SocketTransport()
+        self._clock = clock or SystemClock()
+        self._request_timeout_ms = request_timeout_ms
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._network = Network(transport, self._clock, client_id)
+        # A fetch that waits for records holds up what is behind it on the same connection.
+        self._fetch_network = Network(transport, self._clock, client_id)
+        self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
+        self._order: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._sequences: defaultdict[tuple[int, TopicPartition], int] = defaultdict(int)
+        self._producer = _NO_PRODUCER
+        self._producer_wanted = asyncio.Lock()
+        self._rotation = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Drop the connections; calls under way fail."""
+        self._network.close()
+        self._fetch_network.close()
+
+    # Topics
+
+    async def create_topics(self, *topics: NewTopic) -> None:
+        """Create them, waiting for their leaders. Raises the KafkaError of the first that failed."""
+        body = request(
+            versions.CREATE_TOPICS,
+            topics=[_creatable(topic) for topic in topics],
+            timeout=self._request_timeout_ms,
+        )
+        response = await self._ask_controller(versions.CREATE_TOPICS, body)
+        _raise_first(response.topics)
+
+    async def delete_topics(self, *names: str) -> None:
+        """Delete them. Raises the KafkaError of the first that failed."""
+        body = request(versions.DELETE_TOPICS, topic_names=names, timeout=self._request_timeout_ms)
+        response = await self._ask_controller(versions.DELETE_TOPICS, body)
+        _raise_first(response.responses)
+
+    async def list_topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        _, topics = await self._retrying(lambda: self._metadata.describe(None))
+        return sorted(info.name for info, _ in topics)
+
+    async def describe_topics(self, *names: str) -> list[TopicInfo]:
+        """What a broker knows of them. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+        _, topics = await self._retrying(lambda: self._metadata.describe(names))
+        for info, error in topics:
+            if error is not ErrorCode.NONE:
+                raise KafkaError(error, info.name)
+        return [info for info, _ in topics]
+
+    async def describe_cluster(self) -> ClusterInfo:
+        """Brokers and controller, as a broker knows them."""
+        cluster, _ = await self._retrying(lambda: self._metadata.describe(()))
+        return cluster
+
+    # Produce
+
+    async def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        partition: int | None = None,
+        acks: Literal[-1, 0, 1] = -1,
+        codec: int = 0,
+    ) -> list[Produced]:
+        """Where each record went, in the order given.
+
+        Without `partition` a key decides, and records without key go together to one partition,
+        the next one with every call. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Offsets and
+        timestamps of -1 are filled in. When it raises, some of the records may have been appended.
+        """
+        chosen = await self._choose_partitions(topic, records, partition)
+        wall_ms = self._clock.wall_ms()
+        by_partition: defaultdict[int, list[Record]] = defaultdict(list)
+        for number, record in zip(chosen, records, strict=True):
+            dated = record if record.timestamp >= 0 else record._replace(timestamp=wall_ms)
+            by_partition[number].append(dated)
+        outcomes = await asyncio.gather(
+            *(
+                self._produce_in_order(TopicPartition(topic, number), group, acks, codec)
+                for number, group in by_partition.items()
+            ),
+            return_exceptions=True,
+        )
+        offsets = {}
+        for number, outcome in zip(by_partition, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            offsets[number] = iter(outcome)
+        return [Produced(number, next(offsets[number])) for number in chosen]
+
+    async def _choose_partitions(
+        self, topic: str, records: Sequence[Record], partition: int | None
+    ) -> list[int]:
+        info = await self._retrying(lambda: self._metadata.topic(topic, create=True))
+        if partition is not None:
+            return [partition] * len(records)
+        count = len(info.partitions)
+        led = [number for number, p in sorted(info.partitions.items()) if p.leader >= 0]
+        self._rotation += 1
+        keyless = led[self._rotation % len(led)] if led else self._rotation % count
+        return [
+            keyless if record.key is None else partition_for_key(record.key, count)
+            for record in records
+        ]
+
+    async def _produce_in_order(
+        self, tp: TopicPartition, records: Sequence[Record], acks: int, codec: int
+    ) -> list[int]:
+        """The offset of each record."""
+        offsets: list[int] = []
+        async with self._order[tp]:
+            for chunk in _chunks(records):
+                base = await self._produce_batch(tp, chunk, acks, codec)
+                offsets += [base + i if base >= 0 else -1 for i in range(len(chunk))]
+        return offsets
+
+    async def _produce_batch(
+        self, tp: TopicPartition, records: Sequence[Record], acks: int, codec: int
+    ) -> int:
+        """Deliver one batch, its sequence unchanged however often it is sent; its base offset."""
+        producer = await self._producer_identity() if acks == -1 else _NO_PRODUCER
+        sequence = self._sequences[producer.id, tp] if acks == -1 else -1
+        batch = build(
+            records,
+            codec=codec,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+        )
+        body = _produce_request(tp, batch, acks, self._request_timeout_ms)
+        try:
+            base = await self._retrying(lambda: self._send_batch(tp, body, acks))
+        except BaseException:
+            # Nobody knows whether the batch is in the log: later sequences need a new identity.
+            if producer is self._producer:
+                self._producer = _NO_PRODUCER
+            raise
+        if acks == -1:
+            self._sequences[producer.id, tp] = (sequence + len(records)) % _SEQUENCE_MODULUS
+        return base
+
+    async def _send_batch(self, tp: TopicPartition, body: Any, acks: int) -> int:
+        leader = await self._metadata.leader(*tp)
+        if acks == 0:
+            connection = await self._network.connection(leader.address, self._request_timeout_ms)
+            connection.tell(versions.PRODUCE, VERSIONS[versions.PRODUCE], body)
+            return -1
+        timeout_ms = self._request_timeout_ms + GRACE_MS
+        response = await self._network.ask(leader.address, versions.PRODUCE, timeout_ms, body)
+        answer = response.responses[0].partition_responses[0]
+        _raise_for(answer.error_code, str(tp))
+        return int(answer.base_offset)
+
+    async def _producer_identity(self) -> _Producer:
+        async with self._producer_wanted:
+            if self._producer is _NO_PRODUCER:
+                self._producer = await self._retrying(self._new_producer)
+            return self._producer
+
+    async def _new_producer(self) -> _Producer:
+        body = request(
+            versions.INIT_PRODUCER_ID,
+            transactional_id=None,
+            transaction_timeout=self._request_timeout_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        address = await self._metadata.any_address()
+        api = versions.INIT_PRODUCER_ID
+        response = await self._network.ask(address, api, self._request_timeout_ms, body)
+        _raise_for(response.error_code, "producer id")
+        return _Producer(int(response.producer_id), response.producer_epoch)
+
+    # Read
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_wait_ms: int = 500,
+        max_bytes: int = 1024 * 1024,
+    ) -> Fetched:
+        """Records from an offset on; none when nothing came within `max_wait_ms`.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an offset that is not in the log.
+        """
+        tp = TopicPartition(topic, partition)
+
+        async def attempt() -> Fetched:
+            leader = await self._metadata.leader(*tp)
+            body = consumer.fetch_request(
+                topic, {partition: (leader.leader_epoch, offset)}, max_wait_ms, max_bytes
+            )
+            timeout_ms = max_wait_ms + self._request_timeout_ms
+            api = versions.FETCH
+            response = await self._fetch_network.ask(leader.address, api, timeout_ms, body)
+            _raise_for(response.error_code, str(tp))
+            answer = response.responses[0].partitions[0]
+            _raise_for(answer.error_code, f"{tp} at offset {offset}")
+            return Fetched(
+                *consumer.records_from(answer.records, offset),
+                answer.high_watermark,
+                answer.log_start_offset,
+            )
+
+        return await self._retrying(attempt)
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: Start | Mapping[int, int] = "earliest",
+        until_end: bool = False,
+        max_wait_ms: int = 500,
+    ) -> AsyncGenerator[consumer.ConsumedRecord, None]:
+        """Records of a topic, in order per partition, through every change of leader.
+
+        `start`: earliest, latest, an offset for all, or one for each partition. `until_end`: stop at
+        the ends that the partitions had at the beginning; otherwise it waits for more for ever.
+        Raises KafkaError for what repeating cannot mend, as OFFSET_OUT_OF_RANGE.
+        """
+        reader = consumer.Consumer(
+            self._fetch_network,
+            self._metadata,
+            self._clock,
+            topic,
+            max_wait_ms=max_wait_ms,
+            timeout_ms=max_wait_ms + self._request_timeout_ms,
+        )
+        return self._consume(reader, topic, partitions, start, until_end)
+
+    async def _consume(
+        self,
+        reader: consumer.Consumer,
+        topic: str,
+        partitions: Sequence[int] | None,
+        start: Start | Mapping[int, int],
+        until_end: bool,
+    ) -> AsyncGenerator[consumer.ConsumedRecord, None]:
+        if isinstance(start, Mapping):
+            positions = dict(start)
+        elif isinstance(start, int):
+            numbers = partitions or await self._partition_numbers(topic)
+            positions = dict.fromkeys(numbers, start)
+        else:
+            positions = await self.list_offsets(topic, start, partitions)
+        ends = await self.list_offsets(topic, "latest", list(positions)) if until_end else None
+        async for record in reader.read(positions, ends):
+            yield record
+
+    async def list_offsets(
+        self, topic: str, at: Start, partitions: Sequence[int] | None = None
+    ) -> dict[int, int]:
+        """The earliest or latest offset, or that of the first record at or after a time (Unix ms).
+
+        By partition; -1 where no record is as late as the time. Latest is the high watermark.
+        """
+        timestamp = {"earliest": -2, "latest": -1}[at] if isinstance(at, str) else at
+        numbers = list(partitions or await self._partition_numbers(topic))
+        outcomes = await asyncio.gather(
+            *(self._list_offset(TopicPartition(topic, n), timestamp) for n in numbers),
+            return_exceptions=True,
+        )
+        offsets = {}
+        for number, outcome in zip(numbers, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            offsets[number] = outcome
+        return offsets
+
+    async def _list_offset(self, tp: TopicPartition, timestamp: int) -> int:
+        async def attempt() -> int:
+            leader = await self._metadata.leader(*tp)
+            response = await self._network.ask(
+                leader.address,
+                versions.LIST_OFFSETS,
+                self._request_timeout_ms,
+                _offsets_request(tp, leader, timestamp),
+            )
+            answer = response.topics[0].partitions[0]
+            _raise_for(answer.error_code, str(tp))
+            return int(answer.offset)
+
+        return await self._retrying(attempt)
+
+    async def _partition_numbers(self, topic: str) -> list[int]:
+        return sorted((await self._retrying(lambda: self._metadata.topic(topic))).partitions)
+
+    # Repeating
+
+    async def _ask_controller(self, api: int, body: Any) -> Any:
+        async def attempt() -> Any:
+            address = await self._metadata.controller()
+            timeout_ms = self._request_timeout_ms + GRACE_MS
+            response = await self._network.ask(address, api, timeout_ms, body)
+            answers = response.topics if api == versions.CREATE_TOPICS else response.responses
+            if any(answer.error_code == ErrorCode.NOT_CONTROLLER for answer in answers):
+                raise KafkaError(ErrorCode.NOT_CONTROLLER)
+            return response
+
+        return await self._retrying(attempt)
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The attempt's result; repeated, with fresh metadata, while its failure may pass."""
+        began = self._clock.now()
+        while True:
+            try:
+                return await attempt()
+            except OSError as cause:
+                error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(cause))
+            except KafkaError as cause:
+                if not cause.code.retriable:
+                    raise
+                error = cause
+            unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            patience = UNKNOWN_TOPIC_MS if unknown else self._delivery_timeout_ms
+            if self._clock.now() - began >= min(patience, self._delivery_timeout_ms):
+                raise error
+            self._metadata.invalidate()
+            await self._clock.sleep(RETRY_BACKOFF_MS)
+
+
+def _creatable(topic: NewTopic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "num_partitions": -1 if topic.assignment else topic.partitions,
+        "replication_factor": -1 if topic.assignment else topic.replication_factor,
+        "assignments": [
+            {"partition_index": number, "broker_ids": replicas}
+            for number, replicas in topic.assignment.items()
+        ],
+        "configs": [{"name": key, "value": value} for key, value in topic.configs.items()],
+    }
+
+
+def _produce_request(tp: TopicPartition, batch: bytes, acks: int, timeout_ms: int) -> Any:
+    partition = {"index": tp.partition, "records": batch}
+    return request(
+        versions.PRODUCE,
+        transactional_id=None,
+        acks=acks,
+        timeout=timeout_ms,
+        topic_data=[{"name": tp.topic, "partition_data": [partition]}],
+    )
+
+
+def _offsets_request(tp: TopicPartition, leader: Leader, timestamp: int) -> Any:
+    partition = {
+        "partition_index": tp.partition,
+        "current_leader_epoch": leader.leader_epoch,
+        "timestamp": timestamp,
+    }
+    return request(
+        versions.LIST_OFFSETS,
+        replica_id=-1,
+        isolation_level=0,
+        topics=[{"name": tp.topic, "partitions": [partition]}],
+    )
+
+
+def _chunks(records: Sequence[Record]) -> list[list[Record]]:
+    """The records in order, in runs that make a batch each."""
+    chunks: list[list[Record]] = []
+    room = 0
+    for record in records:
+        size = len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+        if size > room:
+            chunks.append([])
+            room = BATCH_BYTES
+        chunks[-1].append(record)
+        room -= size
+    return chunks
+
+
+def _raise_first(answers: Any) -> None:
+    for answer in answers:
+        detail = f"{answer.name}: {answer.error_message}" if answer.error_message else answer.name
+        _raise_for(answer.error_code, detail)
+
+
+def _raise_for(code: int, detail: str) -> None:
+    if code:
+        raise KafkaError(error_code(code), detail)

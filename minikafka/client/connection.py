@@ -1,0 +1,137 @@
+"""One connection to a broker: requests go out in order, answers come back by correlation id.
+
+Invariant: every future that `request` returned is completed exactly once: by its answer, or by an
+OSError when the connection ends or an answer is overdue. An overdue answer ends the connection, as in
+every Kafka client: answers come in order, so those behind it are overdue too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from struct import Struct
+from typing import Any, Final
+
+from minikafka.base.ports import Buffer, Clock, Link, Timer
+from minikafka.wire import codec
+
+BUFFER_BYTES: Final = 64 * 1024
+RESPONSE_MAX_BYTES: Final = 256 * 1024 * 1024
+_INT32: Final = Struct(">i")
+
+
+class Connection:
+    """A StreamHandler; made by the transport, used by `network.Network`."""
+
+    def __init__(self, client_id: str, clock: Clock) -> None:
+        self._client_id = client_id
+        self._clock = clock
+        self._link: Link | None = None
+        self._error: OSError | None = None
+        self._correlation = 0
+        self._pending: dict[int, asyncio.Future[bytes]] = {}
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._filled = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._link is not None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer yet."""
+        return len(self._pending)
+
+    def request(
+        self, api: int, version: int, body: codec.Entity, timeout_ms: int
+    ) -> asyncio.Future[bytes]:
+        """Send; the future gives the response from its correlation id on. Raises OSError."""
+        correlation = self._send(api, version, body)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._pending[correlation] = future
+        timer = self._clock.call_later(timeout_ms, self._overdue)
+        future.add_done_callback(partial(_stop_timer, timer))
+        return future
+
+    def tell(self, api: int, version: int, body: codec.Entity) -> None:
+        """Send a request that has no answer (Produce with acks=0). Raises OSError."""
+        self._send(api, version, body)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._fail(ConnectionError("closed"))
+
+    def connected(self, link: Link) -> None:
+        """See StreamHandler."""
+        self._link = link
+
+    def get_buffer(self, hint: int) -> Buffer:
+        """See StreamHandler."""
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        """See StreamHandler."""
+        self._filled += count
+        start = 0
+        size = 0
+        while self._filled - start >= 4:
+            size = _INT32.unpack_from(self._buffer, start)[0]
+            if not 4 <= size <= RESPONSE_MAX_BYTES:
+                self._fail(ConnectionError(f"a response of {size} bytes is not one of Kafka"))
+                return
+            if start + 4 + size > self._filled:
+                break
+            self._complete(bytes(memoryview(self._buffer)[start + 4 : start + 4 + size]))
+            start += 4 + size
+            size = 0
+        self._make_room(start, 4 + size)
+
+    def disconnected(self, error: Exception | None) -> None:
+        """See StreamHandler."""
+        self._fail(ConnectionError(f"connection lost: {error or 'closed by the broker'}"))
+
+    def drained(self) -> None:
+        """See StreamHandler; requests are small or awaited, so nothing waits for the queue."""
+
+    def _send(self, api: int, version: int, body: codec.Entity) -> int:
+        if self._link is None:
+            raise self._error or ConnectionError("not connected")
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        frame = codec.encode_request(api, version, self._correlation, self._client_id, body)
+        self._link.send((frame,))
+        return self._correlation
+
+    def _complete(self, response: bytes) -> None:
+        future = self._pending.pop(_INT32.unpack_from(response)[0], None)
+        if future is not None and not future.done():
+            future.set_result(response)
+
+    def _make_room(self, start: int, frame_bytes: int) -> None:
+        """Move what is left to the front of a buffer that holds at least the frame under way."""
+        left = self._filled - start
+        capacity = max(BUFFER_BYTES, frame_bytes)
+        if start or capacity > len(self._buffer):
+            # A new buffer: views of the old one may still be held by the loop.
+            buffer = bytearray(capacity)
+            buffer[:left] = memoryview(self._buffer)[start : self._filled]
+            self._buffer = buffer
+            self._filled = left
+
+    def _overdue(self) -> None:
+        self._fail(TimeoutError("no answer in time"))
+
+    def _fail(self, error: OSError) -> None:
+        if self._link is None:
+            return
+        link, self._link = self._link, None
+        self._error = error
+        link.abort()
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+
+def _stop_timer(timer: Timer, future: asyncio.Future[Any]) -> None:
+    timer.cancel()

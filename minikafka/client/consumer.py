@@ -1,0 +1,220 @@
+"""Reading a topic: one fetch in flight per leader, positions that only move forward.
+
+Invariant: the records of a partition come in offset order, none twice and none left out between the
+start position and the last one given, whoever leads meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Clock
+from minikafka.client.metadata import Leader, Metadata, error_code
+from minikafka.client.network import VERSIONS, Address, Network, decode, request
+from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Record, records
+from minikafka.wire.versions import FETCH
+
+logger = logging.getLogger(__name__)
+
+FETCH_BYTES: Final = 8 * 1024 * 1024
+PARTITION_BYTES: Final = 1024 * 1024
+BACKOFF_MS: Final = 100
+
+
+class ConsumedRecord(NamedTuple):
+    """A record and where it stood."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class _Fetch(NamedTuple):
+    """One request in flight; `offsets`: where each partition was read."""
+
+    answer: asyncio.Future[bytes]
+    offsets: dict[int, int]
+
+
+class Consumer:
+    """Reads the partitions of one topic; needs no task: the caller's awaits drive it."""
+
+    def __init__(
+        self,
+        network: Network,
+        metadata: Metadata,
+        clock: Clock,
+        topic: str,
+        *,
+        max_wait_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        self._network = network
+        self._metadata = metadata
+        self._clock = clock
+        self._topic = topic
+        self._max_wait_ms = max_wait_ms
+        self._timeout_ms = timeout_ms
+        self._positions: dict[int, int] = {}
+        self._ends: Mapping[int, int] | None = None
+        self._in_flight: dict[Address, _Fetch] = {}
+
+    async def read(
+        self, positions: Mapping[int, int], ends: Mapping[int, int] | None
+    ) -> AsyncGenerator[ConsumedRecord, None]:
+        """Records from the positions on, up to the ends if there are any. Raises KafkaError."""
+        self._positions = dict(positions)
+        self._ends = ends
+        try:
+            while self._unfinished():
+                await self._send_fetches()
+                if not self._in_flight:
+                    await self._pause("no leader can be asked")
+                    continue
+                waiting = [fetch.answer for fetch in self._in_flight.values()]
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for fetch in self._take_answered():
+                    for partition in await self._partitions_of(fetch):
+                        for record in self._accept(partition, fetch.offsets):
+                            yield record
+        finally:
+            for fetch in self._in_flight.values():
+                fetch.answer.cancel()
+            self._in_flight.clear()
+
+    def _unfinished(self) -> list[int]:
+        if self._ends is None:
+            return list(self._positions)
+        ends = self._ends
+        return [number for number, at in self._positions.items() if at < ends[number]]
+
+    async def _send_fetches(self) -> None:
+        """One fetch to every leader that has none, for all that it leads and that is not asked."""
+        asked = {number for fetch in self._in_flight.values() for number in fetch.offsets}
+        by_leader: defaultdict[Address, dict[int, tuple[int, int]]] = defaultdict(dict)
+        for number in self._unfinished():
+            leader = None if number in asked else await self._leader(number)
+            if leader is not None and leader.address not in self._in_flight:
+                by_leader[leader.address][number] = (leader.leader_epoch, self._positions[number])
+        for address, partitions in by_leader.items():
+            body = fetch_request(self._topic, partitions, self._max_wait_ms, PARTITION_BYTES)
+            try:
+                connection = await self._network.connection(address, self._timeout_ms)
+                answer = connection.request(FETCH, VERSIONS[FETCH], body, self._timeout_ms)
+            except OSError:
+                self._metadata.invalidate()
+                continue
+            offsets = {number: offset for number, (_, offset) in partitions.items()}
+            self._in_flight[address] = _Fetch(answer, offsets)
+
+    async def _leader(self, number: int) -> Leader | None:
+        """Who leads, or None when nobody can be asked just now."""
+        try:
+            return await self._metadata.leader(self._topic, number)
+        except OSError:
+            self._metadata.invalidate()
+            return None
+        except KafkaError as error:
+            if not error.code.retriable:
+                raise
+            self._metadata.invalidate()
+            return None
+
+    def _take_answered(self) -> list[_Fetch]:
+        done = [address for address, fetch in self._in_flight.items() if fetch.answer.done()]
+        return [self._in_flight.pop(address) for address in done]
+
+    async def _partitions_of(self, fetch: _Fetch) -> list[Any]:
+        """What a response says of each partition; nothing when there was none."""
+        try:
+            response = decode(FETCH, fetch.answer.result())
+        except OSError as error:
+            await self._pause(str(error))
+            return []
+        if response.error_code:
+            await self._refused(error_code(response.error_code), self._topic)
+            return []
+        partitions = [p for topic in response.responses for p in topic.partitions]
+        for p in partitions:
+            if p.error_code:
+                await self._refused(error_code(p.error_code), f"{self._topic}-{p.partition_index}")
+        return [p for p in partitions if not p.error_code and p.partition_index in fetch.offsets]
+
+    def _accept(self, partition: Any, offsets: Mapping[int, int]) -> Iterator[ConsumedRecord]:
+        """The new records of a partition; its position has moved when they have been taken."""
+        number = partition.partition_index
+        found, next_offset = records_from(partition.records, offsets[number])
+        end = self._ends[number] if self._ends is not None else next_offset
+        for offset, timestamp, key, value, headers in found:
+            if offset < end:
+                yield ConsumedRecord(number, offset, timestamp, key, value, headers)
+        self._positions[number] = next_offset
+
+    async def _refused(self, code: ErrorCode, detail: str) -> None:
+        if not code.retriable:
+            raise KafkaError(code, detail)
+        await self._pause(f"{detail}: {code.name}")
+
+    async def _pause(self, why: str) -> None:
+        """Something is wrong for now: ask again who leads, a little later."""
+        logger.debug("reading %s goes on after a pause: %s", self._topic, why)
+        self._metadata.invalidate()
+        await self._clock.sleep(BACKOFF_MS)
+
+
+def fetch_request(
+    topic: str, partitions: Mapping[int, tuple[int, int]], max_wait_ms: int, partition_bytes: int
+) -> Any:
+    """A consumer's Fetch without a session; `partitions`: (leader epoch, offset) by number."""
+    return request(
+        FETCH,
+        replica_id=-1,
+        max_wait=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max(FETCH_BYTES, partition_bytes),
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            {
+                "topic": topic,
+                "partitions": [
+                    {
+                        "partition": number,
+                        "current_leader_epoch": leader_epoch,
+                        "fetch_offset": offset,
+                        "last_fetched_epoch": -1,
+                        "log_start_offset": -1,
+                        "partition_max_bytes": partition_bytes,
+                    }
+                    for number, (leader_epoch, offset) in partitions.items()
+                ],
+            }
+        ],
+    )
+
+
+def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:
+    """The records at or after an offset in the whole batches of a response, and where to go on.
+
+    Raises CorruptBatch.
+    """
+    next_offset = offset
+    at = 0
+    data = data or b""
+    while len(data) - at >= HEADER_BYTES:
+        header = HEADER.unpack_from(data, at)
+        stop = at + OVERHEAD + header[1]
+        if stop > len(data) or stop <= at:
+            break
+        next_offset = max(next_offset, header[0] + header[6] + 1)
+        at = stop
+    return [record for record in records(data) if record.offset >= offset], next_offset

@@ -1,0 +1,115 @@
+"""The connections of a client: one per broker address, opened when first needed, replaced when lost.
+
+Invariant: at most one connection per address is open or being opened, so requests to one broker are
+answered in the order they were made. Every failure comes out as OSError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from minikafka.base.errors import ConfigError, ProtocolViolation
+from minikafka.base.ports import Clock, Transport
+from minikafka.client.connection import Connection
+from minikafka.wire import codec, versions
+
+VERSIONS: Final = {
+    versions.PRODUCE: 9,
+    versions.FETCH: 12,
+    versions.LIST_OFFSETS: 7,
+    versions.METADATA: 12,
+    versions.CREATE_TOPICS: 7,
+    versions.DELETE_TOPICS: 5,
+    versions.INIT_PRODUCER_ID: 4,
+}
+"""What the client speaks: served by minikafka and by every Kafka from 2.8 to 4.x."""
+
+
+CONNECT_TIMEOUT_MS: Final = 10_000
+"""Kafka's `socket.connection.setup.timeout.ms`."""
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+
+class Network:
+    """Sends requests to addresses."""
+
+    def __init__(self, transport: Transport, clock: Clock, client_id: str) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._client_id = client_id
+        self._connections: dict[Address, Connection] = {}
+        self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def ask(
+        self, address: Address, api: int, timeout_ms: int, body: codec.Entity
+    ) -> codec.Entity:
+        """The response to one request. Raises OSError, also when the answer is not Kafka's."""
+        connection = await self.connection(address, timeout_ms)
+        data = await connection.request(api, VERSIONS[api], body, timeout_ms)
+        return decode(api, data)
+
+    async def connection(self, address: Address, timeout_ms: int) -> Connection:
+        """The open connection to an address. Raises OSError."""
+        async with self._opening[address]:
+            connection = self._connections.get(address)
+            if connection is None or not connection.is_open:
+                connection = await self._connect(address, timeout_ms)
+                self._connections[address] = connection
+            return connection
+
+    def least_loaded(self, addresses: Iterable[Address]) -> list[Address]:
+        """The addresses, those first that answer soonest by what is known: fewest in flight."""
+        return sorted(set(addresses), key=self._load)
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _load(self, address: Address) -> tuple[int, Address]:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            return 1, address
+        return 2 * connection.in_flight, address
+
+    async def _connect(self, address: Address, timeout_ms: int) -> Connection:
+        async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
+            handler: Any = await self._transport.connect(
+                lambda: Connection(self._client_id, self._clock), address.host, address.port
+            )
+        assert isinstance(handler, Connection)
+        return handler
+
+
+def request(api: int, **values: Any) -> codec.Entity:
+    """A request entity of the version that the client speaks."""
+    return codec.request(api, VERSIONS[api], **values)
+
+
+def decode(api: int, data: bytes) -> codec.Entity:
+    """A response of the version that the client speaks. Raises OSError when it is not one."""
+    try:
+        return codec.decode_response(api, VERSIONS[api], data)
+    except ProtocolViolation as error:
+        raise ConnectionError(str(error)) from error
+
+
+def parse_bootstrap(text: str) -> list[Address]:
+    """`host:port,host:port` as addresses. Raises ConfigError."""
+    addresses = []
+    for part in text.split(","):
+        host, _, port = part.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"bootstrap servers {text!r}: expected host:port,host:port")
+        addresses.append(Address(host.strip("[]"), int(port)))
+    return addresses
