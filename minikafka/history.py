@@ -132,7 +132,9 @@ def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
     found = []
     for partition, deliveries in first.items():
         later = dict(second.get(partition, ()))
-        found += [(partition, offset) for offset, payload in deliveries if later.get(offset) != payload]
+        found += [
+            (partition, offset) for offset, payload in deliveries if later.get(offset) != payload
+        ]
     return found
 
 

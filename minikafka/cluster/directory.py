@@ -1,0 +1,254 @@
+"""The data directory of a cluster: where everything lies, and what `cluster.json` remembers between commands.
+
+```
+DIR/cluster.json      ports and processes        DIR/broker-N.toml   what broker N is started with (0600)
+DIR/secret            control-plane secret       DIR/broker-N/       its log directory
+DIR/zookeeper/        managed ZooKeeper          DIR/logs/           what the processes print
+```
+Invariant: ids, ports and data outlive every process; the record is replaced as a whole, never edited
+in place, so a command that is killed leaves the former or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, Final
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.base.ports import Clock, Rng
+from minikafka.cluster.processes import ProcessId
+
+HOST: Final = "127.0.0.1"
+_SECRET_BYTES: Final = 32
+_LOCK_TIMEOUT_MS: Final = 60_000
+_LOCK_POLL_MS: Final = 20
+_LOWEST_FREE_PORT: Final = 15_000
+_EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class ClusterError(MinikafkaError):
+    """A cluster that cannot do what was asked of it; the text is one line for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """One broker: its ports for good, and the process that ran it last."""
+
+    id: int
+    port: int
+    control_port: int
+    process: ProcessId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """What `cluster.json` holds. `zookeeper` is host:port[/chroot]; `owner` ends it all when it ends itself."""
+
+    brokers: tuple[BrokerRecord, ...]
+    zookeeper: str
+    zookeeper_process: ProcessId | None = None
+    managed: bool = True
+    owner: ProcessId | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers as clients want them."""
+        return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
+
+    def broker(self, broker_id: int) -> BrokerRecord:
+        """The record of that broker; ClusterError when the cluster has no such broker."""
+        for broker in self.brokers:
+            if broker.id == broker_id:
+                return broker
+        ids = ", ".join(str(broker.id) for broker in self.brokers)
+        raise ClusterError(f"there is no broker {broker_id}, the cluster has {ids}")
+
+    def with_broker(self, changed: BrokerRecord) -> ClusterRecord:
+        """The same cluster with this broker's record in place of its former one."""
+        brokers = tuple(changed if broker.id == changed.id else broker for broker in self.brokers)
+        return replace(self, brokers=brokers)
+
+
+@dataclass(slots=True)
+class ClusterDirectory:
+    """Paths below DIR, and the reading and writing of the files that belong to the cluster as a whole."""
+
+    path: Path
+    _record_file: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.path = self.path.resolve()
+        self._record_file = self.path / "cluster.json"
+
+    @property
+    def zookeeper(self) -> Path:
+        """Data of the managed ZooKeeper."""
+        return self.path / "zookeeper"
+
+    def broker_file(self, broker_id: int) -> Path:
+        """What the broker is started with."""
+        return self.path / f"broker-{broker_id}.toml"
+
+    def broker_data(self, broker_id: int) -> Path:
+        """The broker's log directory."""
+        return self.path / f"broker-{broker_id}"
+
+    def output(self, name: str) -> Path:
+        """Where a process of that name prints to."""
+        logs = self.path / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        return logs / f"{name}.log"
+
+    def read(self) -> ClusterRecord | None:
+        """The record; None when no cluster was ever started here. ClusterError when it cannot be understood."""
+        try:
+            return _decode(json.loads(self._record_file.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = (
+                f"{self._record_file} cannot be understood ({error!r}): remove it, the data stays"
+            )
+            raise ClusterError(text) from error
+
+    def write(self, record: ClusterRecord) -> None:
+        """Replace the record."""
+        write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
+
+    def secret(self, rng: Rng) -> str:
+        """The cluster's control-plane secret, made on first use."""
+        file = self.path / "secret"
+        with suppress(FileNotFoundError):
+            if text := file.read_text().strip():
+                return text
+        text = rng.bytes(_SECRET_BYTES).hex()
+        write_private(file, text + "\n")
+        return text
+
+    def write_broker_file(self, broker_id: int, keys: Mapping[str, object]) -> Path:
+        """Write what the broker is started with; `keys` are Kafka's, `[broker]` is their table."""
+        lines = [f"{json.dumps(key)} = {_toml(value)}" for key, value in sorted(keys.items())]
+        file = self.broker_file(broker_id)
+        write_private(file, "\n".join(["[broker]", *lines, ""]))
+        return file
+
+    @asynccontextmanager
+    async def locked(self, clock: Clock) -> AsyncIterator[None]:
+        """Only one command at a time changes the cluster; the lock goes with the process that holds it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        deadline = clock.now() + _LOCK_TIMEOUT_MS
+        with (self.path / "lock").open("ab") as file:
+            while not try_lock(file):
+                if clock.now() >= deadline:
+                    raise ClusterError(f"another minikafka command is working on {self.path}")
+                await clock.sleep(_LOCK_POLL_MS)
+            yield
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file as a whole; only its owner may read it."""
+    beside = file.with_name(f"{file.name}.new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    beside.replace(file)
+
+
+def free_ports(count: int, rng: Rng) -> list[int]:
+    """Ports that nothing listens on, below the range from which the system serves outgoing connections.
+
+    A port of that range could be taken by anybody's connection while its broker is down.
+    """
+    try:
+        below = int(_EPHEMERAL_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        below = 32_768
+    found: list[int] = []
+    while len(found) < count:
+        port = int(rng.uniform(_LOWEST_FREE_PORT, max(below, _LOWEST_FREE_PORT + 10_000)))
+        if port not in found and is_free(port):
+            found.append(port)
+    return found
+
+
+def is_free(port: int) -> bool:
+    """Whether a broker could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def try_lock(file: IO[bytes]) -> bool:
+    """Hold the file's lock until it is closed, or the process ends; False when another holds it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _encode(record: ClusterRecord) -> dict[str, Any]:
+    return {
+        "bootstrap": record.bootstrap,
+        "zookeeper": {
+            "connect": record.zookeeper,
+            "managed": record.managed,
+            "process": _encode_process(record.zookeeper_process),
+        },
+        "brokers": [
+            {
+                "id": broker.id,
+                "port": broker.port,
+                "control_port": broker.control_port,
+                "process": _encode_process(broker.process),
+            }
+            for broker in record.brokers
+        ],
+        "owner": _encode_process(record.owner),
+    }
+
+
+def _decode(value: Any) -> ClusterRecord:
+    zookeeper = value["zookeeper"]
+    brokers = (
+        BrokerRecord(
+            int(broker["id"]),
+            int(broker["port"]),
+            int(broker["control_port"]),
+            _decode_process(broker["process"]),
+        )
+        for broker in value["brokers"]
+    )
+    return ClusterRecord(
+        brokers=tuple(brokers),
+        zookeeper=str(zookeeper["connect"]),
+        zookeeper_process=_decode_process(zookeeper["process"]),
+        managed=bool(zookeeper["managed"]),
+        owner=_decode_process(value["owner"]),
+    )
+
+
+def _encode_process(process: ProcessId | None) -> dict[str, int] | None:
+    return None if process is None else process._asdict()
+
+
+def _decode_process(value: Any) -> ProcessId | None:
+    return None if value is None else ProcessId(int(value["pid"]), int(value["started"]))
+
+
+def _toml(value: object) -> str:
+    """A value of a Kafka key as TOML; JSON's spelling of strings, numbers, booleans and lists is TOML too."""
+    return json.dumps(value, ensure_ascii=False)

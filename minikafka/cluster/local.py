@@ -1,0 +1,392 @@
+"""A whole cluster on this machine: ZooKeeper and broker processes over one data directory.
+
+`LocalCluster` is the asynchronous API of tests and scripts, and what `minikafka up` and its relatives
+run. *Attached* (the default) the processes end with the process that started them, even by SIGKILL;
+detached they outlive it and are found again through the directory. Invariant: a broker keeps its id,
+ports and data through every start, and two processes are never started for one broker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from minikafka.base.config import BrokerConfig, ClusterConfig
+from minikafka.base.errors import ConfigError
+from minikafka.base.ports import Clock, Rng
+from minikafka.cluster.directory import (
+    HOST,
+    BrokerRecord,
+    ClusterDirectory,
+    ClusterError,
+    ClusterRecord,
+    free_ports,
+    is_free,
+)
+from minikafka.cluster.processes import (
+    END_GRACE_MS,
+    ProcessId,
+    end,
+    find_broker,
+    identify,
+    is_alive,
+    is_paused,
+    kill,
+    send_signal,
+    spawn,
+    wait_until_gone,
+)
+from minikafka.cluster.state import ClusterState, read_state
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.zk.managed import ManagedZooKeeper
+
+LOCAL_KEYS: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 6_000}
+"""What a LocalCluster without a cluster.toml has other than Kafka's defaults, unless told otherwise."""
+START_TIMEOUT_MS: Final = 60_000
+WAIT_MS: Final = 60_000
+CONTROLLED_SHUTDOWN_MS: Final = 30_000
+"""A controlled shutdown may retry for Kafka's three times five seconds; then the broker is killed."""
+POLL_MS: Final = 50
+
+
+class LocalCluster:
+    """ZooKeeper and brokers 1 … N on 127.0.0.1.
+
+    `data`: the directory (None: a temporary one, removed by `stop`). `config`: Kafka keys for every
+    broker, or all that a cluster.toml says. `brokers`, `port` (the first broker's port, the others
+    follow; 0: free ones) and `zookeeper` (host:port[/chroot] of an ensemble to use instead of a managed
+    server): when None, what the directory remembers, else what the config says. Methods raise
+    ClusterError, and `start` ConfigError for a key that cannot be.
+    """
+
+    def __init__(
+        self,
+        brokers: int | None = None,
+        *,
+        data: str | Path | None = None,
+        config: Mapping[str, object] | ClusterConfig | None = None,
+        port: int | None = None,
+        zookeeper: str | None = None,
+        attached: bool = True,
+    ) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="minikafka-") if data is None else None
+        self.directory = ClusterDirectory(
+            Path(self._temporary.name if self._temporary else str(data))
+        )
+        if not isinstance(config, ClusterConfig):
+            config = ClusterConfig(port=0, broker={**LOCAL_KEYS, **(config or {})})
+        self._config = config
+        self._brokers = brokers
+        self._port = port
+        self._external = zookeeper or config.zookeeper
+        self._owner = identify(os.getpid()) if attached else None
+        self._clock: Clock = SystemClock()
+        self._rng: Rng = SystemRng()
+
+    async def __aenter__(self) -> LocalCluster:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def record(self) -> ClusterRecord:
+        """What `cluster.json` says; ClusterError when no cluster was started in this directory."""
+        record = self.directory.read()
+        if record is None:
+            raise ClusterError(
+                f"there is no cluster in {self.directory.path} (minikafka up makes one)"
+            )
+        return record
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers, dead or alive, as clients want them."""
+        return self.record.bootstrap
+
+    @property
+    def zookeeper(self) -> str:
+        """host:port[/chroot]."""
+        return self.record.zookeeper
+
+    async def start(self, broker_id: int | None = None) -> None:
+        """Start one broker, or whatever of the cluster does not run; returns when that serves.
+
+        When it fails, or is cancelled, the processes that it had started are ended.
+        """
+        started: list[ProcessId] = []
+        try:
+            async with self.directory.locked(self._clock):
+                ids = await self._spawn_missing(started, broker_id)
+            await self._wait_until_serving(ids)
+        except BaseException:
+            await self._kill_all(started)
+            raise
+
+    async def stop(self, broker_id: int | None = None) -> None:
+        """Shut one broker down in a controlled way; or end all brokers, then the managed ZooKeeper.
+
+        A temporary data directory is gone afterwards.
+        """
+        if broker_id is not None:
+            process = self._running(broker_id)
+            await end(process, self._clock, CONTROLLED_SHUTDOWN_MS)
+            return
+        record = self.directory.read()
+        if self._temporary is not None:
+            await self._kill_all(self._processes(record) if record else [])
+            self._temporary.cleanup()
+        elif record is not None:
+            async with self.directory.locked(self._clock):
+                await self._end_everything(record)
+
+    async def kill(self, broker_id: int) -> None:
+        """SIGKILL; returns when the process is gone."""
+        await kill(self._running(broker_id), self._clock)
+
+    async def pause(self, broker_id: int) -> None:
+        """SIGSTOP: the broker keeps its connections and does nothing."""
+        send_signal(self._running(broker_id), signal.SIGSTOP)
+
+    async def resume(self, broker_id: int) -> None:
+        """SIGCONT."""
+        send_signal(self._running(broker_id), signal.SIGCONT)
+
+    async def restart(self, broker_id: int) -> None:
+        """Stop the broker if it runs, then start it with the same id, ports and data."""
+        if self.process(broker_id) is not None:
+            await self.stop(broker_id)
+        await self.start(broker_id)
+
+    async def kill_zookeeper(self) -> None:
+        """SIGKILL the managed ZooKeeper."""
+        process = self.record.zookeeper_process
+        if process is None:
+            raise ClusterError(f"{self.zookeeper} is not managed by this cluster")
+        await kill(process, self._clock)
+
+    async def start_zookeeper(self) -> None:
+        """Start the managed ZooKeeper again, on its port and data."""
+        async with self.directory.locked(self._clock):
+            await self._start_zookeeper(self.record, [])
+
+    async def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
+        """The broker that leads the partition; waits while none does."""
+        state = await self._wait_for(
+            lambda state: state.leader_of(topic, partition) is not None,
+            f"{topic}-{partition} has no leader",
+            timeout_ms,
+        )
+        leader = state.leader_of(topic, partition)
+        assert leader is not None
+        return leader
+
+    async def wait_for_isr(
+        self, topic: str, brokers: Collection[int] | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
+        """Wait until the ISR of every partition is these brokers (None: all its replicas)."""
+        await self._wait_for(
+            lambda state: state.has_isr(topic, brokers),
+            f"not every ISR of {topic} became {'full' if brokers is None else sorted(brokers)}",
+            timeout_ms,
+        )
+
+    async def state(self) -> ClusterState:
+        """What the controller and the brokers that answer say of the cluster now."""
+        record = self.record
+        ids = [broker.id for broker in record.brokers if self.process(broker.id) is not None]
+        return await read_state(self.directory, record, ids, self._clock, self._rng)
+
+    def process(self, broker_id: int) -> ProcessId | None:
+        """The process that runs the broker, whoever started it; None when there is none."""
+        recorded = self.record.broker(broker_id).process
+        if is_alive(recorded):
+            return recorded
+        return find_broker(self.directory.broker_file(broker_id))
+
+    def _running(self, broker_id: int) -> ProcessId:
+        process = self.process(broker_id)
+        if process is None:
+            raise ClusterError(f"broker {broker_id} is not running")
+        return process
+
+    async def _wait_for(
+        self, condition: Callable[[ClusterState], bool], complaint: str, timeout_ms: int
+    ) -> ClusterState:
+        deadline = self._clock.now() + timeout_ms
+        while True:
+            state = await self.state()
+            if condition(state):
+                return state
+            if self._clock.now() >= deadline:
+                raise ClusterError(f"{complaint} within {timeout_ms / 1000:g} s")
+            await self._clock.sleep(POLL_MS)
+
+    async def _spawn_missing(self, started: list[ProcessId], only: int | None) -> list[int]:
+        """Start what does not run; the ids that have to serve then. `started` is filled as it happens."""
+        if only is not None:
+            record = self.record
+            if self.process(only) is not None:
+                raise ClusterError(f"broker {only} is already running")
+            self._spawn_broker(record, record.broker(only), started)
+            return [only]
+        record = self._planned(await self._settle_former_run())
+        self._write_broker_files(record)
+        record = await self._start_zookeeper(record, started)
+        for broker in record.brokers:
+            process = self.process(broker.id)
+            if process is None:
+                self._spawn_broker(self.record, broker, started)
+            elif is_paused(process):
+                send_signal(process, signal.SIGCONT)
+        return [broker.id for broker in record.brokers]
+
+    async def _settle_former_run(self) -> ClusterRecord | None:
+        """The record of the former run, once no process is left of it that is not to be taken over."""
+        record = self.directory.read()
+        if record is None or record.owner == self._owner:
+            return record
+        alive = [process for process in self._processes(record) if is_alive(process)]
+        if is_alive(record.owner):
+            assert record.owner is not None
+            raise ClusterError(f"{self.directory.path} is in use by process {record.owner.pid}")
+        if record.owner is None and alive:
+            text = f"a cluster is running in {self.directory.path} (minikafka down ends it)"
+            raise ClusterError(text)
+        # Its owner died without ending it, or never had the time to.
+        for process in alive:
+            await kill(process, self._clock)
+        return record
+
+    def _planned(self, before: ClusterRecord | None) -> ClusterRecord:
+        """The record to start from: ids and ports as before where nothing else was asked for."""
+        count = self._brokers or (len(before.brokers) if before else self._config.brokers)
+        known = {broker.id: broker for broker in before.brokers} if before else {}
+        brokers = tuple(self._broker_record(known.get(i), i) for i in range(1, count + 1))
+        for gone in known.keys() - {broker.id for broker in brokers}:
+            if self.process(gone) is not None:
+                raise ClusterError(f"broker {gone} is still running: minikafka stop {gone} first")
+        if self._external is not None:
+            record = ClusterRecord(brokers, self._external, managed=False, owner=self._owner)
+        elif before is not None and before.managed:
+            record = replace(before, brokers=brokers, owner=self._owner)
+        else:
+            [port] = free_ports(1, self._rng)
+            record = ClusterRecord(brokers, f"{HOST}:{port}", owner=self._owner)
+        self.directory.write(record)
+        return record
+
+    def _broker_record(self, known: BrokerRecord | None, broker_id: int) -> BrokerRecord:
+        first = self._config.port if self._port is None and known is None else self._port
+        port = first + broker_id - 1 if first else None
+        if known is None:
+            free, control_port = free_ports(2, self._rng)
+            return BrokerRecord(broker_id, port or free, control_port)
+        if port is None or port == known.port:
+            return known
+        if self.process(broker_id) is not None:
+            text = f"broker {broker_id} is running on port {known.port}"
+            raise ClusterError(f"{text}: end the cluster first (minikafka down)")
+        return replace(known, port=port)
+
+    def _write_broker_files(self, record: ClusterRecord) -> None:
+        """Check every broker's keys, and write down what it is started with. Raises ConfigError."""
+        secret = self.directory.secret(self._rng)
+        for broker in record.brokers:
+            own = {
+                "broker.id": broker.id,
+                "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.control_port}",
+                "log.dirs": str(self.directory.broker_data(broker.id)),
+                "zookeeper.connect": record.zookeeper,
+            }
+            keys = self._config.keys_of(broker.id)
+            for name in own.keys() & keys.keys():
+                raise ConfigError(f"{name} is given to each broker by the cluster: leave it out")
+            keys = {"minikafka.cluster.secret": secret, **keys, **own}
+            BrokerConfig.from_mapping(keys)
+            self.directory.write_broker_file(broker.id, keys)
+
+    async def _start_zookeeper(
+        self, record: ClusterRecord, started: list[ProcessId]
+    ) -> ClusterRecord:
+        """Start the managed ZooKeeper unless it runs."""
+        if not record.managed or is_alive(record.zookeeper_process):
+            return record
+        raise NotImplementedError
+
+    def _spawn_broker(
+        self, record: ClusterRecord, broker: BrokerRecord, started: list[ProcessId]
+    ) -> None:
+        """Start its process and write that down."""
+        for port in (broker.port, broker.control_port):
+            if not is_free(port):
+                text = f"port {port} of broker {broker.id} is taken: end what listens there"
+                raise ClusterError(f"{text}, or choose others (minikafka up --port FIRST_PORT)")
+        arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
+        if self._owner is not None:
+            arguments += ["--parent", str(self._owner.pid)]
+        process = spawn(arguments, self._output(broker.id))
+        started.append(process)
+        self.directory.write(record.with_broker(replace(broker, process=process)))
+
+    async def _wait_until_serving(self, ids: Collection[int]) -> None:
+        """Until each of them is registered and knows the others and the controller. Raises ClusterError."""
+        deadline = self._clock.now() + START_TIMEOUT_MS
+        while True:
+            for broker_id in ids:
+                if self.process(broker_id) is None:
+                    raise ClusterError(f"broker {broker_id} ended: {self._last_words(broker_id)}")
+            waiting = (await self.state()).not_serving(ids)
+            if not waiting:
+                return
+            if self._clock.now() >= deadline:
+                names = ", ".join(map(str, waiting))
+                text = f"no service from broker {names} within {START_TIMEOUT_MS // 1000} s"
+                raise ClusterError(f"{text}, see {self._output(waiting[0]).parent}")
+            await self._clock.sleep(POLL_MS)
+
+    def _output(self, broker_id: int) -> Path:
+        return self.directory.output(f"broker-{broker_id}")
+
+    def _last_words(self, broker_id: int) -> str:
+        """The last line that the broker printed, and where the others are."""
+        file = self._output(broker_id)
+        lines = file.read_text(errors="replace").split("\n") if file.exists() else []
+        return f"{next((line for line in reversed(lines) if line.strip()), 'no word')} ({file})"
+
+    def _processes(self, record: ClusterRecord) -> list[ProcessId]:
+        """What runs of the cluster, brokers first."""
+        return [*self._broker_processes(record), *filter(None, [record.zookeeper_process])]
+
+    def _broker_processes(self, record: ClusterRecord) -> list[ProcessId]:
+        return list(filter(None, (self.process(broker.id) for broker in record.brokers)))
+
+    async def _end_everything(self, record: ClusterRecord) -> None:
+        """Brokers close their logs and sessions while ZooKeeper still answers; nobody takes over from them."""
+        brokers = self._broker_processes(record)
+        for process in brokers:
+            send_signal(process, signal.SIGQUIT)
+            send_signal(process, signal.SIGCONT)
+        for process in brokers:
+            if not await wait_until_gone(process, self._clock, END_GRACE_MS):
+                await kill(process, self._clock)
+        if record.zookeeper_process is not None:
+            await end(record.zookeeper_process, self._clock)
+
+    async def _kill_all(self, processes: Collection[ProcessId]) -> None:
+        for process in processes:
+            send_signal(process, signal.SIGKILL)
+        for process in processes:
+            await wait_until_gone(process, self._clock, END_GRACE_MS)

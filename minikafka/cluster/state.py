@@ -1,0 +1,127 @@
+"""What the brokers that answer say of themselves and of the cluster, put together; read only.
+
+Invariant: of two brokers that both claim a partition the one with the higher leader epoch is
+believed, and a broker that does not answer says nothing: what only it knows is None here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.base.ports import Clock, Rng
+from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterRecord
+from minikafka.rpc.messages import STATE
+from minikafka.rpc.server import HttpControlPlane
+
+CALL_TIMEOUT_MS: Final = 2_000
+_TOOL: Final = -1
+"""Sender id of what is no broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition. While no leader answers `leader` and the offsets are None, epoch and ISR the last known."""
+
+    replicas: tuple[int, ...]
+    leader: int | None
+    leader_epoch: int
+    isr: tuple[int, ...]
+    log_end_offset: int | None
+    high_watermark: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster at one moment. `answers`: broker id to its own words, of those that answered."""
+
+    answers: Mapping[int, Mapping[str, Any]]
+    controller: int | None
+    controller_epoch: int | None
+    partitions: Mapping[TopicPartition, PartitionView]
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """The broker that leads; None when none does, or there is no such partition."""
+        view = self.partitions.get(TopicPartition(topic, partition))
+        return view.leader if view else None
+
+    def has_isr(self, topic: str, brokers: Collection[int] | None) -> bool:
+        """Whether the topic exists and every ISR is these brokers (None: all replicas)."""
+        views = [view for tp, view in self.partitions.items() if tp.topic == topic]
+        return bool(views) and all(
+            view.leader is not None and set(view.isr) == set(brokers or view.replicas)
+            for view in views
+        )
+
+    def not_serving(self, ids: Iterable[int]) -> list[int]:
+        """Those of these brokers that do not answer, or do not know of all of them and a controller."""
+        wanted = set(ids)
+        return [i for i in sorted(wanted) if not self._serves(self.answers.get(i), wanted)]
+
+    def _serves(self, answer: Mapping[str, Any] | None, wanted: set[int]) -> bool:
+        if answer is None or self.controller is None:
+            return False
+        return answer["controller_id"] == self.controller and wanted <= set(answer["live_brokers"])
+
+
+async def read_state(
+    directory: ClusterDirectory, record: ClusterRecord, ids: Collection[int], clock: Clock, rng: Rng
+) -> ClusterState:
+    """Ask these brokers at the same time; those that do not answer soon are left out."""
+    secret = directory.secret(rng).encode()
+    control_plane = HttpControlPlane(secret, "", _TOOL, clock, rng)
+    try:
+        brokers = [record.broker(broker_id) for broker_id in ids]
+        calls = (_ask(control_plane, broker.control_port) for broker in brokers)
+        answers = await asyncio.gather(*calls)
+    finally:
+        await control_plane.close()
+    return combine({b.id: a for b, a in zip(brokers, answers, strict=True) if a is not None})
+
+
+async def _ask(control_plane: HttpControlPlane, port: int) -> Mapping[str, Any] | None:
+    try:
+        return await control_plane.call(HOST, port, STATE, {}, timeout_ms=CALL_TIMEOUT_MS)
+    except (OSError, KafkaError):
+        return None
+
+
+def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
+    """The cluster by the words of its brokers (method "state", by broker id)."""
+    best: dict[TopicPartition, Mapping[str, Any]] = {}
+    for answer in answers.values():
+        for replica in answer["replicas"]:
+            tp = TopicPartition(replica["topic"], replica["partition"])
+            if tp not in best or _weight(replica) > _weight(best[tp]):
+                best[tp] = replica
+    epoch, controller = max(
+        ((answer["controller_epoch"], answer["controller_id"]) for answer in answers.values()),
+        default=(None, NO_LEADER),
+    )
+    return ClusterState(
+        answers=answers,
+        controller=None if controller == NO_LEADER else controller,
+        controller_epoch=epoch,
+        partitions={tp: _view(replica) for tp, replica in sorted(best.items())},
+    )
+
+
+def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:
+    """The newest leader epoch is right; within it the leader knows more than its followers."""
+    return replica["leader_epoch"], replica["role"] == "leader"
+
+
+def _view(replica: Mapping[str, Any]) -> PartitionView:
+    leads = replica["role"] == "leader"
+    return PartitionView(
+        replicas=tuple(replica["replicas"]),
+        leader=replica["leader"] if leads else None,
+        leader_epoch=replica["leader_epoch"],
+        isr=tuple(replica["isr"]),
+        log_end_offset=replica["log_end_offset"] if leads else None,
+        high_watermark=replica["high_watermark"] if leads else None,
+    )

@@ -1,0 +1,132 @@
+"""Makes the environment in .venv from requirements.lock, then becomes the program that it was given.
+
+Standard library only. Invariant: the stamp in .venv is written last, so an environment whose making was
+cut short is made anew, and one that is complete costs nothing but the reading of the stamp.
+
+    python environment.py [SCRIPT [ARGUMENTS…]]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / ".venv"
+PYTHON = ENVIRONMENT / "bin" / "python"
+STAMP = ENVIRONMENT / "minikafka.stamp"
+LOCK = ROOT / "requirements.lock"
+NEWS_SECONDS = 5.0
+"""How often a line is printed where it cannot be overwritten."""
+_NEWS = re.compile(rb"\s*(Collecting|Downloading|Building wheel for|Installing collected) ?(\S*)")
+_PR_SET_PDEATHSIG = 1
+
+
+class Progress:
+    """The environment's own progress line: rewritten on a terminal, now and then a new one elsewhere."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._printed = 0.0
+        self._rewrites = sys.stderr.isatty()
+
+    def show(self, text: str, *, is_last: bool = False) -> None:
+        """What is being done now, with the seconds since the beginning."""
+        now = time.monotonic()
+        if not (self._rewrites or is_last or now - self._printed >= NEWS_SECONDS):
+            return
+        self._printed = now
+        start, end = ("\r\033[K", "\n" if is_last else "") if self._rewrites else ("", "\n")
+        line = f"environment  {text}  {now - self._started:.0f} s"
+        print(f"{start}{line}", end=end, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Make the environment where it is not there, then run the script in this very process."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with LOCK.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_complete():
+                make()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (OSError, RuntimeError) as error:
+        sys.exit(f"environment: {error}")
+    if not arguments:
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.execv(PYTHON, [str(PYTHON), *arguments])
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _stamp() -> str:
+    """What the environment was made from: a change of any of it makes it anew."""
+    digest = hashlib.sha256()
+    for file in (LOCK, ROOT / "pyproject.toml"):
+        digest.update(file.read_bytes())
+    return f"{digest.hexdigest()}\n{ROOT}\n{sys.version}\n"
+
+
+def _is_complete() -> bool:
+    return STAMP.exists() and PYTHON.exists() and STAMP.read_text() == _stamp()
+
+
+def make() -> None:
+    """A new .venv with everything that the lock names, and the project itself. Raises RuntimeError."""
+    progress = Progress()
+    progress.show("making .venv")
+    _run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], progress)
+    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    _run([*pip, "--require-hashes", "-r", str(LOCK)], progress)
+    project = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
+    _run([*pip, *project], progress)
+    STAMP.write_text(_stamp())
+    progress.show("ready in .venv", is_last=True)
+
+
+def _run(command: Sequence[str], progress: Progress) -> None:
+    """Run it to its end, telling what it does; it ends with us. Raises RuntimeError with its last words."""
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - there is one thread
+    )
+    assert child.stdout is not None
+    last = b""
+    try:
+        for line in child.stdout:
+            last = line.strip() or last
+            if news := _NEWS.match(line):
+                progress.show(b" ".join(news.groups()).decode(errors="replace"))
+        if child.wait() != 0:
+            raise RuntimeError(f"{' '.join(command[:4])} … failed: {last.decode(errors='replace')}")
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,168 @@
+"""An unmodified confluent-kafka producer and consumer that write down what they were told.
+
+Used by quickstart and chaos. Invariant: a record counts as acked only by its delivery report; a report
+with an error leaves it unknown, since librdkafka does not say whether the broker has it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from minikafka.history import History, Reading
+
+REPLICATION_FACTOR = 3
+ADMIN_SECONDS = 30.0
+POLL_SECONDS = 0.05
+FETCH_SECONDS = 10.0
+FETCH_RECORDS = 10_000
+DELIVERY_TIMEOUT_MS = 120_000
+_PACE_EVERY = 500
+
+
+class Stream(threading.Thread):
+    """One idempotent producer, acks=all, fed with (key, value) at most at `rate` records a second.
+
+    `history` and `acked` may be read at any time, `error` after `join()`.
+    """
+
+    def __init__(
+        self, bootstrap: str, topic: str, records: Iterable[tuple[bytes, bytes]], rate: float
+    ) -> None:
+        super().__init__(name="stream", daemon=True)
+        self.history = History()
+        self.acked = 0
+        self.error: Exception | None = None
+        self.first_ack_after: dict[int, float] = {}
+        self._records = records
+        self._rate = rate
+        self._topic = topic
+        self._stopped = threading.Event()
+        self._marked_at = 0.0
+        self._marked_from = -1
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 10,
+                "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "queue.buffering.max.messages": 50_000,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 2,
+            }
+        )
+
+    def mark(self, moment: float) -> None:
+        """Note, per partition, how long after that moment the first record sent from now on is acked."""
+        self._marked_at = moment
+        self.first_ack_after = {}
+        self._marked_from = len(self.history)
+
+    def stop(self) -> None:
+        """Send no more than what was sent; what waits is still delivered."""
+        self._stopped.set()
+
+    def abandon(self) -> None:
+        """End now; what is not acked stays unknown."""
+        self._stopped.set()
+        self._producer.purge()
+        self.join(FETCH_SECONDS)
+
+    def run(self) -> None:
+        """The thread: send everything, and wait for what came of it."""
+        try:
+            self._send_all()
+            self._producer.flush()
+        except Exception as error:  # noqa: BLE001 - given to whoever joins
+            self.error = error
+
+    def _send_all(self) -> None:
+        started = time.monotonic()
+        for count, (key, value) in enumerate(self._records, 1):
+            if self._stopped.is_set():
+                return
+            ticket = self.history.sent((key, value))
+            self._send(key, value, partial(self._on_report, ticket))
+            if count % _PACE_EVERY == 0:
+                ahead = count / self._rate - (time.monotonic() - started)
+                self._producer.poll(max(ahead, 0.0))
+
+    def _send(
+        self, key: bytes, value: bytes, report: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._producer.produce(self._topic, value, key, on_delivery=report)
+            except BufferError:
+                self._producer.poll(POLL_SECONDS)
+            else:
+                return
+
+    def _on_report(self, ticket: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            return
+        partition = message.partition()
+        self.history.acked(ticket, partition, message.offset())
+        self.acked += 1
+        if 0 <= self._marked_from <= ticket and partition not in self.first_ack_after:
+            self.first_ack_after[partition] = time.monotonic() - self._marked_at
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
+    """A topic with replication factor 3. Raises KafkaException."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    wanted = NewTopic(topic, partitions, REPLICATION_FACTOR, config=config)
+    for created in admin.create_topics([wanted]).values():
+        created.result(ADMIN_SECONDS)
+
+
+def read_back(
+    bootstrap: str, topic: str, partitions: int, on_progress: Callable[[int, int], None]
+) -> Reading:
+    """Every record of the topic below its high watermarks, as (key, value), by an unmodified consumer.
+
+    `on_progress` gets (records read, records to read). Raises KafkaException, TimeoutError.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "quickstart",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.queue.backoff.ms": 5,
+            "log_level": 2,
+        }
+    )
+    try:
+        return _read_all(consumer, topic, partitions, on_progress)
+    finally:
+        consumer.close()
+
+
+def _read_all(
+    consumer: Consumer, topic: str, partitions: int, on_progress: Callable[[int, int], None]
+) -> Reading:
+    starts = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+    ends = [consumer.get_watermark_offsets(start, timeout=FETCH_SECONDS)[1] for start in starts]
+    reading: dict[int, list[tuple[int, tuple[bytes, bytes]]]] = {p: [] for p in range(partitions)}
+    total, count = sum(ends), 0
+    consumer.assign(starts)
+    while count < total:
+        messages = consumer.consume(min(FETCH_RECORDS, total - count), FETCH_SECONDS)
+        if not messages:
+            raise TimeoutError(f"nothing to read for {FETCH_SECONDS:g} s, {total - count} to go")
+        for message in messages:
+            if message.error():
+                raise KafkaException(message.error())
+            reading[message.partition()].append(
+                (message.offset(), (message.key(), message.value()))
+            )
+        count += len(messages)
+        on_progress(count, total)
+    return reading

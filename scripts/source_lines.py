@@ -1,0 +1,65 @@
+"""The real input of quickstart: every line of every .py file of the running Python's standard library.
+
+Invariant: the files are read once, so that what was sent and what it is compared with are the same
+bytes. A line is the bytes between line feeds; its file is the path below the library's folder.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+WINDOW = 64
+"""Files that are streamed side by side, so that every partition gets records all the time."""
+_NOT_THE_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
+
+Lines = dict[bytes, list[bytes]]
+
+
+def read() -> Lines:
+    """File name to its lines, in order; files without lines are left out."""
+    top = Path(sysconfig.get_path("stdlib"))
+    lines: Lines = {}
+    for file in sorted(top.rglob("*.py")):
+        name = file.relative_to(top)
+        if not _NOT_THE_LIBRARY.isdisjoint(name.parts) or not file.is_file():
+            continue
+        if data := file.read_bytes():
+            lines[name.as_posix().encode()] = data.removesuffix(b"\n").split(b"\n")
+    return lines
+
+
+def interleaved(lines: Lines) -> Iterator[tuple[bytes, bytes]]:
+    """(file, line): in order within each file, a window of files taking turns."""
+    waiting = iter(lines.items())
+    turns: deque[tuple[bytes, Iterator[bytes]]] = deque()
+    while True:
+        while len(turns) < WINDOW and (following := next(waiting, None)):
+            turns.append((following[0], iter(following[1])))
+        if not turns:
+            return
+        name, rest = turns.popleft()
+        line = next(rest, None)
+        if line is not None:
+            yield name, line
+            turns.append((name, rest))
+
+
+def write_parquet(lines: Lines, file: Path) -> None:
+    """The same lines as a table (file, position, line) for the Spark job."""
+    names, positions, values = [], [], []
+    for name, content in lines.items():
+        names += [name.decode()] * len(content)
+        positions += range(len(content))
+        values += content
+    columns = {
+        "file": pa.array(names, pa.string()),
+        "position": pa.array(positions, pa.int32()),
+        "line": pa.array(values, pa.binary()),
+    }
+    pq.write_table(pa.table(columns), file)

@@ -1,0 +1,56 @@
+"""The verdict of quickstart and chaos, and the ISR history that both keep while they work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from display import Display
+
+from minikafka.base.model import TopicPartition
+from minikafka.cluster import LocalCluster
+from minikafka.history import Verdict
+
+WATCH_SECONDS = 0.2
+_COUNTS = ("sent", "acked", "failed", "unknown", "read", "lost", "duplicated", "reordered")
+
+
+class IsrWatch:
+    """Every change of a topic's leaders and ISRs, with the seconds since the watch was made."""
+
+    def __init__(self, cluster: LocalCluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._started = time.monotonic()
+        self._changes: dict[TopicPartition, list[str]] = {}
+        self._latest: dict[TopicPartition, tuple[int | None, tuple[int, ...]]] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            for tp, view in (await self._cluster.state()).partitions.items():
+                if tp.topic == self._topic:
+                    self._note(tp, view.leader, view.isr)
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def _note(self, tp: TopicPartition, leader: int | None, isr: tuple[int, ...]) -> None:
+        if self._latest.get(tp) == (leader, isr):
+            return
+        self._latest[tp] = leader, isr
+        members = " ".join(f"*{i}" if i == leader else str(i) for i in sorted(isr))
+        seconds = time.monotonic() - self._started
+        self._changes.setdefault(tp, []).append(f"{seconds:.1f}s [{members}]")
+
+    def show(self, display: Display) -> None:
+        """One row per partition."""
+        rows = [(tp, "  ".join(changes)) for tp, changes in sorted(self._changes.items())]
+        display.table("ISR history (* leads)", ("partition", "from second … [ISR]"), rows)
+
+
+def show_verdict(display: Display, verdict: Verdict) -> None:
+    """The counts as a table; a kind of anomaly beyond the usual three only when there was one."""
+    anomalies = verdict.anomalies()
+    names = [*_COUNTS, *(kind for kind in anomalies if kind not in _COUNTS)]
+    rows = [[f"{getattr(verdict, name):,}" for name in names]]
+    display.table("Verdict", names, rows)
+    display.say("nothing acknowledged was lost, order held" if verdict.ok else f"FAILED: {verdict}")
