@@ -1,0 +1,55 @@
+"""Rule one of this suite: no task and no exception is lost in a loop.
+
+pytest does not see a background task that dies, nor one that a test leaves behind; the fixture here
+makes a failure of both. The tiers (conformance, cluster, clients, spark) are marked by path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parent
+TIERS = ("conformance", "cluster", "clients", "spark")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        tier = item.path.relative_to(TESTS).parts[0]
+        if tier in TIERS:
+            item.add_marker(tier)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_lost_in_the_loop(request: pytest.FixtureRequest) -> None:
+    function = inspect.unwrap(getattr(request.node, "obj", None) or (lambda: None))
+    if inspect.iscoroutinefunction(function):
+        request.getfixturevalue("watched_loop")
+
+
+@pytest.fixture
+async def watched_loop() -> AsyncIterator[None]:
+    """Fails the test when its loop swallowed an exception, or when a task outlives it."""
+    loop = asyncio.get_running_loop()
+    swallowed: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: swallowed.append(context))
+    mine = asyncio.all_tasks()
+    yield
+    for _ in range(3):
+        await asyncio.sleep(0)
+    left = asyncio.all_tasks() - mine - {asyncio.current_task()}
+    names = sorted(f"{task.get_name()} {task.get_coro()}" for task in left)
+    left.clear()
+    gc.collect(1)
+    loop.set_exception_handler(None)
+    if swallowed:
+        told = [f"{context['message']}: {context.get('exception')!r}" for context in swallowed]
+        pytest.fail("the loop swallowed " + "; ".join(told), pytrace=False)
+    if names:
+        pytest.fail("tasks outlive the test: " + "; ".join(names), pytrace=False)
