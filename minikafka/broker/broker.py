@@ -91,7 +91,14 @@ class Broker:
         self.metadata = MetadataCache(clock)
         self.logs = LogManager(storage, config, clock, executor)
         self.replicas = ReplicaManager(
-            config.broker_id, config, self.logs, self.metadata, coordination, transport, clock, tasks
+            config.broker_id,
+            config,
+            self.logs,
+            self.metadata,
+            coordination,
+            transport,
+            clock,
+            tasks,
         )
         self.info: BrokerInfo
         self.control_plane: ControlPlane
@@ -141,8 +148,13 @@ class Broker:
                 logger.warning("%s is not readable, the former session is left to expire", path)
 
     def _keep_session(self) -> None:
-        session = {"id": self.coordination.session_id, "password": self.coordination.session_password.hex()}
-        self.storage.write_atomically(self._session_path(), json.dumps(session).encode(), private=True)
+        session = {
+            "id": self.coordination.session_id,
+            "password": self.coordination.session_password.hex(),
+        }
+        self.storage.write_atomically(
+            self._session_path(), json.dumps(session).encode(), private=True
+        )
 
     async def _cluster_id(self) -> str:
         try:
@@ -169,14 +181,22 @@ class Broker:
             self.coordination, channels, self.clock, self.tasks, self.config, self.info
         )
         self.admin = TopicAdmin(
-            self.coordination, self.controller, self.metadata, self.config, self.rng, self.tasks, self.control_plane
+            self.coordination,
+            self.controller,
+            self.metadata,
+            self.config,
+            self.rng,
+            self.tasks,
+            self.control_plane,
         )
-        self.listener = KafkaListener(self._services(cluster_id), self.replicas, self.transport, self.tasks)
+        self.listener = KafkaListener(
+            self._services(cluster_id), self.replicas, self.transport, self.tasks
+        )
         port = await self.listener.start(*self.config.kafka_listener)
         self.info = replace(self.info, port=self.info.port or port)
 
     def _advertised_control(self, real_port: int) -> tuple[str, int]:
-        host, port = self.config.advertised_control_listener
+        host, port = self.config.advertised_control_listener or self.config.control_listener
         return host, port or real_port
 
     def _services(self, cluster_id: str) -> Services:
@@ -204,7 +224,9 @@ class Broker:
         while True:
             generation = await self.coordination.connected()
             try:
-                _, stat = await self.coordination.create(path, data, ephemeral=True, generation=generation)
+                _, stat = await self.coordination.create(
+                    path, data, ephemeral=True, generation=generation
+                )
             except (NotConnected, OutcomeUnknown, StaleSession):
                 continue
             except NodeExists:
@@ -269,7 +291,9 @@ class Broker:
             request = messages.decode(call.method, call.body)
             return messages.encode_response(await self.replicas.handle(request))
         if call.method == messages.CONTROLLED_SHUTDOWN:
-            remaining = await self.controller.controlled_shutdown(*messages.decode_controlled_shutdown(call.body))
+            remaining = await self.controller.controlled_shutdown(
+                *messages.decode_controlled_shutdown(call.body)
+            )
             return messages.encode_remaining(remaining)
         if call.method == messages.CREATE_TOPICS:
             return await self.admin.handle_create_topics(call.body)
@@ -283,7 +307,9 @@ class Broker:
             "broker_id": self.config.broker_id,
             "broker_epoch": self.info.epoch,
             "controller_id": self.controller.controller_id,
-            "controller_epoch": self.controller.epoch if self.controller.is_active else self.replicas.controller_epoch,
+            "controller_epoch": self.controller.epoch
+            if self.controller.is_active
+            else self.replicas.controller_epoch,
             "is_controller": self.controller.is_active,
             "session_state": self.coordination.state.value,
             "replicas": self.replicas.describe(),
@@ -319,7 +345,11 @@ class Broker:
                 continue
             if not remaining:
                 return
-            logger.warning("controlled shutdown, attempt %d: still leading %d partitions", attempt + 1, len(remaining))
+            logger.warning(
+                "controlled shutdown, attempt %d: still leading %d partitions",
+                attempt + 1,
+                len(remaining),
+            )
 
     async def _ask_to_shut_down(self) -> list[TopicPartition]:
         if self.controller.is_active:

@@ -36,8 +36,8 @@ class Connection(FramedStream):
     """A StreamHandler behind the Kafka listener. `closed(connection)` is told once, at the end."""
 
     __slots__ = (
-        "answers", "buf", "closed", "fetch", "handlers", "last_active", "paused", "produce", "purgatory", "services", "tasks",
-        "unsupported", "view",
+        "answers", "buf", "closed", "fetch", "handlers", "last_active", "paused", "produce", "purgatory",
+        "services", "tasks", "unsupported", "view",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +85,11 @@ class Connection(FramedStream):
             self._resume()
 
     def _resume(self) -> None:
-        if self.paused and len(self.answers.entries) < ENTRIES_MAX // 2 and self.link.queued_bytes() < QUEUED_MAX:
+        if (
+            self.paused
+            and len(self.answers.entries) < ENTRIES_MAX // 2
+            and self.link.queued_bytes() < QUEUED_MAX
+        ):
             self.paused = False
             self.link.resume_reading()
 
@@ -104,10 +108,14 @@ class Connection(FramedStream):
             self.paused = True
             self.link.pause_reading()
 
-    def on_request(self, api: int, version: int, correlation: int, start: int, body: int, end: int) -> None:
+    def on_request(
+        self, api: int, version: int, correlation: int, start: int, body: int, end: int
+    ) -> None:
         """One request, in order."""
         if api == PRODUCE:
-            if not self.produce.on_request(self.buf, self.view, version, correlation, start, body, end):
+            if not self.produce.on_request(
+                self.buf, self.view, version, correlation, start, body, end
+            ):
                 self.link.close()
         elif api == FETCH:
             self.fetch.on_request(self.buf, self.view, version, correlation, body, end)
@@ -126,7 +134,9 @@ class Connection(FramedStream):
         slot = self.answers.reserve()
         response = self.handlers[api](self.services, request, version)
         if isawaitable(response):
-            self.tasks.spawn(self._answer_later(slot, correlation, api, version, response), f"api-{api}")
+            self.tasks.spawn(
+                self._answer_later(slot, correlation, api, version, response), f"api-{api}"
+            )
         else:
             self._answer(slot, encode_response(correlation, api, version, response))
 

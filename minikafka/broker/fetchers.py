@@ -42,10 +42,21 @@ _FRAME_SLACK: Final = 64 << 20
 class LeaderConnection(FramedStream):
     """One connection to a leader; `lost` is set when it ends."""
 
-    __slots__ = ("_clock", "_config", "_correlation", "_fetcher", "_outstanding", "_sent_at", "_timer", "lost")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_correlation",
+        "_fetcher",
+        "_outstanding",
+        "_sent_at",
+        "_timer",
+        "lost",
+    )
 
     def __init__(self, fetcher: LeaderFetcher, config: BrokerConfig, clock: Clock) -> None:
-        super().__init__(config.replica_fetch_response_max_bytes + config.message_max_bytes + _FRAME_SLACK)
+        super().__init__(
+            config.replica_fetch_response_max_bytes + config.message_max_bytes + _FRAME_SLACK
+        )
         self._fetcher = fetcher
         self._config = config
         self._clock = clock
@@ -115,7 +126,11 @@ class LeaderConnection(FramedStream):
             topics=[{"topic": topic, "partitions": rows} for topic, rows in topics.items()],
         )
         return encode_request(
-            OFFSET_FOR_LEADER_EPOCH, _EPOCHS_VERSION, self._correlation, self._fetcher.client_id.decode(), body
+            OFFSET_FOR_LEADER_EPOCH,
+            _EPOCHS_VERSION,
+            self._correlation,
+            self._fetcher.client_id.decode(),
+            body,
         )
 
     def _fetch_request(self) -> bytes:
@@ -126,7 +141,11 @@ class LeaderConnection(FramedStream):
             self._correlation & 0x7FFFFFFF,
             self._fetcher.client_id,
             self._fetcher.broker_id,
-            (config.replica_fetch_wait_max_ms, config.replica_fetch_min_bytes, config.replica_fetch_response_max_bytes),
+            (
+                config.replica_fetch_wait_max_ms,
+                config.replica_fetch_min_bytes,
+                config.replica_fetch_response_max_bytes,
+            ),
             (follower.session_id, follower.session_epoch),
             list(topics.items()),
             list(forgotten.items()),
@@ -138,7 +157,9 @@ class LeaderConnection(FramedStream):
         if not follower.on_session(head.error, head.session_id):
             return
         on_partition = follower.on_partition
-        for topic, number, error, hw, start, first, last, diverging in response_partitions(buf, head, end):
+        for topic, number, error, hw, start, first, last, diverging in response_partitions(
+            buf, head, end
+        ):
             on_partition((topic, number), error, hw, start, (buf, view, first, last), diverging)
 
     def _on_epochs(self, view: memoryview) -> None:
@@ -177,7 +198,9 @@ class LeaderFetcher:
         self.client_id = f"broker-{fetchers.broker_id}-fetcher-0".encode()
         config = fetchers.config
         self.follower = Follower(
-            config.replica_fetch_max_bytes, config.replica_fetch_backoff_ms, fetchers.on_storage_failed
+            config.replica_fetch_max_bytes,
+            config.replica_fetch_backoff_ms,
+            fetchers.on_storage_failed,
         )
         self._fetchers = fetchers
         self.connection: LeaderConnection | None = None

@@ -27,7 +27,18 @@ class FramedStream:
     `finish()`, called after every parse; both may raise ProtocolViolation, which closes the connection.
     """
 
-    __slots__ = ("_big", "_big_end", "_big_size", "_big_view", "_buf", "_read", "_view", "_write", "frame_max", "link")
+    __slots__ = (
+        "_big",
+        "_big_end",
+        "_big_size",
+        "_big_view",
+        "_buf",
+        "_read",
+        "_view",
+        "_write",
+        "frame_max",
+        "link",
+    )
 
     def __init__(self, frame_max: int) -> None:
         self.frame_max = frame_max

@@ -11,7 +11,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from minikafka.base.errors import BadVersion, CoordinationError, NoNode, NotConnected, OutcomeUnknown
+from minikafka.base.errors import (
+    BadVersion,
+    CoordinationError,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+)
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Coordination, Tasks
 from minikafka.replication.isr import Committed, IsrState
@@ -29,7 +35,11 @@ class IsrChanges:
     """Writes proposals; `moved(partition)` is told when a commit moved the high watermark."""
 
     def __init__(
-        self, coordination: Coordination, clock: Clock, tasks: Tasks, moved: Callable[[Partition], None]
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        tasks: Tasks,
+        moved: Callable[[Partition], None],
     ) -> None:
         self._coordination = coordination
         self._clock = clock
@@ -67,7 +77,9 @@ class IsrChanges:
             if partition.isr_state is proposal:
                 partition.isr_not_written()
         except CoordinationError as error:
-            logger.warning("ISR of %s not written: %s %s", partition.tp, type(error).__name__, error)
+            logger.warning(
+                "ISR of %s not written: %s %s", partition.tp, type(error).__name__, error
+            )
 
     async def _compare_and_set(self, partition: Partition, proposal: IsrState) -> None:
         state = partition.proposed_state()
@@ -81,7 +93,10 @@ class IsrChanges:
                 if version is None:
                     continue
                 if version < 0:
-                    logger.info("ISR of %s: another write came first, waiting for LeaderAndIsr", partition.tp)
+                    logger.info(
+                        "ISR of %s: another write came first, waiting for LeaderAndIsr",
+                        partition.tp,
+                    )
                     return
             except NoNode:
                 return
@@ -121,7 +136,9 @@ class IsrChanges:
             changed, self._announce = self._announce, set()
             try:
                 await self._coordination.create(
-                    layout.ISR_CHANGE_PREFIX, layout.encode_isr_change(sorted(changed)), sequential=True
+                    layout.ISR_CHANGE_PREFIX,
+                    layout.encode_isr_change(sorted(changed)),
+                    sequential=True,
                 )
             except CoordinationError as error:
                 logger.warning("ISR change not announced: %s %s", type(error).__name__, error)

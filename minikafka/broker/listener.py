@@ -36,7 +36,9 @@ _IDLE_SWEEPS: Final = 50
 class KafkaListener:
     """Accepts clients and followers, and ends what waited too long."""
 
-    def __init__(self, services: Services, replicas: ReplicaManager, transport: Transport, tasks: Tasks) -> None:
+    def __init__(
+        self, services: Services, replicas: ReplicaManager, transport: Transport, tasks: Tasks
+    ) -> None:
         self._services = services
         self._replicas = replicas
         self._transport = transport
@@ -52,7 +54,12 @@ class KafkaListener:
 
     def _accept(self) -> Connection:
         connection = Connection(
-            self._services, self._replicas, HANDLERS, versions.unsupported, self._tasks, self._closed
+            self._services,
+            self._replicas,
+            HANDLERS,
+            versions.unsupported,
+            self._tasks,
+            self._closed,
         )
         self._connections[connection] = None
         return connection

@@ -15,7 +15,6 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import (
     NO_LEADER,
-
     BrokerId,
     ControllerRequest,
     ControllerResponse,
@@ -85,7 +84,10 @@ class ReplicaManager:
     def start(self) -> None:
         """Begin the periodic work: ISR writes, lag checks, expiry."""
         self.isr_changes.start()
-        self.tasks.spawn(self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs), "isr-lag")
+        self.tasks.spawn(
+            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs),
+            "isr-lag",
+        )
         self.tasks.spawn(self._every(100, self._expire_sessions), "session-expiry")
 
     async def _every(self, ms: int, action: Callable[[int], None]) -> None:
@@ -155,7 +157,8 @@ class ReplicaManager:
         self.fetchers.brokers_changed({broker.id: broker for broker in request.live_leaders})
         topic_ids = dict(request.topic_ids)
         results = tuple(
-            (state.tp, self._apply(state, topic_ids.get(state.tp.topic), now)) for state in request.partitions
+            (state.tp, self._apply(state, topic_ids.get(state.tp.topic), now))
+            for state in request.partitions
         )
         self.purgatory.finish_tick(now)
         if not self._checkpoints_started:
@@ -183,7 +186,9 @@ class ReplicaManager:
         tp = state.tp
         config = self.configs.get(tp.topic)
         log = self.logs.create(tp, topic_id, config, state.is_new)
-        partition = Partition(tp, self.broker_id, log, self.config.replica_lag_time_max_ms, self.metadata.is_alive)
+        partition = Partition(
+            tp, self.broker_id, log, self.config.replica_lag_time_max_ms, self.metadata.is_alive
+        )
         partition.configure(config)
         partition.restore_high_watermark(self.logs.high_watermarks.get(tp, log.log_start_offset))
         self.partitions[tp] = self._by_wire[partition.topic, tp.partition] = partition
@@ -251,7 +256,12 @@ class ReplicaManager:
         lost = self.logs.fail_directory(within or failure.path)
         if not lost:
             return
-        logger.error("log directory of %s failed, %d replicas go offline: %s", failure.path, len(lost), failure)
+        logger.error(
+            "log directory of %s failed, %d replicas go offline: %s",
+            failure.path,
+            len(lost),
+            failure,
+        )
         for tp in lost:
             partition = self.partitions.get(tp)
             if partition is not None and not partition.offline:
@@ -264,7 +274,9 @@ class ReplicaManager:
     async def _announce_failed_directory(self) -> None:
         await self.coordination.connected()
         await self.coordination.create(
-            layout.LOG_DIR_EVENT_PREFIX, layout.encode_log_dir_event(self.broker_id), sequential=True
+            layout.LOG_DIR_EVENT_PREFIX,
+            layout.encode_log_dir_event(self.broker_id),
+            sequential=True,
         )
 
     # ---- the ISR
@@ -285,7 +297,12 @@ class ReplicaManager:
         """A session for one follower's connection."""
         self._last_session_id += 1
         session = Session(
-            self._last_session_id, broker_id, self.purgatory, self.find, respond, self.propose_expansion
+            self._last_session_id,
+            broker_id,
+            self.purgatory,
+            self.find,
+            respond,
+            self.propose_expansion,
         )
         self.sessions[session.id] = session
         return session
@@ -309,7 +326,9 @@ class ReplicaManager:
         self._checkpoints_started = True
         config = self.config
         every_ms = config.replica_high_watermark_checkpoint_interval_ms
-        self.tasks.spawn(self._every(every_ms, lambda _: self.checkpoint_high_watermarks()), "hw-checkpoint")
+        self.tasks.spawn(
+            self._every(every_ms, lambda _: self.checkpoint_high_watermarks()), "hw-checkpoint"
+        )
         every_ms = config.log_flush_offset_checkpoint_interval_ms
         self.tasks.spawn(self._every(every_ms, lambda _: self._checkpoint_logs()), "log-checkpoint")
 
@@ -343,7 +362,11 @@ class ReplicaManager:
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
-                "role": "offline" if partition.offline else "leader" if partition.is_leader else "follower",
+                "role": "offline"
+                if partition.offline
+                else "leader"
+                if partition.is_leader
+                else "follower",
                 "leader": partition.leader,
                 "leader_epoch": partition.leader_epoch,
                 "isr": list(partition.isr),

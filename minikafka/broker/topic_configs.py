@@ -34,7 +34,9 @@ class TopicConfigs:
         missing = sorted({topic for topic in topics if topic not in self._configs})
         if not missing:
             return
-        found = await self._coordination.get_many([layout.topic_config_path(topic) for topic in missing])
+        found = await self._coordination.get_many(
+            [layout.topic_config_path(topic) for topic in missing]
+        )
         for topic, node in zip(missing, found, strict=True):
             self._configs[topic] = self._effective(topic, node[0] if node is not None else None)
 
@@ -48,5 +50,7 @@ class TopicConfigs:
         try:
             return TopicConfig.from_broker(self._config, layout.decode_config(data))
         except (ConfigError, ValueError) as error:
-            logger.error("settings of topic %s are not usable, the broker's are used: %s", topic, error)
+            logger.error(
+                "settings of topic %s are not usable, the broker's are used: %s", topic, error
+            )
             return TopicConfig.from_broker(self._config, {})

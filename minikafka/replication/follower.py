@@ -129,7 +129,11 @@ class Follower:
     def on_epoch_answer(self, key: Key, error: int, epoch: int, end_offset: int) -> None:
         """One partition of the leader's answer; (-1, -1): it knows no such epoch (R38, R39)."""
         followed = self.followed.get(key)
-        if followed is None or followed.state != ASKED or followed.epoch != followed.partition.leader_epoch:
+        if (
+            followed is None
+            or followed.state != ASKED
+            or followed.epoch != followed.partition.leader_epoch
+        ):
             return
         if error:
             self._refused(key, followed, error)
@@ -226,7 +230,11 @@ class Follower:
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
         partition = followed.partition
         if error == _OUT_OF_RANGE and log_start_offset > partition.log.log_end_offset:
-            logger.warning("partition %s: log restarts at the leader's start offset %d", partition.tp, log_start_offset)
+            logger.warning(
+                "partition %s: log restarts at the leader's start offset %d",
+                partition.tp,
+                log_start_offset,
+            )
             try:
                 partition.truncate_fully_and_start_at(log_start_offset)
             except StorageFailed as failure:

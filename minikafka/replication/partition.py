@@ -98,7 +98,12 @@ class Partition:
     )  # fmt: skip
 
     def __init__(
-        self, tp: TopicPartition, broker_id: BrokerId, log: Log, lag_max_ms: int, is_alive: Callable[[int], bool]
+        self,
+        tp: TopicPartition,
+        broker_id: BrokerId,
+        log: Log,
+        lag_max_ms: int,
+        is_alive: Callable[[int], bool],
     ) -> None:
         self.tp = tp
         self.topic = tp.topic.encode()
@@ -130,7 +135,9 @@ class Partition:
     def restore_high_watermark(self, checkpointed: int) -> None:
         """The checkpoint after a start, clamped to the log (S03, S35)."""
         log = self.log
-        self.high_watermark = max(log.log_start_offset, min(checkpointed, log.written_log_end_offset))
+        self.high_watermark = max(
+            log.log_start_offset, min(checkpointed, log.written_log_end_offset)
+        )
 
     def become_leader(self, state: PartitionState, now: int) -> bool:
         """Lead this partition in the state's epoch; whether the epoch is new here.
@@ -146,7 +153,10 @@ class Partition:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
         others = [replica for replica in state.replicas if replica != self.broker_id]
-        self.followers = {replica: self.followers.get(replica) or Progress(self, replica, now) for replica in others}
+        self.followers = {
+            replica: self.followers.get(replica) or Progress(self, replica, now)
+            for replica in others
+        }
         if new_epoch:
             for progress in self.followers.values():
                 progress.restart(now)
@@ -271,7 +281,9 @@ class Partition:
         end = log.written_log_end_offset
         old = progress.offset
         progress.offset = offset
-        progress.position = progress.next_position if offset == progress.next_offset else log.locate(offset)
+        progress.position = (
+            progress.next_position if offset == progress.next_offset else log.locate(offset)
+        )
         if offset >= end:
             progress.last_caught_up = now
         elif offset >= progress.caught_up_to >= 0:
@@ -292,7 +304,9 @@ class Partition:
         lowest, position = log.written_log_end_offset, log.written_position
         maximal = self.isr_state.maximal
         for progress in self.followers.values():
-            if progress.offset < lowest and (progress.broker_id in maximal or self._about_to_join(progress, now)):
+            if progress.offset < lowest and (
+                progress.broker_id in maximal or self._about_to_join(progress, now)
+            ):
                 lowest, position = progress.offset, progress.position
         if lowest <= self.high_watermark:
             return False
@@ -346,7 +360,11 @@ class Partition:
     def proposed_state(self) -> LeaderAndIsr:
         """What the leader's compare-and-set writes: its own leadership with the proposed ISR (§4.5)."""
         return LeaderAndIsr(
-            self.leader, self.leader_epoch, self.isr_state.proposed, self.controller_epoch, self.zk_version
+            self.leader,
+            self.leader_epoch,
+            self.isr_state.proposed,
+            self.controller_epoch,
+            self.zk_version,
         )
 
     def isr_committed(self, zk_version: int, now: int) -> bool:
@@ -390,7 +408,7 @@ class Partition:
     def follow_high_watermark(self, leader_high_watermark: int) -> None:
         """R33: min(leader's, own written end), taken after the append and after any truncation (trap 15)."""
         end = self.log.written_log_end_offset
-        high_watermark = leader_high_watermark if leader_high_watermark < end else end
+        high_watermark = min(end, leader_high_watermark)
         if high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
 

@@ -45,7 +45,13 @@ class PendingPartition:
     __slots__ = ("append_time", "base_offset", "error", "number", "partition", "required")
 
     def __init__(
-        self, number: int, error: int, base_offset: int, append_time: int, partition: Partition | None, required: int
+        self,
+        number: int,
+        error: int,
+        base_offset: int,
+        append_time: int,
+        partition: Partition | None,
+        required: int,
     ) -> None:
         self.number = number
         self.error = error
@@ -68,7 +74,9 @@ class MultiProduce:
 
     __slots__ = ("encode", "parts")
 
-    def __init__(self, parts: list[PendingPartition], encode: Callable[[list[PendingPartition]], bytes]) -> None:
+    def __init__(
+        self, parts: list[PendingPartition], encode: Callable[[list[PendingPartition]], bytes]
+    ) -> None:
         self.parts = parts
         self.encode = encode
 
@@ -144,7 +152,9 @@ class AnswerQueue:
             _, required, _, correlation, base, pack = entry
             start = partition.log.log_start_offset
             settled = _is_settled(required, partition, error)
-            done = pack(correlation, 0, base, start) if settled else pack(correlation, error, -1, -1)
+            done = (
+                pack(correlation, 0, base, start) if settled else pack(correlation, error, -1, -1)
+            )
             return (None, Slot((done,)))
         if entry[0] is None and type(entry[1]) is MultiProduce:
             for part in entry[1].parts:

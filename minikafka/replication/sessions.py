@@ -75,8 +75,8 @@ class Item:
 class Session:
     """What one follower fetches over one connection.
 
-    `epoch` is that of the next request; `lookup(topic, partition)` finds hosted partitions, `respond(error, topics)` sends the answer,
-    `expand(partition, progress)` proposes the follower for the ISR, `deadline` (ms) ends a parked fetch.
+    `epoch` is that of the next request; `lookup(topic, partition)` finds hosted partitions,
+    `respond(error, topics)` sends the answer, `expand(partition, progress)` proposes the follower for the ISR, `deadline` (ms) ends a parked fetch.
     """
 
     __slots__ = (
@@ -141,7 +141,11 @@ class Session:
         _, leader_epoch, offset, last_epoch, _, item.max_bytes = row
         progress = item.progress
         partition = item.partition
-        if progress is None or partition is None or partition.followers.get(self.broker_id) is not progress:
+        if (
+            progress is None
+            or partition is None
+            or partition.followers.get(self.broker_id) is not progress
+        ):
             self._bind(item)
             progress, partition = item.progress, item.partition
         item.error = self._refusal(partition, leader_epoch, offset)
@@ -162,7 +166,9 @@ class Session:
 
     def _bind(self, item: Item) -> None:
         item.partition = self.lookup(item.topic, item.number)
-        item.progress = item.partition.followers.get(self.broker_id) if item.partition is not None else None
+        item.progress = (
+            item.partition.followers.get(self.broker_id) if item.partition is not None else None
+        )
         if item.progress is not None:
             item.progress.item = item
         item.sent_high_watermark = -1

@@ -6,8 +6,9 @@ last fetched epoch). Responses are lists of buffers: headers made here, record s
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
-from struct import Struct, error as StructError
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
@@ -34,6 +35,12 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     topics: list[tuple[bytes, list[FetchPartition]]]
     forgotten: list[tuple[bytes, list[int]]]
+
+
+PartitionRow: TypeAlias = tuple[
+    int, int, int, int, int, Sequence[Buffer], int, "tuple[int, int] | None"
+]
+"""The fields of PartitionData as a plain tuple."""
 
 
 class PartitionData(NamedTuple):
@@ -65,11 +72,13 @@ def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) 
         if version >= FLEXIBLE:
             return _decode_flexible(buf, view, body, end)
         return _decode(buf, view, body, end, version)
-    except (StructError, IndexError):
+    except (struct.error, IndexError):
         raise ProtocolViolation("Fetch request ends early") from None
 
 
-def _decode(buf: bytearray, view: memoryview, position: int, end: int, version: int) -> FetchRequest:
+def _decode(
+    buf: bytearray, view: memoryview, position: int, end: int, version: int
+) -> FetchRequest:
     replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buf, position)
     position += 17
     session_id, session_epoch = 0, -1
@@ -91,10 +100,20 @@ def _decode(buf: bytearray, view: memoryview, position: int, end: int, version: 
             topic, position = _string(buf, position, end)
             (size,) = _INT32.unpack_from(buf, position)
             stop = _within(position + 4 + 4 * size, position + 4, end)
-            forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position + 4 : stop])]))
+            forgotten.append(
+                (topic, [row[0] for row in _INT32.iter_unpack(view[position + 4 : stop])])
+            )
             position = stop
     return FetchRequest(
-        replica_id, max_wait, min_bytes, max_bytes, isolation == 1, session_id, session_epoch, topics, forgotten
+        replica_id,
+        max_wait,
+        min_bytes,
+        max_bytes,
+        isolation == 1,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
     )
 
 
@@ -133,7 +152,15 @@ def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) 
         forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position:stop])]))
         position = skip_tags(buf, stop, end)
     return FetchRequest(
-        replica_id, max_wait, min_bytes, max_bytes, isolation == 1, session_id, session_epoch, topics, forgotten
+        replica_id,
+        max_wait,
+        min_bytes,
+        max_bytes,
+        isolation == 1,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
     )
 
 
@@ -187,7 +214,7 @@ def encode_response(
     version: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
+    topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
     read_committed: bool = False,
 ) -> list[Buffer]:
     """The whole response as slices, length prefix included. No aborted transactions exist yet."""
@@ -203,10 +230,11 @@ def encode_response(
         current += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
         for data in partitions:
             current += _partition_header(data, version, 0 if read_committed else -1)
-            if data.size:
-                total += len(current) + data.size
+            slices, size = data[5], data[6]
+            if size:
+                total += len(current) + size
                 out.append(current)
-                out.extend(data.slices)
+                out.extend(slices)
                 current = bytearray()
     if current:
         out.append(current)
@@ -215,7 +243,7 @@ def encode_response(
     return out
 
 
-def _partition_header(data: PartitionData, version: int, aborted: int) -> bytes:
+def _partition_header(data: PartitionRow, version: int, aborted: int) -> bytes:
     partition, error, hw, lso, start, _, size, _ = data
     if version >= 11:
         return _RESPONSE_V11.pack(partition, error, hw, lso, start, aborted, -1, size)
@@ -228,7 +256,7 @@ def _encode_flexible(
     correlation: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
+    topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
     read_committed: bool,
 ) -> list[Buffer]:
     head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
@@ -238,7 +266,9 @@ def _encode_flexible(
     for topic, partitions in topics:
         current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
         for partition, code, hw, lso, start, slices, size, diverging in partitions:
-            current += _RESPONSE_V12.pack(partition, code, hw, lso, start, 1 if read_committed else 0, -1)
+            current += _RESPONSE_V12.pack(
+                partition, code, hw, lso, start, 1 if read_committed else 0, -1
+            )
             current += uvarint(size + 1)
             if size:
                 total += len(current) + size
@@ -313,7 +343,9 @@ def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
     return ResponseHead(error, session_id, max(count - 1, 0), position)
 
 
-def response_partitions(buf: bytearray, head: ResponseHead, end: int) -> Iterator[ResponsePartition]:
+def response_partitions(
+    buf: bytearray, head: ResponseHead, end: int
+) -> Iterator[ResponsePartition]:
     """Every partition of a v12 response that ends at `end`; the records stay in the buffer."""
     position = head.position
     for _ in range(head.topic_count):

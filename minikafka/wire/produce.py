@@ -6,8 +6,9 @@ partition, by far the commonest, is packed around bytes that were prepared once.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
-from struct import Struct, error as StructError
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
@@ -48,7 +49,7 @@ def decode(buf: bytearray, body: int, end: int, version: int) -> ProduceRequest:
     """Cut the body, which begins after the client id. Raises ProtocolViolation when it is cut short."""
     try:
         return _decode_flexible(buf, body, end) if version >= FLEXIBLE else _decode(buf, body, end)
-    except (StructError, IndexError):
+    except (struct.error, IndexError):
         raise ProtocolViolation("Produce request ends early") from None
 
 
@@ -68,7 +69,9 @@ def _decode(buf: bytearray, position: int, end: int) -> ProduceRequest:
             partition, size = _PARTITION.unpack_from(buf, position)
             head_end = position + 4
             position += 8
-            partitions.append(PartitionRecords(partition, position if size >= 0 else -1, position + max(size, 0)))
+            partitions.append(
+                PartitionRecords(partition, position if size >= 0 else -1, position + max(size, 0))
+            )
             position = _within(position + max(size, 0), end)
         topics.append((topic or b"", partitions))
     return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
@@ -89,7 +92,9 @@ def _decode_flexible(buf: bytearray, position: int, end: int) -> ProduceRequest:
             (partition,) = _INT32.unpack_from(buf, position)
             head_end = position + 4
             size, position = read_uvarint(buf, head_end)
-            partitions.append(PartitionRecords(partition, position if size else -1, position + max(size - 1, 0)))
+            partitions.append(
+                PartitionRecords(partition, position if size else -1, position + max(size - 1, 0))
+            )
             position = skip_tags(buf, _within(position + max(size - 1, 0), end), end)
         position = skip_tags(buf, position, end)
         topics.append((topic or b"", partitions))
@@ -207,7 +212,13 @@ def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
         head = b"\0\x02" + uvarint(len(topic) + 1) + topic + b"\x02" + _INT32.pack(partition)
         tail = b"\x01\0\0\0" + _INT32.pack(0) + b"\0"
     else:
-        head = _INT32.pack(1) + _INT16.pack(len(topic)) + topic + _INT32.pack(1) + _INT32.pack(partition)
+        head = (
+            _INT32.pack(1)
+            + _INT16.pack(len(topic))
+            + topic
+            + _INT32.pack(1)
+            + _INT32.pack(partition)
+        )
         tail = (_INT32.pack(0) + _INT16.pack(-1) if version >= 8 else b"") + _INT32.pack(0)
     with_start = version >= 5
     layout = Struct(f">ii{len(head)}shqq{'q' if with_start else ''}{len(tail)}s")
@@ -216,7 +227,9 @@ def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
     def answer(correlation: int, error: int, base_offset: int, log_start_offset: int) -> bytes:
         return pack(size, correlation, head, error, base_offset, -1, log_start_offset, tail)
 
-    def answer_without_start(correlation: int, error: int, base_offset: int, log_start_offset: int) -> bytes:
+    def answer_without_start(
+        correlation: int, error: int, base_offset: int, log_start_offset: int
+    ) -> bytes:
         return pack(size, correlation, head, error, base_offset, -1, tail)
 
     return answer if with_start else answer_without_start

@@ -25,7 +25,14 @@ from minikafka.replication.sessions import (
     Session,
     Topics,
 )
-from minikafka.wire.fetch import FOLLOWER_VERSION, FetchPartition, FetchRequest, PartitionData, decode, encode_response
+from minikafka.wire.fetch import (
+    FOLLOWER_VERSION,
+    FetchPartition,
+    FetchRequest,
+    PartitionData,
+    decode,
+    encode_response,
+)
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -36,7 +43,17 @@ _RESPONSE_MAX: Final = 55 << 20
 class FetchApi:
     """Fetch on one connection: any number of consumer fetches, or one follower's session."""
 
-    __slots__ = ("answers", "clock", "correlation", "now", "positions", "replicas", "session", "slot", "waiting")
+    __slots__ = (
+        "answers",
+        "clock",
+        "correlation",
+        "now",
+        "positions",
+        "replicas",
+        "session",
+        "slot",
+        "waiting",
+    )
 
     def __init__(self, replicas: ReplicaManager, answers: AnswerQueue, clock: Clock) -> None:
         self.replicas = replicas
@@ -83,7 +100,11 @@ class FetchApi:
             return
         assert self.session is not None
         self.session.fetch(
-            request.topics, request.forgotten, request.max_bytes, self.now + request.max_wait_ms, self.now
+            request.topics,
+            request.forgotten,
+            request.max_bytes,
+            self.now + request.max_wait_ms,
+            self.now,
         )
 
     def _take_session(self, request: FetchRequest) -> int:
@@ -102,7 +123,9 @@ class FetchApi:
 
     def _respond(self, error: int, topics: Topics) -> None:
         session_id = self.session.id if self.session is not None and not error else 0
-        self.slot.answer = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)  # type: ignore[arg-type]
+        self.slot.answer = encode_response(
+            self.correlation, FOLLOWER_VERSION, error, session_id, topics
+        )
         self.replicas.purgatory.ready[self.answers] = None
 
     def release_parked(self) -> None:
@@ -116,7 +139,9 @@ class ConsumerFetch:
 
     __slots__ = ("api", "correlation", "done", "request", "slot", "timer", "version")
 
-    def __init__(self, api: FetchApi, request: FetchRequest, correlation: int, version: int) -> None:
+    def __init__(
+        self, api: FetchApi, request: FetchRequest, correlation: int, version: int
+    ) -> None:
         self.api = api
         self.request = request
         self.correlation = correlation
@@ -166,7 +191,10 @@ class ConsumerFetch:
                     return True
                 offset = row[2]
                 if offset < partition.high_watermark:
-                    available += min(partition.high_watermark_position - self._position(partition, offset), row[5])
+                    available += min(
+                        partition.high_watermark_position - self._position(partition, offset),
+                        row[5],
+                    )
                     if available >= wanted:
                         return True
         return available >= wanted
@@ -198,26 +226,34 @@ class ConsumerFetch:
                 data.append(part)
             topics.append((topic, data))
         self._answer(
-            encode_response(self.correlation, self.version, 0, 0, topics, self.request.read_committed)
+            encode_response(
+                self.correlation, self.version, 0, 0, topics, self.request.read_committed
+            )
         )
 
     def _read(self, topic: bytes, row: FetchPartition, left: int) -> PartitionData:
         number, _, offset, last_epoch, _, max_bytes = row
         partition = self.api.replicas.find(topic, number)
         if partition is None:
-            return PartitionData(number, self.api.replicas.error_for_wire(topic, number), -1, -1, -1, _NOTHING, 0)
+            return PartitionData(
+                number, self.api.replicas.error_for_wire(topic, number), -1, -1, -1, _NOTHING, 0
+            )
         error = self._refusal(partition, row)
         if error > 0:
             return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
         start = partition.log.log_start_offset
         hw = partition.high_watermark
         if error < 0:
-            return PartitionData(number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset))
+            return PartitionData(
+                number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset)
+            )
         if offset >= hw or left <= 0:
             return PartitionData(number, 0, hw, hw, start, _NOTHING, 0)
         try:
             data, next_offset, next_position = partition.log.read(
-                self._position(partition, offset), partition.high_watermark_position, min(left, max_bytes)
+                self._position(partition, offset),
+                partition.high_watermark_position,
+                min(left, max_bytes),
             )
         except StorageFailed as failure:
             self.api.replicas.purgatory.storage_failed(partition, failure)

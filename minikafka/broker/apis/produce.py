@@ -13,7 +13,14 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.ports import Clock
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import ALREADY, AnswerQueue, MultiProduce, Pack, PendingPartition, Slot
+from minikafka.replication.purgatory import (
+    ALREADY,
+    AnswerQueue,
+    MultiProduce,
+    Pack,
+    PendingPartition,
+    Slot,
+)
 from minikafka.wire.frames import CLIENT_ID
 from minikafka.wire.produce import (
     PartitionRecords,
@@ -61,10 +68,19 @@ class ProduceApi:
         self.wall_ms = self.clock.wall_ms()
 
     def on_request(
-        self, buf: bytearray, view: memoryview, version: int, correlation: int, start: int, body: int, end: int
+        self,
+        buf: bytearray,
+        view: memoryview,
+        version: int,
+        correlation: int,
+        start: int,
+        body: int,
+        end: int,
     ) -> bool:
         """Append and queue the answer; False when the connection must be closed (an error with acks=0)."""
-        known = self.memo.get(view[start + CLIENT_ID : start + CLIENT_ID + self.head_size].tobytes())
+        known = self.memo.get(
+            view[start + CLIENT_ID : start + CLIENT_ID + self.head_size].tobytes()
+        )
         if known is not None and known[2] == version:
             records = single_records(buf, start + CLIENT_ID + self.head_size, end, version)
             if records >= 0:
@@ -98,13 +114,22 @@ class ProduceApi:
             purgatory.ready[answers] = None
         elif acks < 0:
             answers.entries.append(
-                (partition, required, self.now + timeout_ms, correlation, partition.appended_base, pack)
+                (
+                    partition,
+                    required,
+                    self.now + timeout_ms,
+                    correlation,
+                    partition.appended_base,
+                    pack,
+                )
             )
             partition.produce_waiting[answers] = None
             if required <= partition.high_watermark:
                 purgatory.ready[answers] = None
         elif acks:
-            answers.entries.append((partition, ALREADY, 0, correlation, partition.appended_base, pack))
+            answers.entries.append(
+                (partition, ALREADY, 0, correlation, partition.appended_base, pack)
+            )
             purgatory.ready[answers] = None
         return True
 
@@ -115,7 +140,14 @@ class ProduceApi:
     # ---- the general path
 
     def _decoded(
-        self, buf: bytearray, view: memoryview, version: int, correlation: int, start: int, body: int, end: int
+        self,
+        buf: bytearray,
+        view: memoryview,
+        version: int,
+        correlation: int,
+        start: int,
+        body: int,
+        end: int,
     ) -> bool:
         if not _VERSION_MIN <= version <= _VERSION_MAX:
             raise ProtocolViolation(f"Produce version {version} is not served")
@@ -124,7 +156,9 @@ class ProduceApi:
             self._refuse(request, correlation, version, _INVALID_ACKS)
             return True
         if request.head_end and version >= _ZSTD_SINCE:
-            known = self._remember(bytes(view[start + CLIENT_ID : request.head_end]), request, version)
+            known = self._remember(
+                bytes(view[start + CLIENT_ID : request.head_end]), request, version
+            )
             part = request.topics[0][1][0]
             if known is not None and part.start >= 0 and part.end + tail_bytes(version) == end:
                 return self._append_one(buf, view, part.start, part.end, correlation, known)
@@ -139,7 +173,13 @@ class ProduceApi:
             return None
         if len(self.memo) >= _MEMO_MAX:
             self.memo.clear()
-        known = (partition, request.acks, version, request.timeout_ms, self._pack(topic, parts[0].partition, version))
+        known = (
+            partition,
+            request.acks,
+            version,
+            request.timeout_ms,
+            self._pack(topic, parts[0].partition, version),
+        )
         self.memo[head] = known
         self.head_size = len(head)
         return known
@@ -154,15 +194,29 @@ class ProduceApi:
         return pack
 
     def _refuse(self, request: ProduceRequest, correlation: int, version: int, error: int) -> None:
-        topics = [(topic, [(part.partition, error, -1, -1, -1) for part in parts]) for topic, parts in request.topics]
+        topics = [
+            (topic, [(part.partition, error, -1, -1, -1) for part in parts])
+            for topic, parts in request.topics
+        ]
         self.answers.reserve().answer = (encode_response(correlation, version, topics),)
         self.replicas.purgatory.ready[self.answers] = None
 
     def _append_many(
-        self, buf: bytearray, view: memoryview, request: ProduceRequest, correlation: int, version: int
+        self,
+        buf: bytearray,
+        view: memoryview,
+        request: ProduceRequest,
+        correlation: int,
+        version: int,
     ) -> bool:
         topics = [
-            (topic, [self._append_part(buf, view, topic, part, request.acks, version) for part in parts])
+            (
+                topic,
+                [
+                    self._append_part(buf, view, topic, part, request.acks, version)
+                    for part in parts
+                ],
+            )
             for topic, parts in request.topics
         ]
         pending = [part for _, parts in topics for part in parts]
@@ -170,14 +224,22 @@ class ProduceApi:
             return not any(part.error for part in pending)
 
         def encode(_: list[PendingPartition]) -> bytes:
-            return encode_response(correlation, version, [(topic, _answers(parts)) for topic, parts in topics])
+            return encode_response(
+                correlation, version, [(topic, _answers(parts)) for topic, parts in topics]
+            )
 
         self.answers.wait_many(MultiProduce(pending, encode), self.now + request.timeout_ms)
         self.replicas.purgatory.ready[self.answers] = None
         return True
 
     def _append_part(
-        self, buf: bytearray, view: memoryview, topic: bytes, part: PartitionRecords, acks: int, version: int
+        self,
+        buf: bytearray,
+        view: memoryview,
+        topic: bytes,
+        part: PartitionRecords,
+        acks: int,
+        version: int,
     ) -> PendingPartition:
         number, start, end = part
         partition = self.replicas.find(topic, number)
@@ -200,7 +262,12 @@ class ProduceApi:
             return PendingPartition(number, -required, -1, -1, None, ALREADY)
         append_time = self.wall_ms if partition.log_append_time else -1
         return PendingPartition(
-            number, 0, partition.appended_base, append_time, partition, required if acks < 0 else ALREADY
+            number,
+            0,
+            partition.appended_base,
+            append_time,
+            partition,
+            required if acks < 0 else ALREADY,
         )
 
 

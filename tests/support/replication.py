@@ -1,0 +1,274 @@
+"""Replicas of one partition wired back to back in memory: real logs, real leader and follower cores, no I/O.
+
+`Replicas` plays controller and ZooKeeper by hand, so that a scenario of `replication-safety.md` §2.3 can be
+written down step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minikafka.log.log import Log
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.model import PartitionState, TopicPartition
+from minikafka.record.batch import build, records
+from minikafka.replication.follower import Follower
+from minikafka.replication.partition import Partition
+from minikafka.replication.purgatory import AnswerQueue, Purgatory
+from minikafka.replication.sessions import Session, Topics
+
+TP = TopicPartition("t", 0)
+KEY = (b"t", 0)
+LAG_MS = 10_000
+
+
+def topic_config(**overrides: str) -> TopicConfig:
+    """Settings of the topic, from Kafka's defaults."""
+    config = BrokerConfig.from_mapping(
+        {"broker.id": 0, "log.dirs": "/d", "listeners": "PLAINTEXT://127.0.0.1:0"}
+    )
+    return TopicConfig.from_broker(
+        config, {key.replace("_", "."): value for key, value in overrides.items()}
+    )
+
+
+class Replica:
+    """One broker's replica with what surrounds it."""
+
+    def __init__(self, broker_id: int, config: TopicConfig, alive: set[int]) -> None:
+        self.id = broker_id
+        self.config = config
+        self.alive = alive
+        self.storage = MemoryStorage()
+        self.high_watermark_checkpoint = 0
+        self.start(clean=True)
+
+    def start(self, *, clean: bool) -> None:
+        """(Re)start the process on the files that are there."""
+        self.storage.make_directories("/d/t-0")
+        self.log = Log.open(
+            self.storage,
+            "/d/t-0",
+            TP,
+            self.config,
+            clean=clean,
+            recovery_point=0,
+            log_start_offset=0,
+            wall_ms=0,
+        )
+        self.partition = Partition(
+            TP, self.id, self.log, LAG_MS, lambda broker: broker in self.alive
+        )
+        self.partition.configure(self.config)
+        self.partition.restore_high_watermark(self.high_watermark_checkpoint)
+        self.purgatory = Purgatory(lambda partition, failure: None)
+        self.follower = self.new_follower()
+        self.sent: list[bytes] = []
+        self.answers = AnswerQueue(
+            self.purgatory, lambda slices: self.sent.extend(bytes(part) for part in slices)
+        )
+        self.sessions: dict[int, Session] = {}
+        self.responses: dict[int, Topics] = {}
+
+    def new_follower(self) -> Follower:
+        """A fetch state machine with nothing to follow."""
+        return Follower(1 << 20, 1000, lambda partition, failure: None)
+
+    def values(self) -> list[bytes]:
+        """Every record value in the log, in offset order."""
+        data, _, _ = self.log.read(
+            self.log.locate(self.log.log_start_offset), self.log.written_position, 1 << 30
+        )
+        return [record.value or b"" for record in records(data)]
+
+    def entries(self) -> list[tuple[int, bytes]]:
+        """(offset, value) of every record in the log."""
+        data, _, _ = self.log.read(
+            self.log.locate(self.log.log_start_offset), self.log.written_position, 1 << 30
+        )
+        return [(record.offset, record.value or b"") for record in records(data)]
+
+    @property
+    def hw(self) -> int:
+        """The high watermark."""
+        return self.partition.high_watermark
+
+
+class Replicas:
+    """Broker ids → replicas, with the leadership and ISR that ZooKeeper would hold."""
+
+    def __init__(
+        self, ids: Iterable[int] = (0, 1, 2), *, isr: Iterable[int] | None = None, **config: str
+    ) -> None:
+        self.ids = tuple(ids)
+        self.now = 1_000_000
+        self.alive = set(self.ids)
+        self.config = topic_config(**config)
+        self.replicas = {broker: Replica(broker, self.config, self.alive) for broker in self.ids}
+        self.isr = tuple(self.ids if isr is None else isr)
+        self.epoch = -1
+        self.leader = -1
+        self.version = 0
+
+    def __getitem__(self, broker: int) -> Replica:
+        return self.replicas[broker]
+
+    def elect(
+        self, leader: int, *, isr: Iterable[int] | None = None, tell: Iterable[int] | None = None
+    ) -> None:
+        """A new leader epoch; only the brokers in `tell` hear of it (default: all that are alive)."""
+        self.epoch += 1
+        self.version += 1
+        self.leader = leader
+        if isr is not None:
+            self.isr = tuple(isr)
+        for broker in sorted(self.alive) if tell is None else tell:
+            self.tell(broker)
+
+    def state(self) -> PartitionState:
+        """What a LeaderAndIsr says now."""
+        return PartitionState(TP, self.leader, self.epoch, self.isr, self.version, 1, self.ids)
+
+    def tell(self, broker: int) -> None:
+        """Deliver the present LeaderAndIsr to one broker."""
+        replica, state = self[broker], self.state()
+        if state.leader_epoch <= replica.partition.leader_epoch:
+            return
+        replica.purgatory.finish_tick(self.now)
+        replica.follower.remove(TP)
+        if state.leader == broker:
+            replica.partition.become_leader(state, self.now)
+        else:
+            replica.partition.become_follower(state)
+            replica.follower.add(replica.partition)
+        replica.purgatory.finish_tick(self.now)
+
+    def produce(
+        self,
+        broker: int,
+        *values: bytes,
+        acks: int = -1,
+        producer: tuple[int, int, int] | None = None,
+    ) -> int:
+        """Append one batch through the leader core; the required offset, or minus the error code."""
+        replica = self[broker]
+        pid, epoch, sequence = producer or (-1, -1, -1)
+        batch = bytearray(
+            build(
+                [(None, value) for value in values],
+                producer_id=pid,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
+        )
+        if not replica.log.pending:
+            replica.purgatory.dirty.append(replica.partition)
+        return self._append(replica, batch, acks)
+
+    def _append(self, replica: Replica, batch: bytearray, acks: int) -> int:
+        partition = replica.partition
+        required = partition.append_as_leader(batch, memoryview(batch), 0, len(batch), acks, 0)
+        if required > 0 and acks < 0:
+            entry = (
+                partition,
+                required,
+                self.now + 30_000,
+                required,
+                partition.appended_base,
+                _pack,
+            )
+            replica.answers.entries.append(entry)
+            partition.produce_waiting[replica.answers] = None
+        replica.purgatory.finish_tick(self.now)
+        return required
+
+    def ask(self, follower: int, leader: int) -> None:
+        """The follower's OffsetForLeaderEpoch questions, asked and answered."""
+        machine, partition = self[follower].follower, self[leader].partition
+        for topic, number, current, asked in machine.epoch_questions():
+            error = partition.check_leader_epoch(current)
+            epoch, end = (-1, -1) if error else partition.epoch_end_offset(asked)
+            machine.on_epoch_answer((topic.encode(), number), error, epoch, end)
+
+    def fetch(self, follower: int, leader: int, *, lose_answer: bool = False) -> None:
+        """One fetch round trip (questions first)."""
+        self.ask(follower, leader)
+        self.ask(follower, leader)
+        machine, target = self[follower].follower, self[leader]
+        if not machine.has_fetch():
+            return
+        session = self._session(follower, target, machine)
+        topics, forgotten = machine.next_fetch()
+        target.responses.pop(follower, None)
+        session.fetch(topics.items(), forgotten.items(), 1 << 20, self.now + 500, self.now)
+        target.purgatory.finish_tick(self.now)
+        if session.parked:
+            self.now += 1000
+            session.expire(self.now)
+            target.purgatory.finish_tick(self.now)
+        if not lose_answer:
+            self._deliver(follower, session.id, target.responses.pop(follower))
+
+    def _session(self, follower: int, target: Replica, machine: Follower) -> Session:
+        session = target.sessions.get(follower)
+        if session is None or machine.session_id == 0:
+            lookup = {KEY: target.partition}
+            session = Session(
+                1,
+                follower,
+                target.purgatory,
+                lambda topic, number: lookup.get((topic, number)),
+                lambda error, topics: target.responses.__setitem__(follower, topics),
+                lambda partition, progress: partition.expand_isr(progress.broker_id),
+            )
+            target.sessions[follower] = session
+        return session
+
+    def _deliver(self, follower: int, session_id: int, topics: Topics) -> None:
+        machine = self[follower].follower
+        machine.on_session(0, session_id)
+        for topic, answers in topics:
+            for number, error, hw, _, start, slices, _, diverging in answers:
+                buf = bytearray(b"".join(slices))
+                machine.on_partition(
+                    (topic, number),
+                    error,
+                    hw,
+                    start,
+                    (buf, memoryview(buf), 0, len(buf)),
+                    diverging,
+                )
+
+    def sync(self, leader: int, *followers: int, rounds: int = 4) -> None:
+        """Let the followers catch up and learn the high watermark."""
+        for _ in range(rounds):
+            for follower in followers:
+                self.fetch(follower, leader)
+
+    def commit_isr(self, leader: int) -> None:
+        """ZooKeeper accepts the leader's pending ISR."""
+        partition = self[leader].partition
+        self.isr = partition.isr_state.proposed
+        self.version += 1
+        partition.isr_committed(self.version, self.now)
+        self[leader].purgatory.high_watermark_moved(partition)
+        self[leader].purgatory.finish_tick(self.now)
+
+    def crash(self, broker: int) -> None:
+        """SIGKILL: what was written stays, everything else is gone."""
+        self.alive.discard(broker)
+        for replica in self.replicas.values():
+            replica.sessions.pop(broker, None)
+            replica.follower.disconnected()
+
+    def restart(self, broker: int, *, checkpoint: int) -> None:
+        """Start again on the same files, with the high watermark that was checkpointed."""
+        self.alive.add(broker)
+        self[broker].high_watermark_checkpoint = checkpoint
+        self[broker].start(clean=False)
+
+
+def _pack(correlation: int, error: int, base_offset: int, log_start_offset: int) -> bytes:
+    return b"%d:%d:%d" % (correlation, error, base_offset)

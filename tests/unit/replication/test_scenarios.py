@@ -1,0 +1,264 @@
+"""The loss scenarios of `replication-safety.md` §2.3 that belong to one partition, step by step."""
+
+from __future__ import annotations
+
+from support.replication import LAG_MS, Replicas
+
+from minikafka.replication.isr import PendingExpand, PendingShrink
+
+
+def acked(replicas: Replicas, leader: int) -> list[bytes]:
+    return [answer for answer in replicas[leader].sent if answer.split(b":")[1] == b"0"]
+
+
+def test_an_acks_all_produce_is_answered_only_when_every_isr_member_has_it() -> None:
+    r = Replicas()
+    r.elect(0)
+    assert r.produce(0, b"m1") == 1
+    assert acked(r, 0) == []
+    r.fetch(1, 0)
+    r.fetch(1, 0)
+    assert acked(r, 0) == []
+    r.fetch(2, 0)
+    r.fetch(2, 0)
+    assert acked(r, 0) == [b"1:0:0"]
+    assert r[0].hw == 1
+
+
+def test_alone_in_the_isr_the_leader_commits_at_the_write() -> None:
+    r = Replicas(isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m1")
+    assert acked(r, 0) == [b"1:0:0"]
+
+
+def test_s01_a_restarted_follower_does_not_truncate_to_its_checkpointed_high_watermark() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1", b"m2")
+    r.sync(0, 1)
+    assert r[0].hw == 2
+    r.crash(1)
+    r.restart(1, checkpoint=1)
+    r.tell(1)
+    r.crash(0)
+    r.elect(1, isr=(1,))
+    assert r[1].values() == [b"m1", b"m2"]
+    r.restart(0, checkpoint=2)
+    r.tell(0)
+    r.sync(1, 0)
+    assert r[0].values() == r[1].values() == [b"m1", b"m2"]
+
+
+def test_s02_logs_are_identical_after_a_leader_that_lost_its_tail_was_replaced() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    r.produce(0, b"m2")
+    r.elect(1, isr=(1,), tell=(1,))
+    r.produce(1, b"m3")
+    r.tell(0)
+    r.sync(1, 0)
+    assert r[0].entries() == r[1].entries() == [(0, b"m1"), (1, b"m3")]
+
+
+def test_s04_a_new_leader_exposes_nothing_that_others_may_lack() -> None:
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1, 2)
+    r.produce(0, b"m2", b"m3")
+    r.fetch(1, 0)
+    r.crash(0)
+    r.elect(1, isr=(1, 2))
+    assert r[1].hw <= 1
+    assert not r[1].partition.latest_offset_is_known
+    r.sync(1, 2)
+    assert r[1].hw == 3
+    assert r[1].partition.latest_offset_is_known
+    assert r[2].values() == [b"m1", b"m2", b"m3"]
+
+
+def test_s05_a_leader_answers_with_its_largest_smaller_epoch_and_the_follower_cuts_to_it() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.elect(0)
+    r.produce(0, *[b"a%d" % i for i in range(5)])
+    r.sync(0, 1)
+    r.produce(0, *[b"a%d" % i for i in range(5, 10)])
+    r.elect(1, tell=(1,))
+    r.produce(1, b"b5", b"b6", b"b7")
+    r.crash(1)
+    r.elect(0, isr=(0,), tell=(0,))
+    r.produce(0, b"a10")
+    r.restart(1, checkpoint=5)
+    r.tell(1)
+    r.sync(0, 1, rounds=6)
+    assert r[1].entries() == r[0].entries()
+    assert len(r[0].entries()) == 11
+
+
+def test_s06_a_follower_reconciles_at_every_new_epoch_even_under_the_same_leader() -> None:
+    r = Replicas((1, 2, 3), isr=(1,))
+    r.elect(1)
+    r.produce(1, b"x", acks=1)
+    r.fetch(3, 1)
+    assert r[3].values() == [b"x"]
+    r.elect(2, isr=(2,), tell=(2, 1))
+    r.sync(2, 1)
+    assert r[1].values() == []
+    r.crash(2)
+    r.elect(1, isr=(1,), tell=(1,))
+    r.produce(1, b"y", acks=1)
+    r.tell(3)
+    r.sync(1, 3)
+    assert r[3].entries() == r[1].entries() == [(0, b"y")]
+
+
+def test_s07_fetches_of_an_old_epoch_are_fenced_and_count_for_nothing() -> None:
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1, 2)
+    r.elect(1, tell=(0, 1))
+    r.elect(0, isr=(0, 1), tell=(0, 1))
+    r.produce(0, b"m2")
+    r.sync(0, 1)
+    before = r[0].hw
+    r.fetch(2, 0)
+    assert r[0].partition.followers[2].offset == -1
+    assert r[0].hw == before
+    assert r[0].partition.isr == (0, 1)
+
+
+def test_s08_the_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.fetch(1, 0)
+    r.elect(1, tell=(1,))
+    r.elect(0, tell=(0,))
+    assert r[0].hw == 0
+    r.fetch(1, 0)
+    assert r[0].hw == 0
+
+
+def test_s10_a_follower_joins_the_isr_only_past_the_start_of_the_leaders_epoch() -> None:
+    r = Replicas((0, 1, 2), isr=(0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    r.crash(0)
+    r.elect(1, isr=(1,))
+    r.fetch(2, 1)
+    partition = r[1].partition
+    assert partition.epoch_start_offset == 1
+    assert type(partition.isr_state) is not PendingExpand or partition.followers[2].offset >= 1
+    r.sync(1, 2)
+    assert type(partition.isr_state) is PendingExpand
+    r.commit_isr(1)
+    assert partition.isr == (1, 2)
+
+
+def test_s29_while_an_expansion_is_pending_the_high_watermark_waits_for_the_maximal_isr() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    assert type(r[0].partition.isr_state) is PendingExpand
+    r.produce(0, b"m2")
+    assert r[0].hw == 1
+    r.fetch(1, 0)
+    r.fetch(1, 0)
+    assert r[0].hw == 2
+
+
+def test_a_lagging_follower_leaves_the_isr_and_the_waiting_produce_is_answered() -> None:
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    r.sync(0, 1, 2)
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    r.now += LAG_MS + 1
+    r.sync(0, 1)
+    assert r[0].partition.maybe_shrink_isr(r.now)
+    assert type(r[0].partition.isr_state) is PendingShrink
+    assert acked(r, 0) == []
+    r.commit_isr(0)
+    assert r[0].partition.isr == (0, 1)
+    assert acked(r, 0) == [b"1:0:0"]
+
+
+def test_an_idle_follower_is_caught_up_as_of_its_last_fetch_when_new_records_arrive() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.sync(0, 1)
+    r.now += 10 * LAG_MS
+    r.fetch(1, 0)
+    r.produce(0, b"m1")
+    assert not r[0].partition.maybe_shrink_isr(r.now)
+
+
+def test_s13_below_min_insync_replicas_acks_all_is_refused_before_the_append() -> None:
+    r = Replicas((0, 1, 2), isr=(0,), min_insync_replicas="2")
+    r.elect(0)
+    assert r.produce(0, b"m1") == -19
+    assert r.produce(0, b"m1", acks=1) == 1
+    assert r[0].hw == 0
+
+
+def test_s13_a_produce_that_waits_when_the_isr_falls_below_its_minimum_fails_at_once() -> None:
+    r = Replicas((0, 1), min_insync_replicas="2")
+    r.elect(0)
+    r.sync(0, 1)
+    r.produce(0, b"m1")
+    r.now += LAG_MS + 1
+    r[0].partition.maybe_shrink_isr(r.now)
+    r.commit_isr(0)
+    assert r[0].sent == [b"1:20:-1"]
+    assert r[0].hw == 0
+
+
+def test_trap_17_a_leader_that_steps_down_answers_not_leader_never_success() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.elect(1)
+    assert r[0].sent == [b"1:6:-1"]
+
+
+def test_a_new_epoch_under_the_same_leader_leaves_produces_waiting() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.elect(0)
+    assert r[0].sent == []
+    r.sync(0, 1)
+    assert acked(r, 0) == [b"1:0:0"]
+
+
+def test_s32_a_retry_after_failover_is_recognised_by_the_new_leader() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1", b"m2", producer=(9, 0, 0))
+    r.sync(0, 1)
+    r.crash(0)
+    r.elect(1, isr=(1,))
+    assert r.produce(1, b"m1", b"m2", producer=(9, 0, 0)) == 2
+    assert r[1].partition.appended_base == 0
+    assert r.produce(1, b"m3", producer=(9, 0, 2)) == 3
+    assert r.produce(1, b"m5", producer=(9, 0, 7)) == -45
+    assert r[1].values() == [b"m1", b"m2", b"m3"]
+
+
+def test_a_lost_fetch_answer_is_fetched_again() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.fetch(1, 0, lose_answer=True)
+    r[1].follower.disconnected()
+    r[0].sessions.pop(1).close()
+    r.sync(0, 1)
+    assert r[1].values() == [b"m1"]
+    assert r[0].hw == 1

@@ -1,0 +1,111 @@
+"""Fetch bytes against kio, the independent codec."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.wire import fetch
+from minikafka.wire.codec import decode_request, decode_response, encode_request, request
+
+VERSIONS = range(4, 13)
+BODY = 14 + len("client")
+
+
+def frame(version: int) -> bytearray:
+    row = {
+        "partition": 3, "current_leader_epoch": 8, "fetch_offset": 100, "last_fetched_epoch": 7,
+        "log_start_offset": 2, "partition_max_bytes": 4096,
+    }  # fmt: skip
+    body = request(
+        1,
+        version,
+        replica_id=-1,
+        max_wait=500,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=1,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            {"topic": "a", "partitions": [row, {**row, "partition": 4}]},
+            {"topic": "bb", "partitions": [row]},
+        ],
+        forgotten_topics_data=[{"topic": "gone", "partitions": [1, 2]}],
+        rack_id="",
+    )
+    return bytearray(encode_request(1, version, 7, "client", body))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_of_any_version_is_decoded_like_kio_does(version: int) -> None:
+    buf = frame(version)
+    decoded = fetch.decode(buf, memoryview(buf), BODY, len(buf), version)
+    assert (decoded.replica_id, decoded.max_wait_ms, decoded.min_bytes) == (-1, 500, 1)
+    assert decoded.read_committed
+    epoch = 8 if version >= 9 else -1
+    last = 7 if version >= 12 else -1
+    start = 2 if version >= 5 else -1
+    row = (3, epoch, 100, last, start, 4096)
+    assert decoded.topics == [(b"a", [row, (4, *row[1:])]), (b"bb", [row])]
+    assert decoded.forgotten == ([(b"gone", [1, 2])] if version >= 7 else [])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
+    buf = frame(version)
+    if version >= 11:
+        buf = buf[: len(buf) - (2 if version < 12 else 2)]  # the rack id is not looked at
+    for end in range(BODY, len(buf)):
+        cut = buf[:end]
+        with pytest.raises(ProtocolViolation):
+            fetch.decode(cut, memoryview(cut), BODY, end, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_response_of_any_version_is_read_by_kio(version: int) -> None:
+    data = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc", b"defg"), 7)
+    empty = fetch.PartitionData(4, 6, -1, -1, -1, (), 0)
+    slices = fetch.encode_response(9, version, 0, 77, [(b"a", [data, empty]), (b"b", [empty])])
+    whole = b"".join(slices)
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    entity = decode_response(1, version, whole[4:])
+    parts = entity.responses[0].partitions
+    assert [part.partition_index for part in parts] == [3, 4]
+    assert [int(part.error_code) for part in parts] == [0, 6]
+    assert bytes(parts[0].records) == b"abcdefg"
+    assert parts[0].high_watermark == 50
+
+
+def test_a_followers_request_is_what_kio_would_have_written() -> None:
+    rows = [(3, 8, 100, 7, 2, 4096)]
+    mine = fetch.encode_request(
+        5, b"client", 2, (500, 1, 1 << 20), (9, 4), [(b"a", rows)], [(b"gone", [1, 2])]
+    )
+    entity = decode_request(1, 12, mine[BODY:])
+    assert (entity.replica_id, entity.session_id, entity.session_epoch) == (2, 9, 4)
+    buf = bytearray(mine)
+    decoded = fetch.decode(buf, memoryview(buf), BODY, len(buf), 12)
+    assert decoded.topics == [(b"a", rows)]
+    assert decoded.forgotten == [(b"gone", [1, 2])]
+
+
+def test_a_follower_reads_records_errors_and_diverging_epochs() -> None:
+    data = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc" * 100,), 300)
+    refused = fetch.PartitionData(4, 74, -1, -1, 6, (), 0)
+    diverging = fetch.PartitionData(5, 0, -1, -1, -1, (), 0, (3, 40))
+    buf = bytearray(
+        b"".join(
+            fetch.encode_response(9, 12, 0, 77, [(b"a", [data, refused]), (b"b", [diverging])])
+        )
+    )
+    head = fetch.decode_response_head(buf, 8)
+    assert (head.error, head.session_id, head.topic_count) == (0, 77, 2)
+    rows = list(fetch.response_partitions(buf, head, len(buf)))
+    assert [(row[0], row[1], row[2], row[3]) for row in rows] == [
+        (b"a", 3, 0, 50), (b"a", 4, 74, -1), (b"b", 5, 0, -1),
+    ]  # fmt: skip
+    assert bytes(buf[rows[0][5] : rows[0][6]]) == b"abc" * 100
+    assert rows[1][4] == 6
+    assert rows[2][7] == (3, 40)
+    assert rows[0][7] is None

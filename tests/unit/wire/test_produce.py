@@ -1,0 +1,86 @@
+"""Produce bytes against kio, the independent codec."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.wire import produce
+from minikafka.wire.codec import decode_response, encode_request, request
+
+VERSIONS = range(3, 10)
+
+
+def frame(
+    version: int, topics: list[tuple[str, list[tuple[int, bytes | None]]]], acks: int = -1
+) -> bytearray:
+    body = request(
+        0,
+        version,
+        transactional_id=None,
+        acks=acks,
+        timeout=1500,
+        topic_data=[
+            {
+                "name": name,
+                "partition_data": [
+                    {"index": index, "records": records} for index, records in parts
+                ],
+            }
+            for name, parts in topics
+        ],
+    )
+    return bytearray(encode_request(0, version, 7, "client", body))
+
+
+BODY = 14 + len("client")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_is_cut_into_slices_without_copying(version: int) -> None:
+    buf = frame(version, [("t", [(3, b"abc"), (4, b"")]), ("longer-name", [(0, b"x" * 200)])])
+    decoded = produce.decode(buf, BODY, len(buf), version)
+    assert (decoded.acks, decoded.timeout_ms, decoded.transactional_id) == (-1, 1500, None)
+    assert decoded.head_end == 0
+    found = {
+        (topic, part.partition): bytes(buf[part.start : part.end])
+        for topic, parts in decoded.topics
+        for part in parts
+    }
+    assert found == {(b"t", 3): b"abc", (b"t", 4): b"", (b"longer-name", 0): b"x" * 200}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("size", [1, 126, 127, 128, 20_000])
+def test_the_head_of_a_single_partition_request_finds_the_records_again(
+    version: int, size: int
+) -> None:
+    buf = frame(version, [("topic", [(5, b"r" * size)])])
+    decoded = produce.decode(buf, BODY, len(buf), version)
+    part = decoded.topics[0][1][0]
+    assert produce.single_records(buf, decoded.head_end, len(buf), version) == part.start
+    assert part.end + produce.tail_bytes(version) == len(buf)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
+    buf = frame(version, [("topic", [(5, b"records")])])
+    for end in range(BODY, len(buf)):
+        cut = buf[:end]
+        with pytest.raises(ProtocolViolation):
+            produce.decode(cut, BODY, len(cut), version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_prepared_answer_is_the_general_one_and_kio_reads_both(version: int) -> None:
+    start = 11 if version >= 5 else -1
+    general = produce.encode_response(9, version, [(b"topic", [(5, 0, 42, -1, start)])])
+    assert produce.single_answer(b"topic", 5, version)(9, 0, 42, 11) == general
+    entity = decode_response(0, version, general[4:])
+    part = entity.responses[0].partition_responses[0]
+    assert (entity.responses[0].name, part.index, int(part.error_code), part.base_offset) == (
+        "topic",
+        5,
+        0,
+        42,
+    )
