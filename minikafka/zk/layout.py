@@ -1,7 +1,8 @@
-"""Where things are in ZooKeeper and what they look like: Kafka's own paths and JSON (rows A1–A14, X22).
+"""Where things lie in ZooKeeper and how their data reads: Kafka 3's znode paths and Kafka's JSON.
 
-Pure. Invariant: what an encoder here writes, Apache Kafka 3.9 reads, and the other way round. A decoder
-raises ValueError for data that is not what the path promises; its text names what was wrong.
+Pure. Invariant: what is written here an Apache Kafka 3 cluster in ZooKeeper mode would read, and the
+reverse; nothing is added to Kafka's fields. Anyone may write to ZooKeeper, so every field is checked
+when read: data of the wrong shape is a ValueError whose text names the fault (the caller names the path).
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from minikafka.base.endpoints import parse_endpoint
+from minikafka.base.errors import ConfigError
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Stat
 
@@ -19,15 +22,16 @@ CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
-ISR_CHANGES: Final = "/isr_change_notification"
-ISR_CHANGE_PREFIX: Final = f"{ISR_CHANGES}/isr_change_"
-LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
-LOG_DIR_EVENT_PREFIX: Final = f"{LOG_DIR_EVENTS}/log_dir_event_"
-ADMIN: Final = "/admin"
-DELETE_TOPICS: Final = f"{ADMIN}/delete_topics"
-CONFIG_CHANGES: Final = "/config/changes"
-TOPIC_CONFIGS: Final = "/config/topics"
 CLUSTER_ID: Final = "/cluster/id"
+TOPIC_CONFIGS: Final = "/config/topics"
+CONFIG_CHANGES: Final = "/config/changes"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+ISR_CHANGES: Final = "/isr_change_notification"
+ISR_CHANGE_PREFIX: Final = "/isr_change_notification/isr_change_"
+"""Path of a sequential node; ZooKeeper adds ten digits."""
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX: Final = "/log_dir_event_notification/log_dir_event_"
+"""Path of a sequential node; ZooKeeper adds ten digits."""
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 PERSISTENT: Final = (
@@ -46,235 +50,292 @@ PERSISTENT: Final = (
     "/config/brokers",
     "/config/ips",
 )
-"""What every broker creates at its start where it is absent, as Kafka does."""
+"""Nodes that every broker makes sure of when it starts; the list is Kafka's."""
 
+_KAFKA_LISTENER: Final = "PLAINTEXT"
+_CONTROL_LISTENER: Final = "CONTROLLER"
 _LOG_DIR_FAILURE: Final = 1
+_TOPIC_ID_BYTES: Final = 16
 
 
 def broker_path(broker_id: BrokerId) -> str:
-    """A broker's registration."""
+    """Ephemeral registration of a broker (A1)."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
-    """A topic's assignment."""
+    """A topic's id and assignment (A9)."""
     return f"{TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
-    """Parent of a topic's partitions."""
+    """Parent of the topic's partition nodes."""
     return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(tp: TopicPartition) -> str:
-    """Parent of a partition's state."""
+    """Parent of one partition's state node."""
     return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}"
 
 
 def state_path(tp: TopicPartition) -> str:
-    """A partition's leader and ISR (A10)."""
+    """Leader and ISR of one partition (A10)."""
     return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}/state"
 
 
 def delete_topic_path(topic: str) -> str:
-    """The mark that a topic is to be deleted (A13)."""
+    """Mark of a topic that is to be deleted (A13)."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
 def topic_config_path(topic: str) -> str:
-    """A topic's settings (A15)."""
+    """Settings of one topic (A15)."""
     return f"{TOPIC_CONFIGS}/{topic}"
 
 
+def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
+    """A registration: Kafka's JSON version 5, both listeners among the endpoints (`architecture.md` §5.4)."""
+    fields: dict[str, Any] = {
+        "features": {},
+        "listener_security_protocol_map": {
+            _KAFKA_LISTENER: "PLAINTEXT",
+            _CONTROL_LISTENER: "PLAINTEXT",
+        },
+        "endpoints": [
+            _endpoint(_KAFKA_LISTENER, broker.host, broker.port),
+            _endpoint(_CONTROL_LISTENER, broker.control_host, broker.control_port),
+        ],
+        "jmx_port": -1,
+        "port": broker.port,
+        "host": broker.host,
+        "version": 5,
+        "timestamp": str(wall_ms),
+    }
+    if broker.rack is not None:
+        fields["rack"] = broker.rack
+    return _encode(fields)
+
+
+def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
+    """A registration; the broker epoch is the node's czxid (R5). Raises ValueError."""
+    fields = _decode(data)
+    listeners = dict(map(_parse_endpoint, _list(fields, "endpoints")))
+    for name in (_KAFKA_LISTENER, _CONTROL_LISTENER):
+        if name not in listeners:
+            raise ValueError(f"no {name} among the endpoints")
+    rack = fields.get("rack")
+    if rack is not None and type(rack) is not str:
+        raise ValueError("rack is not a string")
+    return Broker(
+        broker_id,
+        *listeners[_KAFKA_LISTENER],
+        *listeners[_CONTROL_LISTENER],
+        epoch=stat.czxid,
+        rack=rack,
+    )
+
+
 def topic_id_text(topic_id: bytes) -> str:
-    """A 16-byte id as Kafka writes it: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+    """Sixteen bytes as Kafka prints an id: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
-def topic_id_bytes(text: str) -> bytes:
-    """The 16 bytes of an id as Kafka writes it. Raises ValueError."""
+def parse_topic_id(text: str) -> bytes:
+    """Undo `topic_id_text`. Raises ValueError."""
     try:
-        topic_id = base64.urlsafe_b64decode(text + "==")
+        topic_id = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         topic_id = b""
-    if len(topic_id) != 16:
-        raise ValueError(f"{text!r} is not a topic id")
+    if len(topic_id) != _TOPIC_ID_BYTES:
+        raise ValueError("the topic id is not 22 characters of URL-safe base64")
     return topic_id
 
 
-def encode_broker(broker: Broker) -> bytes:
-    """Registration of version 5: both listeners as endpoints."""
-    return _json(
+def encode_topic(topic_id: bytes, assignment: Mapping[int, ReplicaAssignment]) -> bytes:
+    """A topic's node, version 3; `assignment` is by partition number."""
+    return _encode(
         {
-            "version": 5,
-            "host": broker.host,
-            "port": broker.port,
-            "jmx_port": -1,
-            "timestamp": "-1",
-            "endpoints": [
-                f"PLAINTEXT://{broker.host}:{broker.port}",
-                f"CONTROLLER://{broker.control_host}:{broker.control_port}",
-            ],
-            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"},
-            "features": {},
-            **({"rack": broker.rack} if broker.rack is not None else {}),
+            "removing_replicas": {str(p): a.removing for p, a in assignment.items() if a.removing},
+            "partitions": {str(p): a.replicas for p, a in assignment.items()},
+            "topic_id": topic_id_text(topic_id),
+            "adding_replicas": {str(p): a.adding for p, a in assignment.items() if a.adding},
+            "version": 3,
         }
     )
 
 
-def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
-    """The registered broker; its epoch is the node's czxid (R5)."""
-    fields = _mapping(data, "endpoints")
-    places: dict[str, tuple[str, int]] = {}
-    for endpoint in fields["endpoints"]:
-        name, _, address = str(endpoint).partition("://")
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(f"endpoint {endpoint!r} is not NAME://HOST:PORT")
-        places[name] = (host, int(port))
-    control = places.get("CONTROLLER", ("", 0))
-    others = [place for name, place in places.items() if name != "CONTROLLER"]
-    if not others:
-        raise ValueError("a broker without a listener for clients")
-    rack = fields.get("rack")
-    return Broker(broker_id, *others[0], *control, epoch=stat.czxid, rack=None if rack is None else str(rack))
-
-
-def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:
-    """Assignment of version 3, with topic id and with the replicas being added and removed."""
-    rows = sorted(assignment.items())
-    fields: dict[str, Any] = {
-        "version": 3,
-        "partitions": {str(number): list(row.replicas) for number, row in rows},
-        "adding_replicas": {str(number): list(row.adding) for number, row in rows if row.adding},
-        "removing_replicas": {str(number): list(row.removing) for number, row in rows if row.removing},
-    }
-    if topic_id is not None:
-        fields["topic_id"] = topic_id_text(topic_id)
-    return _json(fields)
-
-
 def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment]]:
-    """(topic id, partition → replicas) of any version from 1."""
-    fields = _mapping(data, "partitions")
-    adding, removing = fields.get("adding_replicas") or {}, fields.get("removing_replicas") or {}
+    """The topic id (None in versions before 3) and the assignment by partition. Raises ValueError."""
+    fields = _decode(data)
+    text = fields.get("topic_id")
+    if text is not None and type(text) is not str:
+        raise ValueError("topic_id is not a string")
+    replicas = _replica_lists(fields, "partitions")
+    adding = _replica_lists(fields, "adding_replicas") if "adding_replicas" in fields else {}
+    removing = _replica_lists(fields, "removing_replicas") if "removing_replicas" in fields else {}
+    for partition, brokers in replicas.items():
+        if not brokers or len(set(brokers)) != len(brokers):
+            raise ValueError(f"partition {partition} has no replicas, or one twice")
     assignment = {
-        int(number): ReplicaAssignment(
-            _ids(replicas), _ids(adding.get(number, ())), _ids(removing.get(number, ()))
+        partition: ReplicaAssignment(
+            replicas[partition], adding.get(partition, ()), removing.get(partition, ())
         )
-        for number, replicas in fields["partitions"].items()
+        for partition in sorted(replicas)
     }
-    topic_id = fields.get("topic_id")
-    return None if topic_id is None else topic_id_bytes(str(topic_id)), assignment
+    return None if text is None else parse_topic_id(text), assignment
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Leader and ISR of version 1."""
-    return _json(
+    """A partition's leader and ISR; the ZooKeeper version is not part of the data."""
+    return _encode(
         {
             "controller_epoch": state.controller_epoch,
             "leader": state.leader,
             "version": 1,
             "leader_epoch": state.leader_epoch,
-            "isr": list(state.isr),
+            "isr": state.isr,
         }
     )
 
 
 def decode_state(data: bytes, zk_version: int) -> LeaderAndIsr:
-    """Leader and ISR as read at that version of the node."""
-    fields = _mapping(data, "leader", "leader_epoch", "isr", "controller_epoch")
+    """A partition's leader and ISR as read at that version. Raises ValueError."""
+    fields = _decode(data)
     return LeaderAndIsr(
-        int(fields["leader"]),
-        int(fields["leader_epoch"]),
-        _ids(fields["isr"]),
-        int(fields["controller_epoch"]),
-        zk_version,
+        leader=_int(fields, "leader"),
+        leader_epoch=_int(fields, "leader_epoch"),
+        isr=_ints(_list(fields, "isr"), "isr"),
+        controller_epoch=_int(fields, "controller_epoch"),
+        zk_version=zk_version,
     )
 
 
 def encode_controller(broker_id: BrokerId, wall_ms: int) -> bytes:
-    """The active controller, nothing else (A7)."""
-    return _json({"version": 1, "brokerid": broker_id, "timestamp": str(wall_ms)})
+    """Who leads the cluster (A7)."""
+    return _encode({"version": 1, "brokerid": broker_id, "timestamp": str(wall_ms)})
 
 
 def decode_controller(data: bytes) -> BrokerId:
-    """Id of the active controller."""
-    return int(_mapping(data, "brokerid")["brokerid"])
+    """The broker that leads the cluster. Raises ValueError."""
+    return _int(_decode(data), "brokerid")
 
 
-def encode_config(config: Mapping[str, str]) -> bytes:
-    """Overrides of a topic's or broker's settings."""
-    return _json({"version": 1, "config": dict(config)})
+def encode_config(overrides: Mapping[str, str]) -> bytes:
+    """The settings of a topic that differ from its brokers'."""
+    return _encode({"version": 1, "config": dict(overrides)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """Overrides of a topic's or broker's settings; an empty node has none."""
-    if not data:
-        return {}
-    return {str(name): str(value) for name, value in _mapping(data, "config")["config"].items()}
+    """The settings of a topic that differ from its brokers'. Raises ValueError."""
+    config = _decode(data).get("config")
+    if type(config) is not dict or not all(type(value) is str for value in config.values()):
+        raise ValueError("config is not an object of strings")
+    return config
 
 
-def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
-    """Which partitions' ISR a leader changed (A14)."""
-    return _json(
-        {"version": 1, "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]}
-    )
+def encode_isr_change(changed: Sequence[TopicPartition]) -> bytes:
+    """A leader tells the controller whose ISR it has written (A14)."""
+    partitions = [{"topic": tp.topic, "partition": tp.partition} for tp in changed]
+    return _encode({"version": 1, "partitions": partitions})
 
 
 def decode_isr_change(data: bytes) -> list[TopicPartition]:
-    """Which partitions' ISR a leader changed."""
-    rows = _mapping(data, "partitions")["partitions"]
-    return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
+    """The partitions whose ISR a leader has written. Raises ValueError."""
+    changed = []
+    for row in _list(_decode(data), "partitions"):
+        if type(row) is not dict or type(row.get("topic")) is not str:
+            raise ValueError("a row of partitions names no topic")
+        changed.append(TopicPartition(row["topic"], _int(row, "partition")))
+    return changed
 
 
 def encode_log_dir_event(broker_id: BrokerId) -> bytes:
-    """A broker lost a log directory (R67)."""
-    return _json({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
+    """A broker tells the controller that it lost a log directory (R67)."""
+    return _encode({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
 
 
 def decode_log_dir_event(data: bytes) -> BrokerId:
-    """Which broker lost a log directory."""
-    return int(_mapping(data, "broker")["broker"])
+    """The broker that lost a log directory. Raises ValueError."""
+    return _int(_decode(data), "broker")
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """The cluster's id."""
-    return _json({"version": "1", "id": cluster_id})
+    """The cluster's id; Kafka writes this version as text."""
+    return _encode({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """The cluster's id."""
-    return str(_mapping(data, "id")["id"])
+    """The cluster's id. Raises ValueError."""
+    cluster_id = _decode(data).get("id")
+    if type(cluster_id) is not str:
+        raise ValueError("id is not a string")
+    return cluster_id
 
 
 def encode_producer_ids(broker_id: BrokerId, first: int, last: int) -> bytes:
-    """A block of producer ids claimed by a broker (R72)."""
-    return _json({"version": 1, "broker": broker_id, "block_start": str(first), "block_end": str(last)})
+    """The block of producer ids claimed last (R72); `last` belongs to it."""
+    block = {"block_start": str(first), "block_end": str(last)}
+    return _encode({"version": 1, "broker": broker_id, **block})
 
 
 def decode_producer_ids(data: bytes) -> tuple[BrokerId, int, int]:
-    """(broker, first, last) of the block claimed last."""
-    fields = _mapping(data, "broker", "block_start", "block_end")
-    return int(fields["broker"]), int(fields["block_start"]), int(fields["block_end"])
+    """(broker, first, last) of the block claimed last. Raises ValueError."""
+    fields = _decode(data)
+    bounds = fields.get("block_start"), fields.get("block_end")
+    if not all(type(bound) is str and bound.isdecimal() for bound in bounds):
+        raise ValueError("block_start and block_end are not numbers in text")
+    return _int(fields, "broker"), int(str(bounds[0])), int(str(bounds[1]))
 
 
-def _json(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+def _encode(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _mapping(data: bytes, *names: str) -> dict[str, Any]:
+def _decode(data: bytes) -> dict[str, Any]:
+    """A JSON object; which version it names does not matter, as in Kafka."""
     try:
         fields = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
-    if not isinstance(fields, dict):
+    if type(fields) is not dict:
         raise ValueError("not a JSON object")
-    missing = [name for name in names if name not in fields]
-    if missing:
-        raise ValueError(f"has no {', '.join(missing)}")
     return fields
 
 
-def _ids(values: Iterable[Any]) -> tuple[BrokerId, ...]:
-    return tuple(int(value) for value in values)
+def _int(fields: dict[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if type(value) is not int:
+        raise ValueError(f"{name} is not a whole number")
+    return value
+
+
+def _list(fields: dict[str, Any], name: str) -> list[Any]:
+    value = fields.get(name)
+    if type(value) is not list:
+        raise ValueError(f"{name} is not a list")
+    return value
+
+
+def _ints(values: Any, name: str) -> tuple[int, ...]:
+    if type(values) is not list or not all(type(value) is int for value in values):
+        raise ValueError(f"{name} is not a list of whole numbers")
+    return tuple(values)
+
+
+def _replica_lists(fields: dict[str, Any], name: str) -> dict[int, tuple[BrokerId, ...]]:
+    rows = fields.get(name)
+    if type(rows) is not dict or not all(key.isdecimal() for key in rows):
+        raise ValueError(f"{name} is not an object of partition numbers")
+    return {int(key): _ints(brokers, name) for key, brokers in rows.items()}
+
+
+def _endpoint(name: str, host: str, port: int) -> str:
+    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
+
+
+def _parse_endpoint(text: Any) -> tuple[str, tuple[str, int]]:
+    try:
+        endpoint = parse_endpoint(str(text))
+    except ConfigError:
+        raise ValueError("an endpoint is not NAME://host:port") from None
+    return endpoint.name, (endpoint.host, endpoint.port)

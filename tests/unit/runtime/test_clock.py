@@ -1,0 +1,53 @@
+"""The clock and the chance of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from minikafka.runtime.clock import SystemClock, SystemRng
+
+
+async def test_sleep_takes_at_least_as_long_by_the_monotonic_clock() -> None:
+    clock = SystemClock()
+    before = clock.now()
+    await clock.sleep(20)
+    assert clock.now() - before >= 19
+
+
+def test_wall_time_is_unix_milliseconds() -> None:
+    assert abs(SystemClock().wall_ms() - time.time() * 1000) < 5000
+
+
+async def test_a_callback_runs_once_when_its_time_has_come() -> None:
+    ran = asyncio.Event()
+    SystemClock().call_later(1, ran.set)
+    async with asyncio.timeout(5):
+        await ran.wait()
+
+
+async def test_a_cancelled_callback_does_not_run() -> None:
+    clock = SystemClock()
+    ran: list[str] = []
+    clock.call_later(1, lambda: ran.append("cancelled")).cancel()
+    later = asyncio.Event()
+    clock.call_later(10, later.set)
+    async with asyncio.timeout(5):
+        await later.wait()
+    assert ran == []
+
+
+def test_random_bytes_are_as_many_as_asked_and_not_the_same_twice() -> None:
+    rng = SystemRng()
+    assert len(rng.bytes(16)) == 16
+    assert rng.bytes(16) != rng.bytes(16)
+
+
+def test_jitter_stays_between_its_bounds() -> None:
+    rng = SystemRng()
+    assert all(0.5 <= rng.uniform(0.5, 1.0) <= 1.0 for _ in range(100))
+
+
+def test_shuffling_keeps_every_item_and_the_original() -> None:
+    items = tuple(range(50))
+    assert sorted(SystemRng().shuffled(items)) == list(items)

@@ -1,0 +1,103 @@
+"""Tasks have an owner: nothing is lost, nothing outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def _crash() -> None:
+    raise RuntimeError("boom")
+
+
+async def test_a_crash_is_logged_and_told_to_the_owner(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[tuple[str, str]] = []
+    tasks = TaskRegistry(on_crash=lambda name, error: told.append((name, str(error))))
+    with caplog.at_level(logging.ERROR):
+        await tasks.spawn(_crash(), "crasher")
+    assert told == [("crasher", "boom")]
+    assert "task crasher crashed" in caplog.text
+
+
+async def test_a_task_keeps_its_name_while_it_runs() -> None:
+    tasks = TaskRegistry()
+    ended = tasks.spawn(_forever(), "waiter")
+    assert tasks.names() == ["waiter"]
+    await tasks.close()
+    assert tasks.names() == []
+    with pytest.raises(asyncio.CancelledError):
+        await ended
+
+
+async def test_closing_waits_until_the_last_task_has_cleaned_up() -> None:
+    tasks = TaskRegistry()
+    order: list[str] = []
+
+    async def careful() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            order.append("cleaned up")
+
+    tasks.spawn(careful(), "careful")
+    await asyncio.sleep(0)
+    await tasks.close()
+    order.append("closed")
+    assert order == ["cleaned up", "closed"]
+
+
+async def test_a_task_spawned_while_closing_ends_as_well() -> None:
+    tasks = TaskRegistry()
+
+    async def parent() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            tasks.spawn(_forever(), "late")
+
+    tasks.spawn(parent(), "parent")
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert tasks.names() == []
+
+
+async def test_a_task_spawned_after_close_never_begins() -> None:
+    tasks = TaskRegistry()
+    await tasks.close()
+    began: list[bool] = []
+
+    async def work() -> None:
+        began.append(True)
+
+    with pytest.raises(asyncio.CancelledError):
+        await tasks.spawn(work(), "too-late")
+    assert began == []
+
+
+async def test_a_task_cancelled_before_its_first_step_leaves_no_warning() -> None:
+    tasks = TaskRegistry()
+    tasks.spawn(_forever(), "never-begun")
+    await tasks.close()
+
+
+async def test_a_task_may_close_its_own_registry() -> None:
+    tasks = TaskRegistry()
+    tasks.spawn(_forever(), "other")
+    await tasks.spawn(tasks.close(), "closer")
+    assert tasks.names() == []
+
+
+async def test_blocking_work_gives_its_result_and_its_error_without_the_loop() -> None:
+    executor = ThreadExecutor()
+    assert await executor.run(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await executor.run(lambda: 1 // 0)

@@ -1,0 +1,151 @@
+"""Znode paths and Kafka's JSON in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from minikafka.base.model import Broker, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.base.ports import Stat
+from minikafka.zk import layout
+
+STAT = Stat(77, 78, 1, 2, 3, 0, 0, 9, 10, 0, 77)
+TP = TopicPartition("orders", 4)
+
+
+def test_paths_are_those_of_kafka() -> None:
+    assert layout.broker_path(1) == "/brokers/ids/1"
+    assert layout.topic_path("orders") == "/brokers/topics/orders"
+    assert layout.partitions_path("orders") == "/brokers/topics/orders/partitions"
+    assert layout.partition_path(TP) == "/brokers/topics/orders/partitions/4"
+    assert layout.state_path(TP) == "/brokers/topics/orders/partitions/4/state"
+    assert layout.delete_topic_path("orders") == "/admin/delete_topics/orders"
+    assert layout.topic_config_path("orders") == "/config/topics/orders"
+
+
+@pytest.mark.parametrize("rack", [None, "r-1"])
+@pytest.mark.parametrize("host", ["broker.example", "::1"])
+def test_a_registration_reads_back_with_its_czxid_as_epoch(host: str, rack: str | None) -> None:
+    broker = Broker(3, host, 9092, host, 19092, rack=rack)
+    read = layout.decode_broker(3, layout.encode_broker(broker, 5), STAT)
+    assert read == Broker(3, host, 9092, host, 19092, epoch=77, rack=rack)
+
+
+def test_a_registration_holds_the_fields_of_kafka_version_5() -> None:
+    fields = json.loads(layout.encode_broker(Broker(3, "h", 9092, "h", 19092), 12))
+    assert fields == {
+        "features": {},
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"},
+        "endpoints": ["PLAINTEXT://h:9092", "CONTROLLER://h:19092"],
+        "jmx_port": -1,
+        "port": 9092,
+        "host": "h",
+        "version": 5,
+        "timestamp": "12",
+    }
+
+
+def test_a_topic_reads_back_with_its_id_and_a_reassignment_under_way() -> None:
+    assignment = {0: ReplicaAssignment((1, 2, 3)), 1: ReplicaAssignment((2, 3, 1, 4), (4,), (2,))}
+    topic_id = bytes(range(16))
+    assert layout.decode_topic(layout.encode_topic(topic_id, assignment)) == (topic_id, assignment)
+
+
+def test_a_topic_holds_the_fields_of_kafka_version_3() -> None:
+    assignment = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 1), (2,), (1,))}
+    assert json.loads(layout.encode_topic(bytes(16), assignment)) == {
+        "version": 3,
+        "topic_id": "AAAAAAAAAAAAAAAAAAAAAA",
+        "partitions": {"0": [1, 2], "1": [2, 1]},
+        "adding_replicas": {"1": [2]},
+        "removing_replicas": {"1": [1]},
+    }
+
+
+def test_a_topic_of_an_older_kafka_has_no_id() -> None:
+    data = b'{"version":1,"partitions":{"1":[2],"0":[1]}}'
+    expected = {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((2,))}
+    assert layout.decode_topic(data) == (None, expected)
+
+
+def test_a_state_reads_back_at_the_version_of_its_node() -> None:
+    state = LeaderAndIsr(2, 7, (2, 3), 5, 11)
+    data = layout.encode_state(state)
+    assert layout.decode_state(data, 11) == state
+    assert json.loads(data) == {
+        "controller_epoch": 5,
+        "leader": 2,
+        "version": 1,
+        "leader_epoch": 7,
+        "isr": [2, 3],
+    }
+
+
+def test_the_controller_node_holds_exactly_what_row_a7_says() -> None:
+    assert layout.encode_controller(3, 99) == b'{"version":1,"brokerid":3,"timestamp":"99"}'
+    assert layout.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"99"}') == 3
+
+
+def test_the_small_nodes_read_back() -> None:
+    overrides = {"retention.ms": "1", "cleanup.policy": "compact"}
+    assert layout.decode_config(layout.encode_config(overrides)) == overrides
+    changed = [TP, TopicPartition("a", 0)]
+    assert layout.decode_isr_change(layout.encode_isr_change(changed)) == changed
+    assert layout.decode_log_dir_event(layout.encode_log_dir_event(4)) == 4
+    assert layout.decode_cluster_id(layout.encode_cluster_id("abc")) == "abc"
+    assert layout.decode_producer_ids(layout.encode_producer_ids(1, 1000, 1999)) == (1, 1000, 1999)
+
+
+def test_a_topic_id_prints_as_kafka_prints_it() -> None:
+    topic_id = bytes.fromhex("fbff000102030405060708090a0b0c0d")
+    text = layout.topic_id_text(topic_id)
+    assert len(text) == 22
+    assert text.startswith("-_8AAQ")
+    assert layout.parse_topic_id(text) == topic_id
+
+
+@pytest.mark.parametrize("text", ["", "short", "A" * 23, "A" * 21 + "!", "ä" * 22])
+def test_a_text_that_is_no_topic_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="22 characters"):
+        layout.parse_topic_id(text)
+
+
+DECODERS: dict[str, Any] = {
+    "broker": lambda data: layout.decode_broker(1, data, STAT),
+    "topic": layout.decode_topic,
+    "state": lambda data: layout.decode_state(data, 0),
+    "controller": layout.decode_controller,
+    "config": layout.decode_config,
+    "isr_change": layout.decode_isr_change,
+    "log_dir_event": layout.decode_log_dir_event,
+    "cluster_id": layout.decode_cluster_id,
+    "producer_ids": layout.decode_producer_ids,
+}
+MALFORMED = [
+    b"",
+    b"\xff",
+    b"7",
+    b"[]",
+    b"{",
+    b"{}",
+    b"[" * 100_000,
+    b'{"endpoints":7,"partitions":7,"isr":7,"brokerid":"1","config":7,"broker":true,"id":1}',
+    b'{"endpoints":[7],"partitions":[7],"isr":["1"],"leader":1,"leader_epoch":1,"config":{"a":1}}',
+    b'{"endpoints":["PLAINTEXT://h:1"],"partitions":{"a":[1]},"isr":[1],"leader":true}',
+    b'{"partitions":{"0":[1,1]},"block_start":1,"block_end":"x"}',
+    b'{"partitions":{"0":[]},"block_start":"-5","block_end":"4"}',
+    b'{"partitions":{"0":[1]},"topic_id":7}',
+    b'{"partitions":[{"topic":"t","partition":"0"}]}',
+    b'{"endpoints":["PLAINTEXT://h:1","CONTROLLER://h:2"],"rack":7}',
+]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("data", MALFORMED, ids=range(len(MALFORMED)))
+def test_malformed_data_is_a_value_error_without_a_path(name: str, data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        DECODERS[name](data)
+    assert type(caught.value) is ValueError
+    assert "/brokers" not in str(caught.value)
