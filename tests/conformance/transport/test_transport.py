@@ -1,0 +1,323 @@
+"""What every Transport must do: real sockets under asyncio and uvloop, and the in-memory twin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+from support.memory_transport import MemoryTransport
+
+from minikafka.base.ports import Buffer, Link, Transport
+from minikafka.runtime.transport import SocketTransport
+
+Scenario = Callable[[Transport], Awaitable[None]]
+Run = Callable[[Scenario], None]
+
+KINDS = {
+    "sockets-asyncio": (SocketTransport, asyncio.new_event_loop),
+    "sockets-uvloop": (SocketTransport, uvloop.new_event_loop),
+    "memory": (MemoryTransport, asyncio.new_event_loop),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a scenario in a loop of the kind; what the loop would only log fails the test."""
+    make_transport, make_loop = KINDS[request.param]
+
+    def run_scenario(scenario: Scenario) -> None:
+        lost: list[object] = []
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, c: lost.append(c))
+            async with asyncio.timeout(30):
+                await scenario(make_transport())
+
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(main())
+        assert not lost
+
+    return run_scenario
+
+
+class Recorder:
+    """A handler that keeps everything that happens to it."""
+
+    def __init__(self, buffer_bytes: int = 64 * 1024) -> None:
+        self.link: Link
+        self.calls: list[str] = []
+        self.received = bytearray()
+        self.changed = asyncio.Event()
+        self._buffer = bytearray(buffer_bytes)
+
+    def connected(self, link: Link) -> None:
+        self.link = link
+        self._note("connected")
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, count: int) -> None:
+        self.received += self._buffer[:count]
+        self._note("data")
+
+    def disconnected(self, error: Exception | None) -> None:
+        self._note("disconnected")
+
+    def drained(self) -> None:
+        self._note("drained")
+
+    def _note(self, call: str) -> None:
+        self.calls.append(call)
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def until_received(self, count: int) -> None:
+        await self.until(lambda: len(self.received) >= count)
+
+    async def until_called(self, call: str) -> None:
+        await self.until(lambda: call in self.calls)
+
+
+async def pair(transport: Transport, *, buffer_bytes: int = 64 * 1024) -> tuple[Recorder, Recorder]:
+    """A client's and a server's handler, connected; nobody listens afterwards."""
+    accepted: list[Recorder] = []
+
+    def accept() -> Recorder:
+        accepted.append(Recorder(buffer_bytes))
+        return accepted[-1]
+
+    listener = await transport.listen(accept, "127.0.0.1", 0)
+    client = await transport.connect(Recorder, "127.0.0.1", listener.port)
+    assert isinstance(client, Recorder)
+    while not accepted:
+        await asyncio.sleep(0)
+    server = accepted[0]
+    await server.until_called("connected")
+    await listener.close()
+    return client, server
+
+
+async def part(*handlers: Recorder) -> None:
+    for handler in handlers:
+        handler.link.abort()
+    for handler in handlers:
+        await handler.until_called("disconnected")
+
+
+def test_bytes_arrive_in_the_order_sent_whatever_the_slices(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        slices = [bytes([i % 251]) * (i % 300) for i in range(3000)]
+        sent = b""
+        for first in range(0, 3000, 250):
+            client.link.send(slices[first : first + 250])
+            sent += b"".join(slices[first : first + 250])
+        client.link.send(slices)
+        sent += b"".join(slices)
+        client.link.send([])
+        client.link.send([b""])
+        await server.until_received(len(sent))
+        assert server.received == sent
+        await part(client, server)
+
+    run(scenario)
+
+
+def test_a_slice_may_be_overwritten_as_soon_as_send_returned(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        server.link.pause_reading()
+        reused = bytearray(100_000)
+        sent = b""
+        for i in range(100):
+            reused[:] = bytes([i]) * len(reused)
+            client.link.send([memoryview(reused)[:50_000], memoryview(reused)[50_000:]])
+            sent += bytes(reused)
+        reused[:] = bytes(len(reused))
+        server.link.resume_reading()
+        await server.until_received(len(sent))
+        assert server.received == sent
+        await part(client, server)
+
+    run(scenario)
+
+
+def test_what_a_peer_does_not_read_is_queued_and_drained_is_called_when_it_has(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        server.link.pause_reading()
+        piece = bytes(1024 * 1024)
+        sent = 0
+        while client.link.queued_bytes() < 2 * len(piece):
+            client.link.send([piece])
+            sent += len(piece)
+            await asyncio.sleep(0)
+        assert "drained" not in client.calls
+        assert "data" not in server.calls
+        server.link.resume_reading()
+        await client.until_called("drained")
+        assert client.link.queued_bytes() <= 64 * 1024
+        await server.until_received(sent)
+        assert client.link.queued_bytes() == 0
+        await part(client, server)
+
+    run(scenario)
+
+
+def test_pausing_and_resuming_twice_is_harmless(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        server.link.pause_reading()
+        server.link.pause_reading()
+        client.link.send([b"abc"])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert "data" not in server.calls
+        server.link.resume_reading()
+        server.link.resume_reading()
+        await server.until_received(3)
+        await part(client, server)
+
+    run(scenario)
+
+
+def test_a_buffer_of_one_byte_is_enough(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport, buffer_bytes=1)
+        client.link.send([b"minikafka"])
+        await server.until_received(9)
+        assert server.received == b"minikafka"
+        assert server.calls.count("data") == 9
+        await part(client, server)
+
+    run(scenario)
+
+
+def test_close_sends_what_is_queued_first(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        server.link.pause_reading()
+        client.link.send([bytes(20 * 1024 * 1024)])
+        assert client.link.queued_bytes() > 0
+        client.link.close()
+        client.link.send([b"too late"])
+        server.link.resume_reading()
+        await server.until_called("disconnected")
+        await client.until_called("disconnected")
+        assert len(server.received) == 20 * 1024 * 1024
+
+    run(scenario)
+
+
+def test_abort_ends_both_sides_and_nothing_is_sent_any_more(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        client.link.abort()
+        client.link.abort()
+        client.link.send([b"too late"])
+        await client.until_called("disconnected")
+        await server.until_called("disconnected")
+        client.link.send([b"too late"])
+        client.link.close()
+        client.link.pause_reading()
+        client.link.resume_reading()
+        assert client.link.queued_bytes() == 0
+        assert not server.received
+
+    run(scenario)
+
+
+def test_connected_comes_first_and_disconnected_last_and_once(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        client.link.send([b"x"])
+        await server.until_received(1)
+        server.link.close()
+        await client.until_called("disconnected")
+        await server.until_called("disconnected")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        for handler in (client, server):
+            assert handler.calls[0] == "connected"
+            assert handler.calls[-1] == "disconnected"
+            assert handler.calls.count("disconnected") == 1
+
+    run(scenario)
+
+
+def test_a_handler_may_answer_while_it_is_given_bytes(run: Run) -> None:
+    class Echo(Recorder):
+        def buffer_updated(self, count: int) -> None:
+            super().buffer_updated(count)
+            self.link.send([memoryview(self._buffer)[:count]])
+
+    async def scenario(transport: Transport) -> None:
+        accepted: list[Echo] = []
+
+        def accept() -> Echo:
+            accepted.append(Echo())
+            return accepted[-1]
+
+        listener = await transport.listen(accept, "127.0.0.1", 0)
+        client = await transport.connect(Recorder, "127.0.0.1", listener.port)
+        assert isinstance(client, Recorder)
+        data = bytes(range(256)) * 4096
+        client.link.send([data])
+        await client.until_received(len(data))
+        assert client.received == data
+        await part(client, *accepted)
+        await listener.close()
+
+    run(scenario)
+
+
+def test_connecting_where_nobody_listens_is_an_oserror(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        listener = await transport.listen(Recorder, "127.0.0.1", 0)
+        await listener.close()
+        with pytest.raises(OSError, match=r"."):
+            await transport.connect(Recorder, "127.0.0.1", listener.port)
+
+    run(scenario)
+
+
+def test_a_port_that_is_taken_is_an_oserror(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        listener = await transport.listen(Recorder, "127.0.0.1", 0)
+        with pytest.raises(OSError, match=r"."):
+            await transport.listen(Recorder, "127.0.0.1", listener.port)
+        await listener.close()
+        again = await transport.listen(Recorder, "127.0.0.1", listener.port)
+        assert again.port == listener.port
+        await again.close()
+
+    run(scenario)
+
+
+def test_a_closed_listener_leaves_its_connections_alone(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        client.link.send([b"still here"])
+        await server.until_received(10)
+        await part(client, server)
+
+    run(scenario)
+
+
+def test_each_side_can_name_its_peer(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        client, server = await pair(transport)
+        for handler in (client, server):
+            host, _, port = handler.link.peer().rpartition(":")
+            assert host == "127.0.0.1"
+            assert port.isdecimal()
+        await part(client, server)
+
+    run(scenario)

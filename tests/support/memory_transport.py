@@ -1,0 +1,186 @@
+"""The Transport port without sockets: byte streams between handlers in one event loop.
+
+Invariant: bytes arrive in the order sent, in pieces of any size, only by callbacks of the running
+loop, so it runs under virtual time too. A stream holds `window_bytes` between its ends, as socket
+buffers do; what is sent beyond stays in the sender's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+
+from minikafka.base.ports import Buffer, Link, Listener, StreamHandler, Transport
+
+MARK_BYTES = 64 * 1024
+
+
+class MemoryTransport:
+    """One imaginary machine; `piece_bytes` bounds what one read gives."""
+
+    def __init__(self, *, window_bytes: int = 256 * 1024, piece_bytes: int = 64 * 1024) -> None:
+        self._window_bytes = window_bytes
+        self._piece_bytes = piece_bytes
+        self._listeners: dict[int, MemoryListener] = {}
+        self._free_port = 20_000
+
+    async def listen(self, factory: Callable[[], StreamHandler], host: str, port: int) -> Listener:
+        if port in self._listeners:
+            raise OSError(errno.EADDRINUSE, f"port {port} is in use")
+        listener = MemoryListener(self, factory, host, port or self._next_port())
+        self._listeners[listener.port] = listener
+        return listener
+
+    async def connect(
+        self, factory: Callable[[], StreamHandler], host: str, port: int
+    ) -> StreamHandler:
+        await asyncio.sleep(0)
+        listener = self._listeners.get(port)
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {port}")
+        handler = factory()
+        near = MemoryLink(handler, f"{host}:{port}", self._window_bytes, self._piece_bytes)
+        far = MemoryLink(
+            listener.factory(),
+            f"{host}:{self._next_port()}",
+            self._window_bytes,
+            self._piece_bytes,
+        )
+        near.other, far.other = far, near
+        far.start()
+        near.start()
+        return handler
+
+    def forget(self, port: int) -> None:
+        self._listeners.pop(port, None)
+
+    def _next_port(self) -> int:
+        self._free_port += 1
+        return self._free_port
+
+
+class MemoryListener:
+    """A port of the imaginary machine."""
+
+    def __init__(
+        self,
+        transport: MemoryTransport,
+        factory: Callable[[], StreamHandler],
+        host: str,
+        port: int,
+    ) -> None:
+        self._transport = transport
+        self.factory = factory
+        self.host = host
+        self.port = port
+
+    async def close(self) -> None:
+        self._transport.forget(self.port)
+
+
+class MemoryLink:
+    """One end of a stream."""
+
+    other: MemoryLink
+
+    def __init__(self, handler: StreamHandler, peer: str, window_bytes: int, piece: int) -> None:
+        self._handler = handler
+        self._peer = peer
+        self._window_bytes = window_bytes
+        self._piece = piece
+        self._loop = asyncio.get_running_loop()
+        self._queue = bytearray()
+        self._inbox = bytearray()
+        self._above_mark = False
+        self._paused = False
+        self._reading = False
+        self._closing = False
+        self._gone = False
+
+    def start(self) -> None:
+        self._handler.connected(self)
+
+    def send(self, slices: Sequence[Buffer]) -> None:
+        if self._closing:
+            return
+        self._queue += b"".join(slices)
+        self._pump()
+        self._above_mark = self._above_mark or len(self._queue) > MARK_BYTES
+
+    def queued_bytes(self) -> int:
+        return 0 if self._closing else len(self._queue)
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._read_soon()
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._queue:
+            self._loop.call_soon(self._leave)
+
+    def abort(self) -> None:
+        self._closing = True
+        self._queue.clear()
+        self._loop.call_soon(self._leave)
+
+    def peer(self) -> str:
+        return self._peer
+
+    def _pump(self) -> None:
+        """Hand over what the other end has room for."""
+        room = self._window_bytes - len(self.other._inbox)
+        if room > 0 and self._queue:
+            self.other._inbox += self._queue[:room]
+            del self._queue[:room]
+            self.other._read_soon()
+        if self._above_mark and len(self._queue) <= MARK_BYTES:
+            self._above_mark = False
+            self._loop.call_soon(self._drained)
+        if self._closing and not self._queue:
+            self._loop.call_soon(self._leave)
+
+    def _drained(self) -> None:
+        if not self._gone:
+            self._handler.drained()
+
+    def _read_soon(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        """One piece; an end of file when there is none and the other end has left."""
+        self._reading = False
+        if self._paused or self._closing:
+            return
+        if not self._inbox:
+            if self.other._gone:
+                self.abort()
+            return
+        buffer = memoryview(self._handler.get_buffer(-1))
+        count = min(len(buffer), len(self._inbox), self._piece)
+        buffer[:count] = self._inbox[:count]
+        del self._inbox[:count]
+        self._read_soon()
+        self.other._pump()
+        self._handler.buffer_updated(count)
+
+    def _leave(self) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        self._handler.disconnected(None)
+        if self.other._closing:
+            self.other.abort()
+        else:
+            self.other._read_soon()
+
+
+def _conforms(transport: MemoryTransport, link: MemoryLink) -> tuple[Transport, Link]:
+    """For the type checker: the twin has the ports' shapes."""
+    return transport, link

@@ -1,0 +1,198 @@
+"""Controller RPC bodies: round trips through msgpack, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    Broker,
+    ControllerRequest,
+    ControllerResponse,
+    LeaderAndIsrRequest,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.rpc import messages
+
+STATE = PartitionState(
+    TopicPartition("orders", 3),
+    leader=1,
+    leader_epoch=7,
+    isr=(1, 2),
+    zk_version=9,
+    controller_epoch=4,
+    replicas=(1, 2, 3),
+    adding=(3,),
+    removing=(2,),
+    is_new=True,
+)
+BROKERS = (
+    Broker(1, "127.0.0.1", 9092, "127.0.0.1", 19092, epoch=2**40, rack="a"),
+    Broker(2, "::1", 9093, "host-2.example", 19093),
+)
+TOPIC_IDS = (("orders", bytes(range(16))),)
+LEADER_AND_ISR = LeaderAndIsrRequest(1, 4, 2**40, (STATE,), BROKERS, TOPIC_IDS)
+UPDATE_METADATA = UpdateMetadataRequest(
+    1,
+    4,
+    2**40,
+    (
+        PartitionState(
+            TopicPartition("orders", 0),
+            LEADER_DURING_DELETE,
+            EPOCH_DURING_DELETE,
+            (),
+            0,
+            4,
+            (1, 2),
+            offline=(2,),
+        ),
+    ),
+    BROKERS,
+    (),
+)
+STOP_REPLICA = StopReplicaRequest(
+    1,
+    4,
+    -1,
+    (
+        StopReplicaPartition(TopicPartition("orders", 0), EPOCH_DURING_DELETE, delete=True),
+        StopReplicaPartition(TopicPartition("orders", 1), 8, delete=False),
+    ),
+)
+
+
+def over_the_wire(body: dict[str, Any]) -> Any:
+    return msgpack.unpackb(msgpack.packb(body))
+
+
+@pytest.mark.parametrize("request_", [LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA])
+def test_a_controller_request_comes_back_as_it_was_sent(request_: ControllerRequest) -> None:
+    method, body = messages.encode(request_)
+    assert messages.decode(method, over_the_wire(body)) == request_
+
+
+def test_a_response_comes_back_as_it_was_sent() -> None:
+    response = ControllerResponse(
+        ErrorCode.STALE_CONTROLLER_EPOCH,
+        ((TopicPartition("orders", 0), ErrorCode.NONE), (TopicPartition("orders", 1), 56)),
+    )
+    body = over_the_wire(messages.encode_response(response))
+    assert messages.decode_response(body) == response
+
+
+def test_what_brokers_ask_the_controller_comes_back_as_it_was_sent() -> None:
+    shutdown = over_the_wire(messages.encode_controlled_shutdown(2, 77))
+    assert messages.decode_controlled_shutdown(shutdown) == (2, 77)
+    remaining = [TopicPartition("orders", 1)]
+    answer = over_the_wire(messages.encode_remaining(remaining))
+    assert messages.decode_remaining(answer) == remaining
+    topics = [messages.NewTopic("orders", 6, 3)]
+    asked = over_the_wire(messages.encode_create_topics(topics))
+    assert messages.decode_create_topics(asked) == topics
+    created = over_the_wire(messages.encode_created([("orders", ErrorCode.NONE), ("old", 36)]))
+    assert messages.decode_created(created) == {"orders": 0, "old": 36}
+
+
+def refused(method: str, body: object) -> bool:
+    with pytest.raises(KafkaError) as caught:
+        messages.decode(method, body)
+    return caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_an_unknown_method_is_refused() -> None:
+    assert refused("drop_everything", {})
+    assert refused(messages.STATE, {})
+
+
+@pytest.mark.parametrize("body", [None, [], {}, {"controller_id": 1}, b"x", 3])
+def test_a_body_that_is_not_the_map_expected_is_refused(body: object) -> None:
+    for method in messages.STATE_CHANGES:
+        assert refused(method, body)
+
+
+def test_a_body_with_a_key_too_many_is_refused() -> None:
+    method, body = messages.encode(LEADER_AND_ISR)
+    assert refused(method, body | {"surprise": 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("controller_id", -1),
+        ("controller_id", "1"),
+        ("controller_id", True),
+        ("controller_epoch", -1),
+        ("controller_epoch", 2**31),
+        ("broker_epoch", 2**63),
+        ("broker_epoch", 1.5),
+        ("partitions", None),
+        ("partitions", {"0": 1}),
+        ("partitions", [[]]),
+        ("partitions", [None]),
+        ("brokers", [[1, "h", 1, "h", 1, 0]]),
+        ("brokers", [[1, "", 1, "h", 1, 0, None]]),
+        ("brokers", [[1, "h", 0, "h", 1, 0, None]]),
+        ("brokers", [[1, "h", 1, "h", 65536, 0, None]]),
+        ("brokers", [[1, "h\n", 1, "h", 1, 0, None]]),
+        ("brokers", [[1, "h", 1, "h", 1, 0, "r\n"]]),
+        ("topic_ids", [["orders", b"short"]]),
+        ("topic_ids", [["orders", "0123456789abcdef"]]),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_refused(key: str, value: object) -> None:
+    method, body = messages.encode(LEADER_AND_ISR)
+    assert refused(method, body | {key: value})
+
+
+@pytest.mark.parametrize(
+    ("index", "value"),
+    [
+        (0, "../etc"),
+        (0, ".."),
+        (0, "."),
+        (0, ""),
+        (0, "a" * 250),
+        (0, "a/b"),
+        (0, "a\n"),
+        (0, b"orders"),
+        (1, -1),
+        (1, 2**31),
+        (2, -3),
+        (3, -3),
+        (4, [-1]),
+        (4, [1] * (messages.REPLICAS_MAX + 1)),
+        (4, 1),
+        (5, -2),
+        (7, None),
+        (11, 1),
+    ],
+)
+def test_a_partition_with_a_wrong_field_is_refused(index: int, value: object) -> None:
+    method, body = messages.encode(LEADER_AND_ISR)
+    body["partitions"][0][index] = value
+    assert refused(method, body)
+
+
+def test_a_list_beyond_its_limit_is_refused_before_a_row_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messages, "ROWS_MAX", 2)
+    method, body = messages.encode(STOP_REPLICA)
+    assert refused(method, body | {"partitions": [None] * 3})
+
+
+def test_topic_names_of_kafka_are_allowed() -> None:
+    for name in ("a", "__consumer_offsets", "A.b-c_9", "...", "a" * 249):
+        method, body = messages.encode(STOP_REPLICA)
+        body["partitions"][0][0] = name
+        assert messages.decode(method, body)

@@ -1,0 +1,135 @@
+"""SocketTransport where it does more than the port says: direct writes and the descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from minikafka.base.ports import Buffer, Link
+from minikafka.runtime.transport import QUEUE_MARK_BYTES, SLICES_MAX, SocketTransport
+
+
+class Handler:
+    def __init__(self) -> None:
+        self.link: Link
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.buffer = bytearray(1024)
+        self.received = b""
+
+    def connected(self, link: Link) -> None:
+        self.link = link
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return self.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.received += self.buffer[:count]
+
+    def disconnected(self, error: Exception | None) -> None:
+        self.ended.set_result(error)
+
+    def drained(self) -> None: ...
+
+
+async def connected_to_a_plain_socket() -> tuple[Handler, socket.socket]:
+    """A handler, and the blocking socket at the other end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        handler = await SocketTransport().connect(Handler, *server.getsockname())
+        assert isinstance(handler, Handler)
+        peer, _ = server.accept()
+    peer.settimeout(5)
+    return handler, peer
+
+
+async def test_a_write_reaches_the_socket_before_the_loop_turns() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    handler.link.send([b"at ", bytearray(b"once"), memoryview(b"!")])
+    assert peer.recv(100) == b"at once!"
+    assert handler.link.queued_bytes() == 0
+    peer.close()
+    await handler.ended
+
+
+async def test_more_slices_than_the_kernel_takes_go_out_in_one_send() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    handler.link.send([b"x"] * (SLICES_MAX + 1))
+    assert peer.recv(10_000) == b"x" * (SLICES_MAX + 1)
+    peer.close()
+    await handler.ended
+
+
+async def test_what_a_full_socket_did_not_take_is_queued_and_arrives_in_order() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    sent = b""
+    number = 0
+    while handler.link.queued_bytes() <= QUEUE_MARK_BYTES:
+        slices = [struct.pack(">I", number + i) * 1000 for i in range(10)]
+        number += 10
+        handler.link.send(slices)
+        sent += b"".join(slices)
+    handler.link.send([b"the end"])
+    sent += b"the end"
+    received = bytearray()
+    loop = asyncio.get_running_loop()
+    peer.setblocking(False)
+    while len(received) < len(sent):
+        received += await loop.sock_recv(peer, 1 << 20)
+    assert received == sent
+    peer.close()
+    await handler.ended
+
+
+async def test_a_reset_by_the_peer_is_told_once_and_sending_after_it_is_harmless() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    handler.link.send([b"into the void"])
+    handler.link.send([b"again"])
+    error = await handler.ended
+    assert isinstance(error, OSError)
+    handler.link.send([b"again"])
+
+
+async def test_a_descriptor_is_not_written_to_after_its_connection_ended() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    handler.link.abort()
+    await handler.ended
+    await asyncio.sleep(0)  # the loop closes the socket after connection_lost
+    ours, theirs = socket.socketpair()  # takes over the free descriptor number
+    handler.link.send([b"for somebody else"])
+    theirs.setblocking(False)
+    ours.setblocking(False)
+    for stranger in (ours, theirs):
+        with pytest.raises(BlockingIOError):
+            stranger.recv(100)
+        stranger.close()
+    peer.close()
+
+
+async def test_the_end_of_a_peers_stream_ends_the_connection() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    peer.sendall(b"last words")
+    peer.shutdown(socket.SHUT_WR)
+    assert await handler.ended is None
+    assert handler.received == b"last words"
+    peer.close()
+
+
+async def test_small_writes_are_not_held_back() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    sock = handler.link._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    peer.close()
+    await handler.ended
+
+
+async def test_a_name_with_several_addresses_gets_one_free_port() -> None:
+    listener = await SocketTransport().listen(Handler, "localhost", 0)
+    handler = await SocketTransport().connect(Handler, "localhost", listener.port)
+    assert isinstance(handler, Handler)
+    await listener.close()
+    handler.link.abort()
+    await handler.ended
