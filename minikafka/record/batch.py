@@ -38,7 +38,9 @@ DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
 
 _LAST_CODEC: Final = 4
 _LEAST_RECORD_BYTES: Final = 7  # length, attributes, two deltas, key length, value length, header count
-_STAMP: Final = Struct(">qii").pack_into
+stamp: Final = Struct(">qii").pack_into
+"""stamp(buf, start, base_offset, batch_length, leader_epoch): what the leader writes into a batch, in one call;
+the length is there only because it lies between."""
 _UINT32: Final = Struct(">I")
 _APPEND_TIME: Final = Struct(">h")
 _INT64: Final = Struct(">q")
@@ -136,11 +138,6 @@ def valid_run(
         offset = base + header[6] + 1
         at = stop
     return headers, at
-
-
-def stamp(buf: bytearray | memoryview, start: int, base_offset: int, batch_length: int, leader_epoch: int) -> None:
-    """Write the leader's offset and epoch into the batch; `batch_length` only because it lies between."""
-    _STAMP(buf, start, base_offset, batch_length, leader_epoch)
 
 
 def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:

@@ -1,0 +1,82 @@
+"""The small text files of a log directory, byte for byte as Kafka 3.9 writes them.
+
+Offset checkpoints (`replication-offset-checkpoint`, `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint`), `meta.properties`, `partition.metadata`. Invariant: encode and decode are
+inverse; whatever else is in a file is a ValueError, never a guess.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Final
+
+from minikafka.base.model import TopicPartition
+
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+PARTITION_METADATA: Final = "partition.metadata"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+
+CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
+
+_TOPIC_ID_BYTES: Final = 16
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Version 0, the count, then `topic partition offset` per line."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+    """The offsets of a checkpoint file. Raises ValueError."""
+    lines = data.decode().split("\n")
+    if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
+        raise ValueError("not an offset checkpoint of version 0")
+    offsets = {}
+    for line in lines[2:-1]:
+        topic, partition, offset = line.split(" ")
+        offsets[TopicPartition(topic, int(partition))] = int(offset)
+    return offsets
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """A Java properties file of values that need no escapes."""
+    return ("#\n" + "".join(f"{name}={value}\n" for name, value in properties.items())).encode()
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    """The properties of a file; comments and blank lines are skipped. Raises ValueError."""
+    properties = {}
+    for line in data.decode().splitlines():
+        if line.strip() and not line.startswith(("#", "!")):
+            name, separator, value = line.partition("=")
+            if not separator:
+                raise ValueError(f"no value in the line {line!r}")
+            properties[name.strip()] = value.strip()
+    return properties
+
+
+def encode_topic_id(topic_id: bytes) -> bytes:
+    """`partition.metadata` of a replica."""
+    return f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode()
+
+
+def decode_topic_id(data: bytes) -> bytes:
+    """The 16-byte topic id in a `partition.metadata`. Raises ValueError."""
+    lines = data.decode().split("\n")
+    if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
+        raise ValueError("not a partition.metadata of version 0")
+    text = lines[1].removeprefix("topic_id: ").strip()
+    topic_id = urlsafe_b64decode(text + "==")
+    if len(topic_id) != _TOPIC_ID_BYTES:
+        raise ValueError(f"{text!r} is not a topic id")
+    return topic_id
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """A topic id as Kafka prints it: URL-safe base64 without padding."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()

@@ -1,0 +1,121 @@
+"""Leader epochs of one log: which epoch began at which offset (KIP-101, KIP-279).
+
+Invariant: epochs and start offsets both rise strictly from entry to entry, in memory and in the file
+`leader-epoch-checkpoint`, which is rewritten at every change.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from minikafka.base.ports import Storage
+
+FILE_NAME: Final = "leader-epoch-checkpoint"
+UNDEFINED: Final = (-1, -1)
+
+
+class LeaderEpochs:
+    """The epoch cache; `latest` is the newest epoch, -1 when there is none."""
+
+    __slots__ = ("_epochs", "_path", "_starts", "_storage", "latest")
+
+    def __init__(self, storage: Storage, path: str, entries: list[tuple[int, int]]) -> None:
+        self._storage = storage
+        self._path = path
+        self._epochs = [epoch for epoch, _ in entries]
+        self._starts = [start for _, start in entries]
+        self.latest = self._epochs[-1] if entries else -1
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), rising."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The epoch begins at the offset; later entries, and epochs not below it, are gone (R37)."""
+        if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
+            return
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self._changed()
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest epoch <= the one asked, its end offset); (-1, -1) when undefined (R38)."""
+        if epoch < 0 or epoch > self.latest:
+            return UNDEFINED
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
+
+    def start_offset_of(self, epoch: int) -> int:
+        """Where exactly this epoch began; -1 when it is not known."""
+        slot = bisect_right(self._epochs, epoch) - 1
+        return self._starts[slot] if slot >= 0 and self._epochs[slot] == epoch else -1
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which the record at the offset was appended; -1 when it is not known."""
+        slot = bisect_right(self._starts, offset) - 1
+        return self._epochs[slot] if slot >= 0 else -1
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log ends at the offset: forget the epochs that begin there or later."""
+        if not self._starts or self._starts[-1] < end_offset:
+            return
+        while self._starts and self._starts[-1] >= end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+        self._changed()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log starts at the offset: the epoch that covers it begins there, older ones are forgotten."""
+        slot = bisect_right(self._starts, start_offset) - 1
+        if slot < 0 or (slot == 0 and self._starts[0] == start_offset):
+            return
+        del self._epochs[:slot], self._starts[:slot]
+        self._starts[0] = start_offset
+        self._changed()
+
+    def clear(self) -> None:
+        """Forget everything: the log is empty."""
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self._changed()
+
+    def sync(self) -> None:
+        """Make the file durable; between syncs it is only in the page cache, like the log itself."""
+        self._write(sync=True)
+
+    def _changed(self) -> None:
+        self.latest = self._epochs[-1] if self._epochs else -1
+        self._write(sync=False)
+
+    def _write(self, *, sync: bool) -> None:
+        self._storage.write_atomically(self._path, encode(self.entries), sync=sync)
+
+
+def encode(entries: list[tuple[int, int]]) -> bytes:
+    """Kafka's file: version 0, the count, then one `epoch start_offset` per line."""
+    lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode(data: bytes) -> list[tuple[int, int]]:
+    """The entries of a file. Raises ValueError when it is not one, or they do not rise."""
+    lines = data.decode("ascii").split("\n")
+    if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
+        raise ValueError("not a leader epoch checkpoint of version 0")
+    entries = []
+    before = (-1, -1)
+    for line in lines[2:-1]:
+        epoch, start = map(int, line.split(" "))
+        if epoch <= before[0] or start <= before[1]:
+            raise ValueError("leader epochs do not rise")
+        before = (epoch, start)
+        entries.append(before)
+    return entries

@@ -1,0 +1,142 @@
+"""The sparse indexes of one segment, in memory: offset → position and timestamp → offset.
+
+Invariant: entries rise strictly in both columns, and an offset entry names the last offset of the batch
+that begins at its position (as Kafka writes it for a single batch, so that its dump tool agrees).
+Offsets are relative to the segment's base, positions to the start of its file.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import islice
+from operator import ge
+from struct import Struct
+from typing import Final
+
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
+UNKNOWN_BASE: Final = -1
+"""Base offset of an entry that came from a file, which holds only the last offset."""
+
+
+class OffsetIndex:
+    """Entries (last offset, position, base offset) in three columns; the file holds the first two."""
+
+    __slots__ = ("bases", "lasts", "positions")
+
+    def __init__(self) -> None:
+        self.lasts = array("i")
+        self.positions = array("i")
+        self.bases = array("i")
+
+    def __len__(self) -> int:
+        return len(self.lasts)
+
+    def add(self, last: int, position: int, base: int) -> None:
+        """One more entry behind all others."""
+        self.lasts.append(last)
+        self.positions.append(position)
+        self.bases.append(base)
+
+    def position_before(self, offset: int) -> int:
+        """A batch boundary at or before the batch that holds the offset."""
+        slot = bisect_right(self.lasts, offset) - 1
+        return self.positions[slot] if slot >= 0 else 0
+
+    def slot_at_or_before(self, position: int) -> int:
+        """The last entry whose position is not above this one; -1 when there is none."""
+        return bisect_right(self.positions, position) - 1
+
+    def truncate(self, position: int) -> None:
+        """Forget the entries at or above the position."""
+        slot = bisect_left(self.positions, position)
+        del self.lasts[slot:], self.positions[slot:], self.bases[slot:]
+
+    def encode(self) -> bytes:
+        """The bytes of Kafka's `.index` file, without the zeros that Kafka preallocates."""
+        columns = array("i", bytes(8 * len(self.lasts)))
+        columns[0::2] = self.lasts
+        columns[1::2] = self.positions
+        if sys.byteorder == "little":
+            columns.byteswap()
+        return columns.tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes, segment_size: int) -> OffsetIndex | None:
+        """From a file; None when it cannot belong to a segment of so many bytes (it is rebuilt then)."""
+        if len(data) % OFFSET_ENTRY.size:
+            return None
+        columns = array("i", data)
+        if sys.byteorder == "little":
+            columns.byteswap()
+        index = cls()
+        index.lasts = columns[0::2]
+        index.positions = columns[1::2]
+        index.bases = array("i", [UNKNOWN_BASE]) * len(index.lasts)
+        if not len(index):
+            return index
+        if index.positions[0] < 0 or index.lasts[0] < 0 or index.positions[-1] >= segment_size:
+            return None
+        return index if _rises(index.lasts) and _rises(index.positions) else None
+
+
+class TimeIndex:
+    """Entries (timestamp ms, offset): no record up to the offset is later than the timestamp."""
+
+    __slots__ = ("offsets", "timestamps")
+
+    def __init__(self) -> None:
+        self.timestamps = array("q")
+        self.offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The largest timestamp and its offset; (-1, -1) when empty."""
+        return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else (-1, -1)
+
+    def maybe_add(self, timestamp: int, offset: int) -> None:
+        """One more entry if it is later than all others and its offset does not go back."""
+        if not self.timestamps or (timestamp > self.timestamps[-1] and offset > self.offsets[-1]):
+            if timestamp >= 0:
+                self.timestamps.append(timestamp)
+                self.offsets.append(offset)
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset (relative) before which no record is as late as this; 0 when nothing is known."""
+        slot = bisect_left(self.timestamps, timestamp) - 1
+        return self.offsets[slot] if slot >= 0 else 0
+
+    def truncate(self, offset: int) -> None:
+        """Forget the entries at or above the (relative) offset."""
+        slot = bisect_left(self.offsets, offset)
+        del self.timestamps[slot:], self.offsets[slot:]
+
+    def encode(self) -> bytes:
+        """The bytes of Kafka's `.timeindex` file, without preallocated zeros."""
+        return b"".join(map(TIME_ENTRY.pack, self.timestamps, self.offsets))
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimeIndex | None:
+        """From a file; None when it is not one (it is rebuilt then)."""
+        if len(data) % TIME_ENTRY.size:
+            return None
+        index = cls()
+        for timestamp, offset in TIME_ENTRY.iter_unpack(data):
+            index.timestamps.append(timestamp)
+            index.offsets.append(offset)
+        if not len(index):
+            return index
+        if index.timestamps[0] < 0 or index.offsets[0] < 0:
+            return None
+        return index if _rises(index.timestamps) and _rises(index.offsets) else None
+
+
+def _rises(column: array[int]) -> bool:
+    following: Iterable[int] = islice(column, 1, None)
+    return not any(map(ge, column, following))

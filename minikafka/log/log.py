@@ -1,0 +1,499 @@
+"""The Log: one replica's batches, in segments, with what follows from them (epochs, producers, indexes).
+
+Positions are absolute byte positions within the life of the log in this process: a segment begins at
+`segment.start`. `log_end_offset` and `position` count what is pending; `written_log_end_offset` and
+`written_position` are what is in the file, and only that may be served or acknowledged.
+Invariant: `written_*` moves only after a write that succeeded; after one that failed nothing of the log
+believes in its file any more (S37).
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from minikafka.base.config import TopicConfig
+from minikafka.base.errors import CorruptBatch, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Storage
+from minikafka.log.checkpoints import PARTITION_METADATA, decode_topic_id, encode_topic_id
+from minikafka.log.recovery import Loaded, load, reload_producers
+from minikafka.log.segment import RELATIVE_OFFSET_MAX, RefusingFile, Segment
+from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, records, stamp, valid_run
+
+logger = logging.getLogger(__name__)
+
+_unpack_header: Final = HEADER.unpack_from
+_JOIN_BELOW_BYTES: Final = 4096
+"""Slices of a smaller mean size are joined before they are written (`hot-path.md` §3)."""
+_NO_BATCH_YET: Final = -2
+"""`_roll_timestamp` of an empty segment: any batch passes it and sets the real one."""
+
+
+class Log:
+    """One replica's log. `config` may be replaced; sizes and times to roll hold from the next segment on.
+
+    `before_truncation`: called before anything below the recovery point is cut, to persist the lower one.
+    """
+
+    __slots__ = (
+        "_active", "_roll_last_offset", "_roll_position", "_roll_timestamp", "before_truncation", "config", "directory",
+        "epochs", "log_end_offset", "log_start_offset", "pending", "position", "producers", "recovery_point", "segments",
+        "storage", "topic_id", "tp", "unsynced", "written_log_end_offset", "written_position",
+    )  # fmt: skip
+
+    def __init__(
+        self, storage: Storage, directory: str, tp: TopicPartition, config: TopicConfig, loaded: Loaded, recovery_point: int
+    ) -> None:
+        self.storage = storage
+        self.directory = directory
+        self.tp = tp
+        self.config = config
+        self.topic_id: bytes | None = None
+        self.before_truncation: Callable[[], None] | None = None
+        self.segments = loaded.segments
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.recovery_point = min(recovery_point, loaded.log_end_offset)
+        self.unsynced: list[Segment] = []
+        self.pending: list[memoryview] = []
+        self._end_at(loaded.log_end_offset, loaded.end_position)
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        directory: str,
+        tp: TopicPartition,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        """The log in that directory, recovered or created. `clean`: closed properly, so not scanned.
+
+        Raises StorageFailed.
+        """
+        loaded = load(
+            storage, directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset
+        )
+        log = cls(storage, directory, tp, config, loaded, recovery_point)
+        path = f"{directory}/{PARTITION_METADATA}"
+        if storage.exists(path):
+            try:
+                log.topic_id = decode_topic_id(storage.read(path))
+            except ValueError as error:
+                logger.warning("%s is not used: %s", path, error)
+        return log
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Write the topic's id (16 bytes) into `partition.metadata` (R69)."""
+        self.storage.write_atomically(f"{self.directory}/{PARTITION_METADATA}", encode_topic_id(topic_id), sync=False)
+        self.topic_id = topic_id
+
+    # ---- the per-batch path
+
+    def append(
+        self, buf: bytearray, view: memoryview, start: int, end: int, header: Header, leader_epoch: int, wall_ms: int
+    ) -> int:
+        """Append one checked batch, [start, end) of the buffer, as leader; its base offset.
+
+        It is stamped in place and joins `pending` as a slice of `view`, so the buffer must not change before
+        `flush()`. Raises StorageFailed when a roll does.
+        """
+        base_offset = self.log_end_offset
+        position = self.position
+        end_position = position + end - start
+        last_offset = base_offset + header[6]
+        timestamp = header[8]
+        if (
+            end_position > self._roll_position
+            or timestamp > self._roll_timestamp
+            or last_offset > self._roll_last_offset
+        ):
+            self._before_append(timestamp, end_position, last_offset, wall_ms)
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        stamp(buf, start, base_offset, header[1], leader_epoch)
+        self.pending.append(view[start:end])
+        segment = self._active
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp = timestamp
+            segment.max_timestamp_offset = last_offset
+        if position > segment.next_index_position:
+            self._add_index_entry(last_offset, position, base_offset)
+        if header[9] >= 0:
+            self.producers.update(header, base_offset)
+        self.log_end_offset = last_offset + 1
+        self.position = end_position
+        return base_offset
+
+    def flush(self) -> None:
+        """Write what is pending to the file (page cache) and publish it. Raises StorageFailed: nothing published."""
+        pending = self.pending
+        if not pending:
+            return
+        position = self.written_position
+        size = self.position - position
+        slices = pending
+        if size < _JOIN_BELOW_BYTES * len(pending) and len(pending) > 1:
+            slices = [memoryview(b"".join(pending))]
+        self.pending = []
+        try:
+            self._active.file.pwritev(slices, position - self._active.start)
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+        self.written_position = self.position
+        self.written_log_end_offset = self.log_end_offset
+
+    def append_replicated(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
+        """Append the leader's whole batches [start, end), offsets and epochs kept, with one write at once.
+
+        Raises CorruptBatch (a header, a CRC, offsets that do not continue; nothing appended), StorageFailed.
+        """
+        headers, stop = valid_run(buf, view, start, end, self.log_end_offset, dense=True)
+        if stop != end or not headers:
+            raise CorruptBatch(self._why_corrupt(buf, stop, end, headers))
+        self.flush()
+        position = self.position
+        end_position = position + end - start
+        last = headers[-1]
+        last_offset = last[0] + last[6]
+        if (
+            end_position > self._roll_position
+            or headers[0][8] > self._roll_timestamp
+            or last_offset > self._roll_last_offset
+        ):
+            self._before_append(headers[0][8], end_position, last_offset, -1)
+        segment = self._active
+        try:
+            segment.file.pwritev((view[start:end],), position - segment.start)
+            self._take(headers, position, segment)
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+        self.log_end_offset = self.written_log_end_offset = last_offset + 1
+        self.position = self.written_position = end_position
+
+    def _take(self, headers: list[Header], position: int, segment: Segment) -> None:
+        """Epochs, indexes and producers of batches that were written from this position on."""
+        epoch = self.epochs.latest
+        for header in headers:
+            base_offset = header[0]
+            if header[2] != epoch:
+                self.epochs.assign(header[2], base_offset)
+                epoch = header[2]
+            if header[8] > segment.max_timestamp:
+                segment.max_timestamp = header[8]
+                segment.max_timestamp_offset = base_offset + header[6]
+            if position > segment.next_index_position:
+                self._add_index_entry(base_offset + header[6], position, base_offset)
+            if header[9] >= 0:
+                self.producers.update(header, base_offset)
+            position += OVERHEAD + header[1]
+
+    def _why_corrupt(self, buf: bytearray, stop: int, end: int, headers: list[Header]) -> str:
+        expected = headers[-1][0] + headers[-1][6] + 1 if headers else self.log_end_offset
+        if end - stop < HEADER_BYTES:
+            return f"{self.tp}: {end - stop} bytes are no batch, expected offset {expected}"
+        header = _unpack_header(buf, stop)
+        return (
+            f"{self.tp}: batch at offset {header[0]} (expected {expected}), length {header[1]}, magic {header[3]}, "
+            f"last offset delta {header[6]}: a header that cannot be, or a wrong CRC"
+        )
+
+    def _add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
+        segment = self._active
+        segment.add_index_entry(last_offset, position, base_offset)
+        if segment.index_is_full(self.config.segment_index_bytes):
+            self._roll_position = segment.start
+
+    def _before_append(self, timestamp: int, end_position: int, last_offset: int, wall_ms: int) -> None:
+        """Roll if the batches do not fit; in an empty segment only note when it is due by time.
+
+        As in Kafka the age of a segment is the time between batches, by their timestamps; the clock (leaders
+        only) serves for a first batch that has none.
+        """
+        if self.position > self._active.start:
+            by_time = self._roll_timestamp != _NO_BATCH_YET and timestamp > self._roll_timestamp
+            if by_time or end_position > self._roll_position or last_offset > self._roll_last_offset:
+                self._roll()
+        if self._roll_timestamp == _NO_BATCH_YET:
+            first = timestamp if timestamp >= 0 else wall_ms
+            if first >= 0:
+                self._roll_timestamp = first + self.config.segment_ms
+
+    def _roll(self) -> None:
+        """Seal the active segment and begin the next at the log end; pending slices belong to the old one."""
+        self.flush()
+        try:
+            sealed = self._active
+            sealed.write_index_files(sealed=True)
+            self.producers.snapshot(self.log_end_offset)
+            self.segments.append(self._create_segment(self.log_end_offset))
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+        self.unsynced.append(sealed)
+        self._activate()
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        return Segment.create(
+            self.storage, self.directory, base_offset, self.position, self.config.index_interval_bytes
+        )
+
+    def _activate(self) -> None:
+        """The last segment takes the appends from here on."""
+        segment = self._active = self.segments[-1]
+        self._roll_position = segment.start + self.config.segment_bytes
+        self._roll_last_offset = segment.base_offset + RELATIVE_OFFSET_MAX
+        self._roll_timestamp = _NO_BATCH_YET
+        if self.position > segment.start:
+            first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[8]
+            self._roll_timestamp = max(first, 0) + self.config.segment_ms
+            if segment.index_is_full(self.config.segment_index_bytes):
+                self._roll_position = segment.start
+
+    def _end_at(self, offset: int, position: int) -> None:
+        self.log_end_offset = self.written_log_end_offset = offset
+        self.position = self.written_position = position
+        self._activate()
+
+    def _fail(self, failure: StorageFailed) -> None:
+        """Forget what was not written, and never believe in the file again; a restart recovers it."""
+        self.pending = []
+        self.log_end_offset = self.written_log_end_offset
+        self.position = self.written_position
+        self._active.file = RefusingFile(failure, self._active.file)
+
+    # ---- reading
+
+    def locate(self, offset: int) -> int:
+        """The position of the batch that holds the offset (or of the next one above it).
+
+        At and above the written log end: the written position, or the end with what is pending.
+        """
+        if offset >= self.written_log_end_offset:
+            return self.written_position if offset == self.written_log_end_offset else self.position
+        slot = max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
+        segment = self.segments[slot]
+        return segment.start + segment.find(offset, self._end_of(slot) - segment.start)
+
+    def read(self, position: int, limit_position: int, max_bytes: int) -> tuple[bytes, int, int]:
+        """Whole batches from a batch boundary: (data, offset behind them, position behind them).
+
+        Never beyond `limit_position` (a batch boundary) or the end of the segment; about `max_bytes`, but at
+        least one batch. Nothing to read: (b"", the log end or -1, position). Raises StorageFailed.
+        """
+        segment = self._active
+        end = self.written_position
+        if position < segment.start:
+            slot = bisect_right(self.segments, position, key=_start) - 1
+            if slot < 0:
+                return b"", -1, position
+            segment = self.segments[slot]
+            end = self.segments[slot + 1].start
+        if limit_position < end:
+            end = limit_position
+        size = end - position
+        if size <= 0:
+            return b"", self.written_log_end_offset if position == self.written_position else -1, position
+        if size > max_bytes:
+            return self._read_cut(segment, position, end, max_bytes)
+        data = segment.file.pread(size, position - segment.start)
+        if end == self.written_position:
+            return data, self.written_log_end_offset, end
+        return data, self._offset_behind(segment, data, position), end
+
+    def _read_cut(self, segment: Segment, position: int, end: int, max_bytes: int) -> tuple[bytes, int, int]:
+        """More is there than asked for: cut at an index entry, or at a batch if there is none in reach."""
+        start = segment.start
+        index = segment.index
+        slot = index.slot_at_or_before(position + max_bytes - start)
+        if slot >= 0:
+            stop = start + index.positions[slot]
+            if stop > position:
+                return segment.file.pread(stop - position, position - start), segment.base_of_entry(slot), stop
+        data = segment.file.pread(min(max(max_bytes, HEADER_BYTES), end - position), position - start)
+        first_bytes = OVERHEAD + _unpack_header(data)[1]
+        if first_bytes > len(data):
+            data = segment.file.pread(first_bytes, position - start)
+        stop, next_offset = _whole_batches(data, max(max_bytes, first_bytes))
+        return data[:stop], next_offset, position + stop
+
+    def _offset_behind(self, segment: Segment, data: bytes, position: int) -> int:
+        """The offset behind data that was read from this position: by the index, then by headers."""
+        start = segment.start
+        end = position + len(data)
+        index = segment.index
+        slot = index.slot_at_or_before(end - start)
+        walk_from = 0
+        if slot >= 0 and start + index.positions[slot] > position:
+            walk_from = start + index.positions[slot] - position
+            if walk_from == len(data):
+                return segment.base_of_entry(slot)
+        return _whole_batches(memoryview(data)[walk_from:], len(data))[1]
+
+    def offset_for_timestamp(self, timestamp: int, upto_offset: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record as late as this and below `upto_offset`.
+
+        None when there is none. Raises CorruptBatch, StorageFailed.
+        """
+        for slot, segment in enumerate(self.segments):
+            times = segment.times
+            if segment.max_timestamp < timestamp:
+                continue
+            end = self._end_of(slot) - segment.start
+            from_offset = max(segment.base_offset + times.offset_before(timestamp), self.log_start_offset)
+            for position, header in segment.headers(segment.find(from_offset, end), end):
+                if header[0] >= upto_offset:
+                    return None
+                if header[8] < timestamp:
+                    continue
+                for record in records(segment.file.pread(OVERHEAD + header[1], position), control=True):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                        if record.offset >= upto_offset:
+                            return None
+                        return record.timestamp, record.offset, header[2]
+        return None
+
+    def _end_of(self, slot: int) -> int:
+        """Where the written part of a segment ends."""
+        return self.segments[slot + 1].start if slot + 1 < len(self.segments) else self.written_position
+
+    # ---- truncation
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that reaches to the offset or above; nothing if the log ends there or below.
+
+        Only whole batches go, so the log end may come out below an offset inside of a batch. Segments go from
+        the last, so that a crash in between leaves a log that only is not truncated far enough.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self.flush()
+        try:
+            self._lower_recovery_point(offset)
+            while self.segments[-1].base_offset > offset:
+                self._delete_segment(-1)
+            segment = self.segments[-1]
+            end_position = self.position if segment is self._active else segment.start + segment.file.size()
+            position, end_offset = segment.truncate(segment.find(offset, end_position - segment.start))
+            self._end_at(end_offset, segment.start + position)
+            self.log_start_offset = min(self.log_start_offset, end_offset)
+            self.epochs.truncate_from_end(end_offset)
+            reload_producers(self.producers, self.segments, end_offset, self.position)
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and begins at the offset (R42)."""
+        try:
+            self._lower_recovery_point(offset)
+            while self.segments:
+                self._delete_segment(-1)
+            self.pending = []
+            self.segments.append(self._create_segment(offset))
+            self.log_start_offset = self.recovery_point = offset
+            self._end_at(offset, self.position)
+            self.epochs.clear()
+            self.producers.clear()
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self.before_truncation is not None:
+                self.before_truncation()
+
+    def _delete_segment(self, slot: int) -> None:
+        segment = self.segments.pop(slot)
+        if segment in self.unsynced:
+            self.unsynced.remove(segment)
+        segment.delete()
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Nothing below the offset (at most the log end) is readable any more; segments wholly below are deleted."""
+        offset = min(offset, self.written_log_end_offset)
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
+            self._delete_segment(0)
+        self.epochs.truncate_from_start(offset)
+        self.producers.keep_snapshots({segment.base_offset for segment in self.segments})
+
+    # ---- durability
+
+    def sync(self) -> None:
+        """fsync everything written; `recovery_point` moves to the log end. Raises StorageFailed."""
+        self.flush()
+        try:
+            for segment in [*self.unsynced, self._active]:
+                segment.file.sync()
+            self.epochs.sync()
+            self.storage.sync_directory(self.directory)
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+        self.synced(self.log_end_offset)
+
+    def synced(self, offset: int) -> None:
+        """Everything below the offset is known to be durable."""
+        self.unsynced = [segment for segment in self.unsynced if segment.base_offset >= offset]
+        self.recovery_point = max(self.recovery_point, min(offset, self.written_log_end_offset))
+
+    def checkpoint_indexes(self) -> None:
+        """Write the index files of the active segment, so that tools see them."""
+        self._active.write_index_files(sealed=False)
+
+    def close(self) -> None:
+        """Make everything durable and give the files back. Raises StorageFailed; the files are closed then too."""
+        try:
+            self.flush()
+            self._active.write_index_files(sealed=True)
+            self.producers.snapshot(self.log_end_offset)
+            self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give the files back and leave them as they are, as a crash would."""
+        for segment in self.segments:
+            segment.close()
+
+    def __repr__(self) -> str:
+        return f"Log({self.tp}, start={self.log_start_offset}, end={self.log_end_offset}, segments={len(self.segments)})"
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _start(segment: Segment) -> int:
+    return segment.start
+
+
+def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
+    """(size of the whole batches in the first `limit` bytes, offset behind the last of them)."""
+    at, next_offset = 0, -1
+    limit = min(limit, len(data))
+    while limit - at >= HEADER_BYTES:
+        header = _unpack_header(data, at)
+        stop = at + OVERHEAD + header[1]
+        if stop > limit or stop - at < HEADER_BYTES:
+            break
+        next_offset = header[0] + header[6] + 1
+        at = stop
+    return at, next_offset

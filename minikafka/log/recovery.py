@@ -1,0 +1,167 @@
+"""Opening the files of one log: what is there, what of it is sound, what follows from it.
+
+Invariant: opening twice gives what opening once gave (I16). After an unclean stop every batch from the
+recovery point's segment on is checked; the log is cut at the first that is torn, and epochs, indexes,
+producers and later segments are trimmed likewise (S34, S35, R25).
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from minikafka.base.config import TopicConfig
+from minikafka.base.ports import Storage
+from minikafka.log import epochs as epoch_file
+from minikafka.log.epochs import LeaderEpochs
+from minikafka.log.producers import ProducerStates
+from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.record.batch import Header
+
+logger = logging.getLogger(__name__)
+
+Entries = list[tuple[int, int]]
+"""Leader epochs as (epoch, start offset)."""
+
+_LEFTOVERS: Final = (".tmp", ".deleted", ".cleaned")
+
+
+class Loaded(NamedTuple):
+    """A log as found: at least one segment; `end_position` is absolute."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    log_start_offset: int
+    log_end_offset: int
+    end_position: int
+
+
+def load(
+    storage: Storage, directory: str, config: TopicConfig, *, clean: bool, recovery_point: int, log_start_offset: int
+) -> Loaded:
+    """Open or create the log in the directory. `clean`: it was closed properly. Raises StorageFailed."""
+    storage.make_directories(directory)
+    segments = _open_segments(storage, directory, config.index_interval_bytes)
+    known = _read_epochs(storage, directory)
+    first = len(segments) if clean and known is not None else _first_to_recover(segments, recovery_point, known)
+    entries = [entry for entry in known or () if first == len(segments) or entry[1] < segments[first].base_offset]
+    position, end_offset = _recover_from(segments, first, entries, "compact" not in config.cleanup_policy)
+    if not segments or end_offset < log_start_offset:
+        for segment in reversed(segments):
+            segment.delete()
+        end_offset = max(log_start_offset, 0)
+        segments = [Segment.create(storage, directory, end_offset, 0, config.index_interval_bytes)]
+        position = 0
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    end_position = segments[-1].start + position
+    epochs = LeaderEpochs(storage, f"{directory}/{epoch_file.FILE_NAME}", entries)
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(log_start_offset)
+    if epochs.entries != known:
+        epochs.sync()
+    producers = ProducerStates(storage, directory)
+    reload_producers(producers, segments, end_offset, end_position)
+    return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position)
+
+
+def reload_producers(producers: ProducerStates, segments: list[Segment], end_offset: int, end_position: int) -> None:
+    """Producer state of the log that ends there: the newest snapshot below, then the batches behind it."""
+    start = producers.restore(end_offset)
+    for header in _headers_from(segments, start, end_position):
+        if header[9] >= 0:
+            producers.update(header, header[0])
+    producers.keep_snapshots({segment.base_offset for segment in segments})
+
+
+def _headers_from(segments: list[Segment], offset: int, end_position: int) -> Iterator[Header]:
+    first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
+    ends = [segment.start for segment in segments[first + 1 :]] + [end_position]
+    for segment, end in zip(segments[first:], ends, strict=True):
+        size = end - segment.start
+        position = segment.find(offset, size) if offset > segment.base_offset else 0
+        for _, header in segment.headers(position, size):
+            yield header
+
+
+def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segment]:
+    names = storage.names(directory)
+    bases = sorted(int(name[: -len(LOG)]) for name in names if name.endswith(LOG) and name[: -len(LOG)].isdecimal())
+    for name in names:
+        stem, dot, suffix = name.rpartition(".")
+        orphan = dot + suffix in (INDEX, TIME_INDEX) and stem + LOG not in names
+        if orphan or name.endswith(_LEFTOVERS):
+            storage.remove(f"{directory}/{name}")
+    segments = []
+    start = 0
+    for base in bases:
+        segment = Segment(storage, directory, base, start, interval)
+        segments.append(segment)
+        start += segment.file.size()
+    return segments
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _first_to_recover(segments: list[Segment], recovery_point: int, known: Entries | None) -> int:
+    """The segment that holds the recovery point; all, when the epochs must be found again."""
+    if known is None:
+        return 0
+    return max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
+
+
+def _recover_from(segments: list[Segment], first: int, epochs: Entries, dense: bool) -> tuple[int, int]:
+    """Recover segments[first:] in place; (size of the last segment, end offset of the log)."""
+
+    def on_batch(header: Header) -> None:
+        if header[2] > (epochs[-1][0] if epochs else -1):
+            epochs.append((header[2], header[0]))
+
+    position = end_offset = 0
+    if segments and first == len(segments):
+        active = segments[-1]
+        position, end_offset = active.resume()
+        if position == active.file.size():
+            return position, end_offset
+        first -= 1
+    while first < len(segments):
+        segment = segments[first]
+        position, end_offset = segment.recover(dense=dense, on_batch=on_batch)
+        size = segment.file.size()
+        first += 1
+        torn = position < size
+        if torn:
+            logger.warning(
+                "%s: cutting %d bytes that are no sound batches, the log ends at offset %d",
+                segment.path(LOG), size - position, end_offset,
+            )  # fmt: skip
+            segment.file.truncate(position)
+        if first < len(segments):
+            if torn or (dense and segments[first].base_offset != end_offset):
+                _drop(segments, first)
+            else:
+                segment.write_index_files(sealed=True)
+    return position, end_offset
+
+
+def _drop(segments: list[Segment], first: int) -> None:
+    while len(segments) > first:
+        segment = segments.pop()
+        logger.warning("%s: dropped, the log before it was cut", segment.path(LOG))
+        segment.delete()
+
+
+def _read_epochs(storage: Storage, directory: str) -> Entries | None:
+    """The entries of the file; None when it is not there or cannot be read."""
+    path = f"{directory}/{epoch_file.FILE_NAME}"
+    if not storage.exists(path):
+        return None
+    try:
+        return epoch_file.decode(storage.read(path))
+    except ValueError as error:
+        logger.warning("%s is not used: %s", path, error)
+        return None

@@ -1,0 +1,286 @@
+"""One segment: `NNN.log` with its two sparse indexes.
+
+Invariant: the indexes only ever speed things up; everything they say is in the log file too, so a
+missing or impossible index file is rebuilt from it. The files of the active segment's indexes are
+written when it is sealed, at a checkpoint and at close; until then they are in memory.
+Positions are relative to the file here; `start` is where it begins in the log's absolute positions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from minikafka.base.errors import StorageFailed
+from minikafka.base.ports import File, Storage
+from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, valid_run
+
+logger = logging.getLogger(__name__)
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+_WALK_BYTES: Final = 64 * 1024
+_FIND_BYTES: Final = 8 * 1024
+_SCAN_BYTES: Final = 1024 * 1024
+_unpack_header: Final = HEADER.unpack_from
+
+
+class Segment:
+    """A segment of the log; `next_index_position` (absolute) is where the next index entry is due."""
+
+    __slots__ = (
+        "_index", "_times", "base_offset", "directory", "file", "interval", "max_timestamp", "max_timestamp_offset",
+        "next_index_position", "start", "storage",
+    )  # fmt: skip
+
+    def __init__(self, storage: Storage, directory: str, base_offset: int, start: int, interval: int) -> None:
+        self.storage = storage
+        self.directory = directory
+        self.base_offset = base_offset
+        self.start = start
+        self.interval = interval
+        self._index: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self.max_timestamp = self.max_timestamp_offset = -1
+        self.next_index_position = start + interval
+        self.file: File = storage.open(self.path(LOG), create=True)
+
+    @classmethod
+    def create(cls, storage: Storage, directory: str, base_offset: int, start: int, interval: int) -> Segment:
+        """A new, empty one; nothing of a former segment of that name survives."""
+        segment = cls(storage, directory, base_offset, start, interval)
+        segment.file.truncate(0)
+        segment.forget_index()
+        return segment
+
+    def path(self, suffix: str) -> str:
+        """Path of one of its files."""
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    # ---- indexes
+
+    @property
+    def index(self) -> OffsetIndex:
+        """The offset index, loaded or rebuilt when first asked for."""
+        if self._index is None:
+            self._load_index()
+            assert self._index is not None
+        return self._index
+
+    @property
+    def times(self) -> TimeIndex:
+        """The time index, loaded or rebuilt when first asked for."""
+        if self._times is None:
+            self._load_index()
+            assert self._times is not None
+        return self._times
+
+    def add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
+        """An entry for the batch at this absolute position."""
+        base, start = self.base_offset, self.start
+        self.index.add(last_offset - base, position - start, base_offset - base)
+        self.times.maybe_add(self.max_timestamp, self.max_timestamp_offset - base)
+        self.next_index_position = position + self.interval
+
+    def index_is_full(self, index_bytes_max: int) -> bool:
+        """Whether `segment.index.bytes` has no room for one more entry."""
+        return (len(self.index) + 1) * OFFSET_ENTRY.size > index_bytes_max
+
+    def note(self, header: Header, position: int) -> None:
+        """Take a batch that is in the file, at this relative position, into the indexes."""
+        last_offset = header[0] + header[6]
+        if header[8] > self.max_timestamp:
+            self.max_timestamp = header[8]
+            self.max_timestamp_offset = last_offset
+        if self.start + position > self.next_index_position:
+            self.add_index_entry(last_offset, self.start + position, header[0])
+
+    def write_index_files(self, *, sealed: bool) -> None:
+        """Bring the index files up to date. `sealed`: no batch will follow; the largest timestamp is entered."""
+        if self._index is None or self._times is None:
+            return
+        if sealed:
+            self._times.maybe_add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self.storage.write_atomically(self.path(INDEX), self._index.encode(), sync=False)
+        self.storage.write_atomically(self.path(TIME_INDEX), self._times.encode(), sync=False)
+
+    def forget_index(self) -> None:
+        """Begin with empty indexes; the files, if any, say nothing any more."""
+        self._index = OffsetIndex()
+        self._times = TimeIndex()
+        self.max_timestamp = self.max_timestamp_offset = -1
+        self.next_index_position = self.start + self.interval
+        self.storage.remove(self.path(INDEX))
+        self.storage.remove(self.path(TIME_INDEX))
+
+    def has_index_files(self) -> bool:
+        """Whether both index files are there."""
+        return self.storage.exists(self.path(INDEX)) and self.storage.exists(self.path(TIME_INDEX))
+
+    def _load_index(self) -> None:
+        size = self.file.size()
+        index = times = None
+        if self.has_index_files():
+            index = OffsetIndex.decode(self.storage.read(self.path(INDEX)), size)
+            times = TimeIndex.decode(self.storage.read(self.path(TIME_INDEX)))
+        if index is None or times is None:
+            logger.info("rebuilding the indexes of %s", self.path(LOG))
+            self.forget_index()
+            for position, header in self.headers(0, size):
+                self.note(header, position)
+            self.write_index_files(sealed=True)
+            return
+        self._index, self._times = index, times
+        self.max_timestamp, last = times.last
+        self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
+        if len(index):
+            self.next_index_position = self.start + index.positions[-1] + self.interval
+
+    # ---- reading
+
+    def headers(self, position: int, end: int, chunk_bytes: int = _WALK_BYTES) -> Iterator[tuple[int, Header]]:
+        """(position, header) of the batches from a batch boundary on; stops where no whole batch follows."""
+        chunk = b""
+        chunk_start = position
+        while end - position >= HEADER_BYTES:
+            at = position - chunk_start
+            if at + HEADER_BYTES > len(chunk):
+                chunk = self.file.pread(min(chunk_bytes, end - position), position)
+                chunk_start, at = position, 0
+                if len(chunk) < HEADER_BYTES:
+                    return
+            header = _unpack_header(chunk, at)
+            after = position + OVERHEAD + header[1]
+            if after > end or after - position < HEADER_BYTES or header[3] != 2:
+                return
+            yield position, header
+            position = after
+
+    def find(self, offset: int, end: int) -> int:
+        """The position of the batch that holds the offset, or of the first one above it; `end` if none."""
+        position = self.index.position_before(offset - self.base_offset)
+        for position, header in self.headers(position, end, _FIND_BYTES):
+            if header[0] + header[6] >= offset:
+                return position
+        return end
+
+    def base_of_entry(self, slot: int) -> int:
+        """The base offset of the batch of an index entry."""
+        index = self.index
+        base = index.bases[slot]
+        if base == UNKNOWN_BASE:
+            (base_offset,) = _unpack_header(self.file.pread(HEADER_BYTES, index.positions[slot]))[:1]
+            base = index.bases[slot] = base_offset - self.base_offset
+        return self.base_offset + base
+
+    # ---- changing
+
+    def resume(self) -> tuple[int, int]:
+        """Go on behind the last index entry: (end of the log file's whole batches, offset after them)."""
+        size = self.file.size()
+        slot = len(self.index) - 1
+        position = self.index.positions[slot] if slot >= 0 else 0
+        end_offset = self.base_offset
+        for position, header in self.headers(position, size):
+            end_offset = header[0] + header[6] + 1
+            self.note(header, position)
+            position += OVERHEAD + header[1]
+        return position, end_offset
+
+    def recover(self, *, dense: bool, on_batch: Callable[[Header], None]) -> tuple[int, int]:
+        """Check every batch and rebuild the indexes: (size of the sound part, offset after it).
+
+        The caller cuts the file there. `on_batch` sees every sound header in order.
+        """
+        self.forget_index()
+        size = self.file.size()
+        position, offset = 0, self.base_offset
+        count = _SCAN_BYTES
+        while size - position >= HEADER_BYTES:
+            chunk = self.file.pread(min(count, size - position), position)
+            headers, stop = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset, dense=dense)
+            if not headers:
+                count = OVERHEAD + _unpack_header(chunk)[1]
+                if count <= len(chunk) or count > size - position:
+                    break
+                continue
+            for header in headers:
+                offset = header[0] + header[6] + 1
+                if offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                    return position, header[0]
+                self.note(header, position)
+                on_batch(header)
+                position += OVERHEAD + header[1]
+            count = _SCAN_BYTES
+        return position, offset
+
+    def truncate(self, position: int) -> tuple[int, int]:
+        """Cut the file and forget what the indexes say of the rest; their files are gone until written again.
+
+        (size, offset behind what is left).
+        """
+        index, times = self.index, self.times
+        size = self.file.size()
+        cut_offset = next((header[0] for _, header in self.headers(position, size)), None)
+        self.file.truncate(position)
+        self.forget_index()
+        index.truncate(position)
+        if cut_offset is not None:
+            times.truncate(cut_offset - self.base_offset)
+        self._index, self._times = index, times
+        self.max_timestamp, last = times.last
+        self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
+        if len(index):
+            self.next_index_position = self.start + index.positions[-1] + self.interval
+        return self.resume()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self.file.close()
+
+    def delete(self) -> None:
+        """Remove its files, the log last, so that a crash leaves no index without a log."""
+        self.file.close()
+        for suffix in (INDEX, TIME_INDEX, LOG):
+            self.storage.remove(self.path(suffix))
+
+
+class RefusingFile:
+    """Takes the place of a file after a failed write or fsync: no later call may believe in it (S37)."""
+
+    def __init__(self, failure: StorageFailed, file: File) -> None:
+        self.path = failure.path
+        self._failure = failure
+        self._file = file
+
+    def _refuse(self, *_: object) -> int:
+        raise StorageFailed(self.path, self._failure.cause)
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Always raises."""
+        raise StorageFailed(self.path, self._failure.cause)
+
+    def pwritev(self, slices: object, position: int) -> int:
+        """Always raises."""
+        return self._refuse()
+
+    def size(self) -> int:
+        """Always raises."""
+        return self._refuse()
+
+    def truncate(self, size: int) -> None:
+        """Always raises."""
+        self._refuse()
+
+    def sync(self) -> None:
+        """Always raises."""
+        self._refuse()
+
+    def close(self) -> None:
+        """Give the file behind it back."""
+        self._file.close()

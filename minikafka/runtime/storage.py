@@ -1,0 +1,178 @@
+"""The Storage port over the operating system.
+
+Invariant: every OSError leaves as `StorageFailed` with the path it concerns, and a write either
+happened whole or raised.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from minikafka.base.errors import StorageFailed
+from minikafka.base.ports import Buffer
+
+_SLICES_MAX: Final = 1024
+"""IOV_MAX of Linux; more slices than that are joined first."""
+
+
+@contextmanager
+def _failing_as(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(path, error) from error
+
+
+class DiskFile:
+    """One open file descriptor."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pread(self, count: int, position: int) -> bytes:
+        """At most so many bytes from there; fewer only at the end of the file."""
+        try:
+            data = os.pread(self._fd, count, position)
+            if len(data) == count or not data:
+                return data
+            return data + self.pread(count - len(data), position + len(data))
+        except OSError as error:
+            raise StorageFailed(self.path, error) from error
+
+    def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
+        """Write all the slices there; the bytes written."""
+        try:
+            if len(slices) > _SLICES_MAX:
+                slices = (b"".join(slices),)
+            written = os.pwritev(self._fd, slices, position)
+            size = sum(map(len, slices))
+            if written < size:
+                self._write_rest(b"".join(slices), written, position)
+            return size
+        except OSError as error:
+            raise StorageFailed(self.path, error) from error
+
+    def _write_rest(self, data: bytes, written: int, position: int) -> None:
+        """The kernel took only a part: go on until all is in the file, or it says why not."""
+        view = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(self._fd, view[written:], position + written)
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        with _failing_as(self.path):
+            return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to that size."""
+        with _failing_as(self.path):
+            os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """fsync: data and size."""
+        with _failing_as(self.path):
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Give the descriptor back; harmless twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with _failing_as(self.path):
+                os.close(fd)
+
+
+class DiskStorage:
+    """The file system of this machine."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """The file for reading and writing."""
+        with _failing_as(path):
+            return DiskFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        with _failing_as(path), open(path, "rb") as file:
+            return file.read()
+
+    def write_atomically(self, path: str, data: bytes, *, private: bool = False, sync: bool = True) -> None:
+        """Replace the file as a whole: write beside, fsync, rename, fsync the directory."""
+        beside = path + ".tmp"
+        with _failing_as(path):
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600 if private else 0o644)
+            with open(fd, "wb") as file:
+                if private:
+                    os.fchmod(fd, 0o600)
+                file.write(data)
+                file.flush()
+                if sync:
+                    os.fsync(fd)
+            os.replace(beside, path)
+            if sync:
+                self.sync_directory(os.path.dirname(path) or ".")
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        return os.path.exists(path)
+
+    def names(self, directory: str) -> list[str]:
+        """Entries of the directory, sorted."""
+        with _failing_as(directory):
+            return sorted(os.listdir(directory))
+
+    def is_directory(self, path: str) -> bool:
+        """Whether it is a directory."""
+        return os.path.isdir(path)
+
+    def make_directories(self, path: str) -> None:
+        """Create it with its parents; no error when it exists."""
+        with _failing_as(path):
+            os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file or directory, and fsync the parent."""
+        with _failing_as(old):
+            os.rename(old, new)
+        self.sync_directory(os.path.dirname(new) or ".")
+
+    def remove(self, path: str) -> None:
+        """Delete one file; no error when it is not there."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFailed(path, error) from error
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory with all in it; no error when it is not there."""
+        with _failing_as(path):
+            if os.path.exists(path):
+                shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """fsync the directory entry itself."""
+        with _failing_as(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def lock(self, path: str) -> DiskFile | None:
+        """Hold an exclusive lock file until closed; None when another process holds it."""
+        with _failing_as(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            return DiskFile(path, fd)
