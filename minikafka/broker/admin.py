@@ -381,7 +381,7 @@ class TopicAdmin:
         """Have the topics created as the configuration says; the error a client gets meanwhile, per topic."""
         errors = {}
         wanted = []
-        for name in names:
+        for name in dict.fromkeys(names):
             errors[name] = self._auto_create_error(name)
             if errors[name] == ErrorCode.LEADER_NOT_AVAILABLE and name not in self._creating:
                 wanted.append(name)

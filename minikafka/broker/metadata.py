@@ -79,9 +79,8 @@ class MetadataCache:
         """
         old = self.snapshot
         topics = _merged(old.topics, request.partitions)
-        ids = {**old.topic_ids, **dict(request.topic_ids)}
-        if len(ids) > len(topics):
-            ids = {topic: topic_id for topic, topic_id in ids.items() if topic in topics}
+        given = {**old.topic_ids, **dict(request.topic_ids)}
+        ids = {topic: topic_id for topic, topic_id in given.items() if topic in topics}
         self.snapshot = Snapshot(
             version=old.version + 1,
             controller_id=request.controller_id,

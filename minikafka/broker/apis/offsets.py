@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, Services
+from minikafka.log.log import Log
 from minikafka.replication.partition import Partition
 from minikafka.wire.codec import response
 from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -105,13 +106,18 @@ def _look_up(
             return Found(_not_available(version))
         return Found(ErrorCode.NONE, -1, end, partition.leader_epoch)
     if timestamp == MAX_TIMESTAMP and version >= _MAX_TIMESTAMP_SINCE:
-        timestamp = log.max_timestamp
-    elif timestamp < 0:
+        timestamp = _largest_timestamp(log)
+    if timestamp < 0:
         return Found(ErrorCode.NONE)
     record = log.offset_for_timestamp(timestamp, end)
     if record is None:
         return Found(_not_available(version) if not_known else ErrorCode.NONE)
     return Found(ErrorCode.NONE, *record)
+
+
+def _largest_timestamp(log: Log) -> int:
+    """-1 for an empty log."""
+    return max(max(part.times.last[0], part.max_timestamp) for part in log.segments)
 
 
 def _not_available(version: int) -> ErrorCode:

@@ -1,0 +1,208 @@
+"""A broker's cold side over fakes: one object with everything an API handler may use."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import Broker, PartitionState, TopicPartition, UpdateMetadataRequest
+from minikafka.base.ports import Check
+from minikafka.broker.admin import TopicAdmin
+from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.producer_ids import ProducerIds
+from minikafka.broker.services import Services
+from minikafka.zk import layout
+from support.znodes import Znodes
+
+
+class LoopClock:
+    """The clock of the running event loop."""
+
+    def now(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000
+
+    async def sleep(self, ms: float) -> None:
+        await asyncio.sleep(ms / 1000)
+
+    def call_later(self, ms: float, callback: Callable[[], None]) -> Any:
+        return asyncio.get_running_loop().call_later(ms / 1000, callback)
+
+
+class SeededRng:
+    """Chance that is the same in every run."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(7)
+
+    def bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+    def shuffled(self, items: Sequence[Any]) -> list[Any]:
+        return self._random.sample(items, len(items))
+
+
+class Tasks:
+    """Tasks that a test waits for with `settle`."""
+
+    def __init__(self) -> None:
+        self.running: list[asyncio.Task[None]] = []
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> Awaitable[None]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self.running.append(task)
+        return task
+
+    async def settle(self) -> None:
+        while self.running:
+            await self.running.pop()
+
+    async def close(self) -> None:
+        await self.settle()
+
+
+class Controller:
+    """Who rules, as a test says."""
+
+    def __init__(self, broker_id: int, controller_id: int) -> None:
+        self.is_active = broker_id == controller_id
+        self.controller_id = controller_id
+        self.generation = 1
+
+    def fence(self) -> Check:
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return Check(layout.CONTROLLER_EPOCH, 0)
+
+
+class Calls:
+    """A control plane that gives every call to one handler and keeps it."""
+
+    def __init__(self) -> None:
+        self.handler: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
+        self.calls: list[tuple[str, int, str]] = []
+
+    async def call(
+        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+    ) -> dict[str, Any]:
+        self.calls.append((host, port, method))
+        if self.handler is None:
+            raise ConnectionRefusedError(host, port)
+        return await self.handler(body)
+
+    async def serve(self, handler: Any, host: str, port: int) -> Any:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+
+class Replicas:
+    """Hosted replicas and the errors of others, as a test says."""
+
+    def __init__(self) -> None:
+        self.hosted: dict[TopicPartition, Any] = {}
+        self.errors: dict[TopicPartition, int] = {}
+
+    def partition(self, tp: TopicPartition) -> Any:
+        return self.hosted.get(tp)
+
+    def error_for(self, tp: TopicPartition) -> int:
+        return self.errors.get(tp, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+class Cold:
+    """The parts, and `services` made of them."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: int = 1,
+        controller_id: int = 1,
+        live: Sequence[int] = (1, 2, 3),
+        config: Mapping[str, object] | None = None,
+        znodes: Znodes | None = None,
+    ) -> None:
+        self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **(config or {})})
+        self.znodes = znodes or Znodes()
+        self.znodes.nodes.setdefault(layout.CONTROLLER_EPOCH, (b"1", 0))
+        self.znodes.nodes.setdefault(layout.PRODUCER_ID_BLOCK, (b"", 0))
+        self.clock, self.rng, self.tasks, self.calls = LoopClock(), SeededRng(), Tasks(), Calls()
+        self.controller = Controller(broker_id, controller_id)
+        self.metadata = MetadataCache(self.clock)
+        self.replicas = Replicas()
+        coordination: Any = self.znodes
+        self.admin = TopicAdmin(
+            coordination,
+            self.controller,
+            self.metadata,
+            self.config,
+            self.rng,
+            self.tasks,
+            self.calls,
+        )
+        self.producer_ids = ProducerIds(coordination, broker_id)
+        self.live = {n: broker(n) for n in live}
+        self.update()
+        self.services = Services(
+            broker_id=broker_id,
+            cluster_id="the-cluster",
+            config=self.config,
+            clock=self.clock,
+            rng=self.rng,
+            replicas=self.replicas,
+            metadata=self.metadata,
+            admin=self.admin,
+            producer_ids=self.producer_ids,
+            controller=self.controller,
+            control_plane=self.calls,
+        )
+
+    def update(self, *states: PartitionState, ids: Mapping[str, bytes] | None = None) -> None:
+        """An UpdateMetadata request of the controller."""
+        self.metadata.update(
+            UpdateMetadataRequest(
+                self.controller.controller_id,
+                1,
+                1,
+                states,
+                tuple(self.live.values()),
+                tuple((ids or {}).items()),
+            )
+        )
+
+    def lead_what_is_created(self) -> None:
+        """What a controller does with new topics: elect the first replica and tell everyone."""
+        for path, (data, _) in self.znodes.nodes.items():
+            name = path.rpartition("/")[2]
+            if path != layout.topic_path(name) or name in self.metadata.topics:
+                continue
+            topic_id, assignment = layout.decode_topic(data)
+            states = [
+                state(name, partition, entry.replicas) for partition, entry in assignment.items()
+            ]
+            self.update(*states, ids={name: topic_id} if topic_id else {})
+
+
+def broker(broker_id: int, rack: str | None = None) -> Broker:
+    return Broker(
+        broker_id, f"host-{broker_id}", 9000 + broker_id, "127.0.0.1", 9500 + broker_id, 1, rack
+    )
+
+
+def state(
+    topic: str, partition: int, replicas: Sequence[int], leader: int | None = None
+) -> PartitionState:
+    first = replicas[0] if leader is None else leader
+    return PartitionState(
+        TopicPartition(topic, partition), first, 0, tuple(replicas), 0, 1, tuple(replicas)
+    )

@@ -1,0 +1,260 @@
+"""Topics made and marked for deletion by the controller, and how others ask it to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from minikafka.base.errors import ErrorCode, KafkaError, NotConnected, OutcomeUnknown
+from minikafka.base.ports import Check
+from minikafka.broker.admin import NewTopic, TopicResult, name_error
+from minikafka.zk import layout
+from support.cold import Cold, state
+
+
+async def create(
+    cold: Cold, *topics: NewTopic, timeout_ms: int = 60_000, **rest: Any
+) -> list[TopicResult]:
+    """Create them with a controller that elects leaders as soon as it sees the nodes."""
+    creating = asyncio.ensure_future(cold.admin.create_topics(topics, timeout_ms, **rest))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.lead_what_is_created()
+    return await creating
+
+
+async def refusal(cold: Cold, topic: NewTopic) -> tuple[ErrorCode, str]:
+    before = dict(cold.znodes.nodes)
+    (result,) = await cold.admin.create_topics([topic], 1000)
+    assert cold.znodes.nodes == before
+    assert result.plan is None
+    return result.error, result.message or ""
+
+
+async def test_assignment_and_settings_are_written_together_under_the_controllers_check() -> None:
+    cold = Cold()
+    (result,) = await create(cold, NewTopic("t", 2, 3, configs={"retention.ms": "5"}))
+    assert result.error == ErrorCode.NONE
+    assert result.plan is not None
+    (ops,) = cold.znodes.multis
+    assert ops[0] == Check(layout.CONTROLLER_EPOCH, 0)
+    topic_id, assignment = layout.decode_topic(cold.znodes.nodes[layout.topic_path("t")][0])
+    assert topic_id == result.plan.topic_id
+    assert {p: set(a.replicas) for p, a in assignment.items()} == {0: {1, 2, 3}, 1: {1, 2, 3}}
+    config = layout.decode_config(cold.znodes.nodes[layout.topic_config_path("t")][0])
+    assert config == {"retention.ms": "5"}
+
+
+async def test_numbers_left_out_are_the_brokers_defaults() -> None:
+    cold = Cold(config={"num.partitions": 4, "default.replication.factor": 2})
+    (result,) = await create(cold, NewTopic("t"))
+    assert result.plan is not None
+    assert sorted(map(len, result.plan.assignment.values())) == [2, 2, 2, 2]
+
+
+async def test_an_assignment_by_hand_may_name_a_broker_that_is_away_but_not_one_unheard_of() -> (
+    None
+):
+    cold = Cold()
+    cold.update(state("other", 0, (7, 1), leader=1))
+    (result,) = await create(cold, NewTopic("t", assignment=((0, (1, 7)),)))
+    assert result.error == ErrorCode.NONE
+    code, _ = await refusal(cold, NewTopic("u", assignment=((0, (1, 8)),)))
+    assert code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "words"),
+    [
+        (NewTopic(""), ErrorCode.INVALID_TOPIC_EXCEPTION, "empty"),
+        (NewTopic(".."), ErrorCode.INVALID_TOPIC_EXCEPTION, "'..'"),
+        (NewTopic("a/../b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "letters"),
+        (NewTopic("a\n"), ErrorCode.INVALID_TOPIC_EXCEPTION, "letters"),
+        (NewTopic("a" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "249"),
+        (NewTopic("old_topic"), ErrorCode.INVALID_TOPIC_EXCEPTION, "old.topic"),
+        (NewTopic("old.topic"), ErrorCode.TOPIC_ALREADY_EXISTS, "exists"),
+        (NewTopic("t", 0, 1), ErrorCode.INVALID_PARTITIONS, "larger than 0"),
+        (NewTopic("t", -2, 1), ErrorCode.INVALID_PARTITIONS, "larger than 0"),
+        (NewTopic("t", 2**31 - 1, 1), ErrorCode.POLICY_VIOLATION, "10000"),
+        (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
+        (NewTopic("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR, "available brokers: 3"),
+        (NewTopic("t", 1, -1, ((0, (1,)),)), ErrorCode.INVALID_REQUEST, "not both"),
+        (NewTopic("t", assignment=((0, (1, 1)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "twice"),
+        (NewTopic("t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "retention.ms"),
+        (NewTopic("t", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG, "retention.ms"),
+        (NewTopic("t", configs={"retntion.ms": "1"}), ErrorCode.INVALID_CONFIG, "retention.ms"),
+    ],
+)
+async def test_what_cannot_be_created_is_refused_with_kafkas_code(
+    topic: NewTopic, code: ErrorCode, words: str
+) -> None:
+    cold = Cold()
+    await create(cold, NewTopic("old.topic"))
+    got, message = await refusal(cold, topic)
+    assert got == code
+    assert words in message
+
+
+async def test_one_bad_topic_does_not_spoil_the_others() -> None:
+    cold = Cold()
+    results = await create(
+        cold, NewTopic("bad", 0), NewTopic("good"), NewTopic("twice"), NewTopic("twice")
+    )
+    assert [(result.name, result.error) for result in results] == [
+        ("bad", ErrorCode.INVALID_PARTITIONS),
+        ("good", ErrorCode.NONE),
+        ("twice", ErrorCode.INVALID_REQUEST),
+    ]
+
+
+async def test_validation_alone_writes_nothing() -> None:
+    cold = Cold()
+    good, bad = await cold.admin.create_topics([NewTopic("t", 3, 2), NewTopic("u", 0)], 1000, True)
+    assert (good.error, bad.error) == (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
+    assert good.plan is not None
+    assert cold.znodes.multis == []
+
+
+async def test_settings_left_behind_by_a_topic_of_that_name_are_replaced() -> None:
+    cold = Cold()
+    path = layout.topic_config_path("t")
+    cold.znodes.nodes[path] = (layout.encode_config({"retention.ms": "1"}), 4)
+    (result,) = await create(cold, NewTopic("t"))
+    assert result.error == ErrorCode.NONE
+    assert layout.decode_config(cold.znodes.nodes[path][0]) == {}
+
+
+async def test_a_broker_that_does_not_rule_creates_and_deletes_nothing() -> None:
+    cold = Cold(broker_id=1, controller_id=2)
+    (created,) = await cold.admin.create_topics([NewTopic("t")], 1000)
+    deleted = await cold.admin.delete_topics(["t"])
+    assert created.error == deleted["t"].error == ErrorCode.NOT_CONTROLLER
+    assert cold.znodes.multis == []
+
+
+async def test_a_controller_that_was_replaced_finds_out_by_its_check() -> None:
+    cold = Cold()
+    cold.znodes.nodes[layout.CONTROLLER_EPOCH] = (b"2", 1)
+    code, _ = await refusal(cold, NewTopic("t"))
+    assert code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_topic_created_by_another_at_the_same_time_exists_already() -> None:
+    cold = Cold()
+    first, second = await asyncio.gather(create(cold, NewTopic("t")), create(cold, NewTopic("t")))
+    assert {first[0].error, second[0].error} == {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_lost_answer_is_settled_by_reading_back(applied: bool) -> None:
+    cold = Cold()
+    creating = asyncio.ensure_future(cold.admin.create_topics([NewTopic("t")], 60_000))
+    cold.znodes.applied = applied
+    await asyncio.sleep(0)
+    cold.znodes.failures = [OutcomeUnknown()]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.lead_what_is_created()
+    (result,) = await creating
+    assert result.error == (ErrorCode.NONE if applied else ErrorCode.REQUEST_TIMED_OUT)
+
+
+async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
+    cold = Cold()
+    cold.znodes.failures = [NotConnected()]
+    (result,) = await cold.admin.create_topics([NewTopic("t")], 1000)
+    assert result.error.retriable
+    cold.znodes.failures = [NotConnected()]
+    assert (await cold.admin.delete_topics(["t"]))["t"].error.retriable
+
+
+async def test_a_topic_without_leaders_in_time_is_created_all_the_same() -> None:
+    cold = Cold()
+    (result,) = await cold.admin.create_topics([NewTopic("t")], 1)
+    assert result.error == ErrorCode.REQUEST_TIMED_OUT
+    assert layout.topic_path("t") in cold.znodes.nodes
+
+
+async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
+    cold = Cold()
+    await create(cold, NewTopic("t"))
+    for _ in range(2):
+        results = await cold.admin.delete_topics(["t", "absent", "a/b"])
+        assert [result.error for result in results.values()] == [
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+    assert layout.delete_topic_path("t") in cold.znodes.nodes
+    assert len([path for path in cold.znodes.nodes if path.startswith(layout.DELETE_TOPICS)]) == 1
+
+
+async def test_deletion_can_be_forbidden() -> None:
+    cold = Cold(config={"delete.topic.enable": "false"})
+    results = await cold.admin.delete_topics(["t"])
+    assert results["t"].error == ErrorCode.TOPIC_DELETION_DISABLED
+
+
+async def test_another_broker_has_the_controller_create_a_topic() -> None:
+    ruler = Cold()
+    cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, znodes=ruler.znodes)
+    cold.calls.handler = ruler.admin.handle_create_topics
+    assert cold.admin.auto_create(["t", "t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert cold.admin.auto_create(["t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ruler.lead_what_is_created()
+    await cold.tasks.settle()
+    assert cold.calls.calls == [("127.0.0.1", 9501, "create_topics")]
+    assert len(ruler.metadata.topics["t"]) == 3
+
+
+async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_failed() -> None:
+    cold = Cold()
+    cold.znodes.failures = [NotConnected()]
+    cold.admin.auto_create(["t"])
+    await cold.tasks.settle()
+    assert layout.topic_path("t") not in cold.znodes.nodes
+    cold.admin.auto_create(["t"])
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.lead_what_is_created()
+    await cold.tasks.settle()
+    assert "t" in cold.metadata.topics
+
+
+async def test_no_answer_from_the_controller_is_only_a_warning() -> None:
+    cold = Cold(broker_id=2, controller_id=1)
+    cold.admin.auto_create(["t"])
+    await cold.tasks.settle()
+    nobody = Cold(broker_id=2, controller_id=9)
+    nobody.admin.auto_create(["t"])
+    await nobody.tasks.settle()
+
+
+async def test_what_cannot_be_created_by_itself_is_told_at_once() -> None:
+    cold = Cold(config={"default.replication.factor": 5})
+    assert cold.admin.auto_create(["a/b", "t"]) == {
+        "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "t": ErrorCode.INVALID_REPLICATION_FACTOR,
+    }
+    assert cold.tasks.running == []
+
+
+async def test_a_malformed_call_is_refused() -> None:
+    with pytest.raises(KafkaError):
+        await Cold().admin.handle_create_topics({"topics": [["../x", 1, 1]]})
+
+
+async def test_topic_settings_are_read_now_and_unusable_ones_are_the_brokers() -> None:
+    cold = Cold()
+    for name, overrides in (("t", {"retention.ms": "5"}), ("bad", {"retention.ms": "x"})):
+        cold.znodes.nodes[layout.topic_config_path(name)] = (layout.encode_config(overrides), 0)
+    configs = await cold.admin.topic_configs(["t", "bad", "none"])
+    assert configs["t"].retention_ms == 5
+    assert configs["bad"] == configs["none"]
+
+
+def test_names_that_are_directories_of_their_own_are_fine() -> None:
+    assert all(not name_error(name) for name in ("a", "A.b_c-9", "...", "a" * 249))

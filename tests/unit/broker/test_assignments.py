@@ -1,0 +1,82 @@
+"""Which brokers a new topic's replicas go to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import Broker
+from minikafka.broker.assignments import assign, checked_assignment
+
+
+def brokers(count: int, racks: int = 0) -> list[Broker]:
+    return [
+        Broker(n, "h", 1, "h", 2, rack=f"rack-{n % racks}" if racks else None) for n in range(count)
+    ]
+
+
+def test_replicas_are_dealt_round_robin_as_in_kafka_0_8() -> None:
+    expected = [
+        (0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 0), (4, 0, 1),
+        (0, 2, 3), (1, 3, 4), (2, 4, 0), (3, 0, 1), (4, 1, 2),
+    ]  # fmt: skip
+    assert assign(brokers(5), 10, 3, 0, 0) == dict(enumerate(expected))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("start", [0, 1, 6])
+def test_leaders_and_replicas_are_spread_evenly_and_never_twice_on_a_broker(
+    count: int, start: int
+) -> None:
+    start %= count
+    assignment = assign(brokers(count), 4 * count, min(3, count), start, start)
+    leaders = Counter(replicas[0] for replicas in assignment.values())
+    assert set(leaders.values()) == {4}
+    assert all(len(set(replicas)) == min(3, count) for replicas in assignment.values())
+
+
+@pytest.mark.parametrize(("count", "racks", "factor"), [(6, 3, 3), (6, 2, 2), (6, 3, 2), (9, 3, 3)])
+def test_replicas_go_to_different_racks_while_there_are_any(
+    count: int, racks: int, factor: int
+) -> None:
+    assignment = assign(brokers(count, racks), 4 * count, factor, 1, 2)
+    leaders = Counter(replicas[0] for replicas in assignment.values())
+    assert set(leaders.values()) == {4}
+    for replicas in assignment.values():
+        assert len(set(replicas)) == factor
+        assert len({broker % racks for broker in replicas}) == min(racks, factor)
+
+
+def test_more_replicas_than_racks_use_every_rack() -> None:
+    for replicas in assign(brokers(6, 2), 12, 4, 0, 0).values():
+        assert len(set(replicas)) == 4
+        assert {broker % 2 for broker in replicas} == {0, 1}
+
+
+def test_a_broker_without_a_rack_turns_racks_off() -> None:
+    some = [*brokers(4, 2), Broker(4, "h", 1, "h", 2)]
+    assert assign(some, 5, 3, 0, 0) == assign(brokers(5), 5, 3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (((1, (1, 2)),), "numbered from 0"),
+        (((0, (1, 2)), (0, (2, 1))), "numbered from 0"),
+        (((0, ()),), "no replica"),
+        (((0, (1, 1)),), "twice"),
+        (((0, (1, 2)), (1, (1,))), "different numbers"),
+        (((0, (1, 9)),), "no broker 9"),
+    ],
+)
+def test_an_assignment_that_cannot_be_used_is_refused_with_the_reason(
+    given: tuple, reason: str
+) -> None:
+    with pytest.raises(KafkaError, match=reason) as caught:
+        checked_assignment(given, {1, 2, 3})
+    assert caught.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_an_assignment_by_hand_is_taken_as_it_is() -> None:
+    assert checked_assignment(((1, (2, 1)), (0, (1, 3))), {1, 2, 3}) == {0: (1, 3), 1: (2, 1)}

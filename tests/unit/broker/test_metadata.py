@@ -1,0 +1,53 @@
+"""The cluster as the controller last told it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from minikafka.base.model import LEADER_DURING_DELETE, UpdateMetadataRequest
+from minikafka.broker.metadata import MetadataCache
+from support.cold import LoopClock, broker, state
+
+
+def request(*states, live=(1, 2), ids=()) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(1, 1, 1, states, tuple(broker(n) for n in live), tuple(ids))
+
+
+def test_an_update_brings_changed_partitions_and_all_live_brokers() -> None:
+    cache = MetadataCache(LoopClock())
+    cache.update(request(state("a", 0, (1, 2)), state("a", 1, (2, 1)), ids=[("a", b"i" * 16)]))
+    before = cache.snapshot
+    cache.update(request(state("a", 1, (2, 1), leader=1), live=(1,)))
+    assert cache.topics["a"][0].leader == 1
+    assert cache.topics["a"][1].leader == 1
+    assert before.topics["a"][1].leader == 2
+    assert cache.topic_ids == {"a": b"i" * 16}
+    assert cache.snapshot.topic_names == {b"i" * 16: "a"}
+    assert (cache.is_alive(1), cache.is_alive(2)) == (True, False)
+    assert cache.version == before.version + 1
+
+
+def test_a_topic_that_is_being_deleted_is_no_longer_there() -> None:
+    cache = MetadataCache(LoopClock())
+    cache.update(request(state("a", 0, (1,)), state("b", 0, (1,)), ids=[("a", b"i" * 16)]))
+    cache.update(request(state("a", 0, (1,), leader=LEADER_DURING_DELETE)))
+    assert set(cache.topics) == {"b"}
+    assert cache.topic_ids == {}
+
+
+async def test_who_waits_is_told_by_the_update_that_makes_it_true() -> None:
+    cache = MetadataCache(LoopClock())
+    waiting = asyncio.ensure_future(cache.wait_until(lambda: "b" in cache.topics, 60_000))
+    await asyncio.sleep(0)
+    cache.update(request(state("a", 0, (1,))))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    cache.update(request(state("b", 0, (1,))))
+    assert await waiting
+
+
+async def test_who_waits_for_what_never_comes_is_told_so() -> None:
+    cache = MetadataCache(LoopClock())
+    assert not await cache.wait_until(lambda: False, 1)
+    assert not await cache.wait_until(lambda: False, 0)
+    assert await cache.wait_until(lambda: True, 0)

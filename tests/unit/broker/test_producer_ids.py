@@ -1,0 +1,59 @@
+"""Producer ids, unique in the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from minikafka.base.errors import BadVersion, OutcomeUnknown
+from minikafka.broker.producer_ids import ProducerIds
+from minikafka.zk.layout import PRODUCER_ID_BLOCK, decode_producer_ids
+from support.znodes import Znodes
+
+
+def znodes() -> Any:
+    nodes = Znodes()
+    nodes.nodes[PRODUCER_ID_BLOCK] = (b"", 0)
+    return nodes
+
+
+async def test_brokers_that_ask_at_once_never_get_the_same_id() -> None:
+    nodes = znodes()
+    brokers = [ProducerIds(nodes, broker_id) for broker_id in (1, 2, 3)]
+    ids = await asyncio.gather(*(brokers[n % 3].next() for n in range(4500)))
+    assert len(set(ids)) == 4500
+    assert min(ids) == 0
+    _, first, last = decode_producer_ids(nodes.nodes[PRODUCER_ID_BLOCK][0])
+    assert (first, last) == (5000, 5999)
+
+
+async def test_a_block_that_another_broker_claimed_meanwhile_is_left_to_it() -> None:
+    nodes = znodes()
+    first, second = ProducerIds(nodes, 1), ProducerIds(nodes, 2)
+    assert await first.next() == 0
+
+    async def get_then_lose(path: str) -> Any:
+        answer = await Znodes.get(nodes, path)
+        nodes.get = lambda path: Znodes.get(nodes, path)
+        nodes.failures.append(BadVersion(path))
+        return answer
+
+    nodes.get = get_then_lose
+    assert await second.next() == 1000
+
+
+async def test_a_block_whose_claim_has_no_answer_is_not_used() -> None:
+    nodes = znodes()
+    ids = ProducerIds(nodes, 1)
+    nodes.failures = []
+
+    async def set_and_lose(*args: Any) -> Any:
+        await Znodes.set(nodes, *args)
+        nodes.set = lambda *args: Znodes.set(nodes, *args)
+        raise OutcomeUnknown
+
+    nodes.set = set_and_lose
+    with pytest.raises(OutcomeUnknown):
+        await ids.next()
+    assert await ids.next() == 1000
