@@ -101,7 +101,7 @@ class Verifier:
 
     def _remember(self, nonce: str, now: int) -> bool:
         """Note a nonce for as long as its time can be in the window: twice its width."""
-        while self._expiries and self._expiries[0][0] <= now:
+        while self._expiries and self._expiries[0][0] < now:
             self._seen.discard(self._expiries.popleft()[1])
         if nonce in self._seen or len(self._seen) >= NONCES_MAX:
             return False

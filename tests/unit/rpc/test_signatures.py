@@ -95,6 +95,6 @@ def test_remembered_nonces_are_forgotten_and_bounded(monkeypatch: pytest.MonkeyP
     for _ in range(3):
         assert isinstance(verify(verifier, one.headers("POST", "/m", b"", WALL)), Sealed)
     assert isinstance(verify(verifier, one.headers("POST", "/m", b"", WALL)), str)
-    later = WALL + 2 * WINDOW_MS
+    later = WALL + 2 * WINDOW_MS + 1
     headers = one.headers("POST", "/m", b"", later)
     assert isinstance(verify(verifier, headers, wall_ms=later), Sealed)

@@ -100,13 +100,11 @@ async def test_a_descriptor_is_not_written_to_after_its_connection_ended() -> No
     await asyncio.sleep(0)  # the loop closes the socket after connection_lost
     ours, theirs = socket.socketpair()  # takes over the free descriptor number
     handler.link.send([b"for somebody else"])
-    theirs.setblocking(False)
-    ours.setblocking(False)
-    for stranger in (ours, theirs):
-        with pytest.raises(BlockingIOError):
-            stranger.recv(100)
-        stranger.close()
-    peer.close()
+    with ours, theirs, peer:
+        for stranger in (ours, theirs):
+            stranger.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                stranger.recv(100)
 
 
 async def test_the_end_of_a_peers_stream_ends_the_connection() -> None:
