@@ -103,12 +103,13 @@ class Context:
     # Topics and assignments.
 
     def add_topic(
-        self, topic: str, topic_id: bytes, assignment: Mapping[int, ReplicaAssignment]
+        self, topic: str, topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]
     ) -> None:
         """A topic that was not known; its partitions and replicas are NonExistent until a state
         machine moves them.
         """
-        self.topic_ids[topic] = topic_id
+        if topic_id is not None:
+            self.topic_ids[topic] = topic_id
         self.topics[topic] = {}
         for partition in sorted(assignment):
             self.assign(TopicPartition(topic, partition), assignment[partition])

@@ -29,9 +29,9 @@ NO_NODE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic node as read: its 16-byte id (zeros when the node has none) and its assignment."""
+    """A topic node as read: its 16-byte id (None when it was made before ids) and its assignment."""
 
-    topic_id: bytes
+    topic_id: bytes | None
     assignment: Mapping[int, ReplicaAssignment]
 
 

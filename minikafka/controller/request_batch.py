@@ -199,7 +199,8 @@ class RequestBatch:
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> tuple[tuple[str, bytes], ...]:
         topics = dict.fromkeys(tp.topic for tp in partitions)
-        return tuple((topic, self._context.topic_ids[topic]) for topic in topics)
+        known = self._context.topic_ids
+        return tuple((topic, known[topic]) for topic in topics if topic in known)
 
     def _announce_leader_and_isr(
         self, broker: BrokerId, states: tuple[PartitionState, ...]

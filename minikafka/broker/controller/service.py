@@ -1,0 +1,345 @@
+"""The controller candidate of one broker: it campaigns in every session and knows who rules.
+
+One loop, level-triggered: look at `/controller` (its watch first); if nobody rules, campaign with one
+multi that creates `/controller` and raises `/controller_epoch` (R1); a term won is run to its end; else
+wait until something changes. A broker campaigns only while its own registration stands in the same
+session, so that it never rules a cluster it does not belong to (R9). Invariants: at most one term
+at a time; the end of a session ends the term before the next session is looked at; a machine is dropped with
+its term and never repaired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import (
+    BadVersion,
+    Closed,
+    ControllerMoved,
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.ports import (
+    Check,
+    Clock,
+    Coordination,
+    Create,
+    SessionState,
+    Set,
+    Stat,
+    Tasks,
+    WatchKind,
+    WatchSignal,
+)
+from minikafka.broker.controller.store import ControllerStore
+from minikafka.broker.controller.term import Channels, Signal, Term
+from minikafka.controller.machine import ControllerMachine
+from minikafka.zk import layout
+
+logger = logging.getLogger(__name__)
+
+NOBODY: Final = -1
+_REGISTRATION_POLL_MS: Final = 50
+_AFTER_FAILURE_MS: Final = 500
+"""After a term that broke, so that another broker may win the next one."""
+_SESSION_OVER: Final = (SessionState.LEASE_EXPIRED, SessionState.EXPIRED, SessionState.CLOSED)
+
+
+class ControllerService:
+    """Candidate, and controller while it holds a term.
+
+    `broker` says who it is; its registration is made by `broker/broker.py`, in every session anew.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        channels: Channels,
+        clock: Clock,
+        tasks: Tasks,
+        config: BrokerConfig,
+        broker: Broker,
+    ) -> None:
+        self.controller_id: BrokerId = NOBODY
+        """Who rules, by the last look at `/controller`; -1 if nobody."""
+        self.epoch = -1
+        """Epoch of the latest term won."""
+        self.epoch_zk_version = -1
+        """Version of `/controller_epoch` that the latest term won."""
+        self.generation = -1
+        """Session of the latest term won."""
+        self._coordination = coordination
+        self._channels = channels
+        self._clock = clock
+        self._tasks = tasks
+        self._config = config
+        self._id = broker.id
+        self._term: Term | None = None
+        self._changed = asyncio.Event()
+        self._is_watching = False
+        self._is_closing = False
+        self._loop: Awaitable[None] | None = None
+
+    # What others may ask.
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker rules, in the session that it rests on."""
+        return (
+            self._term is not None
+            and not self._term.over
+            and self._term.generation == self._coordination.generation
+            and self._coordination.state not in _SESSION_OVER
+        )
+
+    def fence(self) -> Check:
+        """The check that every write of the controller carries (R2). Raises KafkaError NOT_CONTROLLER."""
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return Check(layout.CONTROLLER_EPOCH, self.epoch_zk_version)
+
+    async def controlled_shutdown(
+        self, broker_id: BrokerId, broker_epoch: int
+    ) -> list[TopicPartition]:
+        """Relieve the broker of its leaderships (R23); the partitions it still leads.
+
+        Raises KafkaError: NOT_CONTROLLER, also when this broker resigns meanwhile, STALE_BROKER_EPOCH
+        for an earlier incarnation, BROKER_NOT_AVAILABLE for a broker that is not registered.
+        """
+        if self._term is None or not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return await self._term.shut_down(broker_id, broker_epoch)
+
+    def describe(self) -> dict[str, Any]:
+        """The picture of the cluster for `status`, read-only."""
+        picture: dict[str, Any] = {
+            "controller_id": self.controller_id,
+            "is_active": self.is_active,
+            "epoch": self.epoch,
+        }
+        if self._term is not None:
+            picture.update(self._term.describe())
+        return picture
+
+    # Life.
+
+    async def start(self) -> None:
+        """Begin to campaign; returns at once (D2)."""
+        self._tasks.spawn(self._follow_session(), "controller-session")
+        self._loop = self._tasks.spawn(self._run(), "controller")
+
+    async def close(self) -> None:
+        """Resign, if ruling, so that another broker can be elected at once; then campaign no more."""
+        self._is_closing = True
+        if self._term is not None:
+            self._term.end()
+        self._changed.set()
+        if self._loop is not None and self._coordination.state is SessionState.CONNECTED:
+            await self._loop
+
+    async def _follow_session(self) -> None:
+        """The end of a session, or of the lease on it, ends the term before anything else happens (R9, S19)."""
+        async for event in self._coordination.events():
+            if event.state in _SESSION_OVER and self._term is not None:
+                logger.warning("resigning as controller: the session is %s", event.state.value)
+                self._term.end()
+            self._changed.set()
+
+    async def _run(self) -> None:
+        while not self._is_closing:
+            try:
+                await self._step(await self._coordination.connected())
+            except Closed:
+                return
+            except (NotConnected, OutcomeUnknown, StaleSession) as error:
+                logger.info("controller candidate of broker %d starts over: %s", self._id, error)
+            except (CoordinationError, ValueError) as error:
+                logger.error("controller candidate of broker %d: %r", self._id, error)
+                await self._clock.sleep(_AFTER_FAILURE_MS)
+
+    async def _step(self, generation: int) -> None:
+        """Look once, act on what is there, and wait for a change if there is nothing to do."""
+        if not await self._is_registered():
+            await self._clock.sleep(_REGISTRATION_POLL_MS)
+            return
+        self._changed.clear()
+        stat = await self._look()
+        if self._is_closing:
+            return
+        if stat is None:
+            await self._campaign(generation)
+        elif (
+            self.controller_id == self._id and stat.ephemeral_owner == self._coordination.session_id
+        ):
+            await self._abdicate(generation, stat)
+        else:
+            await self._changed.wait()
+
+    async def _is_registered(self) -> bool:
+        stat = await self._coordination.exists(layout.broker_path(self._id))
+        return stat is not None and stat.ephemeral_owner == self._coordination.session_id
+
+    async def _look(self) -> Stat | None:
+        """Read `/controller`, its watch set before, and remember whom it names; its Stat."""
+        if not self._is_watching:
+            self._is_watching = True
+            self._coordination.watch(WatchKind.EXISTS, layout.CONTROLLER).on_signal(
+                self._controller_changed
+            )
+        stat = await self._coordination.exists(layout.CONTROLLER, watch=True)
+        if stat is None:
+            self.controller_id = NOBODY
+            return None
+        try:
+            data, stat = await self._coordination.get(layout.CONTROLLER)
+            self.controller_id = layout.decode_controller(data)
+        except NoNode:
+            self.controller_id = NOBODY
+            return None
+        except ValueError as error:
+            logger.error("%s is not readable: %s", layout.CONTROLLER, error)
+            self.controller_id = NOBODY
+        return stat
+
+    def _controller_changed(self, _: WatchSignal) -> None:
+        self._is_watching = False
+        self._changed.set()
+        if self._term is not None:
+            self._term.put(Signal.CONTROLLER)
+
+    # Election.
+
+    async def _campaign(self, generation: int) -> None:
+        """Stand for election once; a term won is run to its end."""
+        epoch, version = await self._read_epoch()
+        won = await self._elect(epoch + 1, version, generation)
+        if won is None:
+            return
+        self.epoch, self.epoch_zk_version, self.generation = epoch + 1, won, generation
+        self.controller_id = self._id
+        logger.info(
+            "broker %d successfully elected as the controller, epoch %d", self._id, self.epoch
+        )
+        await self._rule()
+
+    async def _read_epoch(self) -> tuple[int, int]:
+        """The epoch and its version; the node is made if this is the first election (A8).
+
+        Raises ValueError when somebody wrote something else there.
+        """
+        while True:
+            try:
+                data, stat = await self._coordination.get(layout.CONTROLLER_EPOCH)
+                return int(data), stat.version
+            except NoNode:
+                try:
+                    await self._coordination.create(layout.CONTROLLER_EPOCH, b"0")
+                except (NodeExists, OutcomeUnknown):
+                    continue
+
+    async def _elect(self, epoch: int, version: int, generation: int) -> int | None:
+        """The version of `/controller_epoch` if this broker won, else None (R1)."""
+        data = layout.encode_controller(self._id, self._clock.wall_ms())
+        try:
+            stats = await self._coordination.multi(
+                [
+                    Create(layout.CONTROLLER, data, ephemeral=True),
+                    Check(layout.CONTROLLER_EPOCH, version),
+                    Set(layout.CONTROLLER_EPOCH, str(epoch).encode(), version),
+                ],
+                generation=generation,
+            )
+        except (OutcomeUnknown, MultiFailed) as error:
+            if isinstance(error, MultiFailed) and not isinstance(
+                error.error, NodeExists | BadVersion
+            ):
+                raise
+            return await self._read_back(epoch, version, generation)
+        except ControllerMoved:
+            return await self._read_back(epoch, version, generation)
+        written = stats[-1]
+        assert written is not None
+        return written.version
+
+    async def _read_back(self, epoch: int, version: int, generation: int) -> int | None:
+        """After a lost answer or a lost race: we won if the node is our session's and the epoch ours (S17)."""
+        if await self._coordination.connected() != generation:
+            raise StaleSession("the session ended during the election")
+        await self._coordination.sync(layout.CONTROLLER_EPOCH)
+        stat = await self._look()
+        data, epoch_stat = await self._coordination.get(layout.CONTROLLER_EPOCH)
+        ours = stat is not None and stat.ephemeral_owner == self._coordination.session_id
+        if ours and int(data) == epoch and epoch_stat.version == version + 1:
+            return epoch_stat.version
+        if stat is not None:
+            logger.info(
+                "broker %d was elected as controller instead of broker %d",
+                self.controller_id,
+                self._id,
+            )
+        return None
+
+    async def _abdicate(self, generation: int, stat: Stat) -> None:
+        """`/controller` is of this session but no term rests on it: make way for an election (D4, R12)."""
+        logger.info("deleting %s, which broker %d no longer fills", layout.CONTROLLER, self._id)
+        try:
+            await self._coordination.delete(layout.CONTROLLER, stat.version, generation=generation)
+        except (BadVersion, NoNode):
+            return
+
+    # Rule and resignation.
+
+    async def _rule(self) -> None:
+        """Run one term to its end; whatever ends it, nothing of it is left but `/controller` (D10)."""
+        store = ControllerStore(
+            self._coordination, self._config, self.generation, self.epoch_zk_version
+        )
+        machine = ControllerMachine(self._id, self.epoch)
+        term = Term(self._coordination, store, self._channels, self._clock, machine, self._is_ours)
+        self._term = term
+        broke = False
+        try:
+            await term.run()
+        except ControllerMoved as moved:
+            logger.info("resigning, the controller moved: %s", moved)
+        except StaleSession as stale:
+            logger.info("resigning: %s", stale)
+        except Exception:
+            logger.exception("the controller of epoch %d broke, resigning (R12)", self.epoch)
+            broke = True
+        finally:
+            term.end()
+            self._term = None
+        await term.disarm()
+        await self._leave_office()
+        if broke:
+            await self._clock.sleep(_AFTER_FAILURE_MS)
+
+    async def _leave_office(self) -> None:
+        """Give `/controller` up if it is still ours, for someone else to take."""
+        if self._coordination.generation != self.generation:
+            return
+        stat = await self._look()
+        if stat is not None and await self._is_ours(stat):
+            await self._abdicate(self.generation, stat)
+
+    async def _is_ours(self, stat: Stat | None = None) -> bool:
+        """Whether `/controller` names this broker in this session (D8, D9)."""
+        stat = stat or await self._look()
+        return (
+            stat is not None
+            and stat.ephemeral_owner == self._coordination.session_id
+            and self.controller_id == self._id
+        )

@@ -1,0 +1,289 @@
+"""One term's door to ZooKeeper: steady reads, and writes that carry the check of the controller epoch.
+
+Invariants: every write is in a multi that begins with `Check(/controller_epoch, version)` and runs only in
+the session of the term (R2, S15); versions are what ZooKeeper returned, never predicted (X23); after an
+unknown outcome the nodes are read back before anything is written again (`zookeeper.md` §4.4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.errors import (
+    BadVersion,
+    ControllerMoved,
+    MinikafkaError,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    ServerVerdict,
+    StaleSession,
+    TooLarge,
+)
+from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.ports import Check, Coordination, Create, Delete, MultiOp, Set, Stat
+from minikafka.controller.events import NO_NODE, LeaderAndIsrWritten
+from minikafka.zk import layout
+
+logger = logging.getLogger(__name__)
+
+_OPERATIONS_MAX: Final = 199
+"""Operations of one multi beside the check; a state node is some 100 bytes, so 512 kB are far away."""
+_OPERATIONS_PER_CREATE: Final = 3
+_MULTIS_IN_FLIGHT: Final = 4
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of each write so far."""
+
+    ok: dict[TopicPartition, int] = field(default_factory=dict)
+    conflicts: list[TopicPartition] = field(default_factory=list)
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+class ControllerStore:
+    """Reads and fenced writes of the term that won `epoch_zk_version` in session `generation`."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        config: BrokerConfig,
+        generation: int,
+        epoch_zk_version: int,
+    ) -> None:
+        self._coordination = coordination
+        self._config = config
+        self.generation = generation
+        self._fence = Check(layout.CONTROLLER_EPOCH, epoch_zk_version)
+
+    # Reads.
+
+    async def steady(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The answer of a call that may be repeated, across reconnects of this session.
+
+        Raises StaleSession when the session is gone, ServerVerdict as the call does.
+        """
+        while True:
+            try:
+                return await call()
+            except (NotConnected, OutcomeUnknown):
+                await self.attached()
+
+    async def attached(self) -> None:
+        """Wait until the session is connected. Raises StaleSession when it is another one by then."""
+        if await self._coordination.connected() != self.generation:
+            raise StaleSession(f"the session of generation {self.generation} is gone")
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """Data and Stat of each, None where there is no node."""
+        return await self.steady(lambda: self._coordination.get_many(paths))
+
+    async def read_states(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        """The leadership of every partition that has a readable state node."""
+        nodes = await self.get_many([layout.state_path(tp) for tp in partitions])
+        states = {}
+        for tp, node in zip(partitions, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                states[tp] = layout.decode_state(node[0], node[1].version)
+            except ValueError as error:
+                logger.error("state node of %s is not readable: %s", tp, error)
+        return states
+
+    async def read_unclean_settings(self, topics: Sequence[str]) -> dict[str, bool]:
+        """`unclean.leader.election.enable` of each topic over the broker's default (H4)."""
+        nodes = await self.get_many([layout.topic_config_path(topic) for topic in topics])
+        settings = {}
+        for topic, node in zip(topics, nodes, strict=True):
+            try:
+                overrides = layout.decode_config(node[0]) if node else {}
+                config = TopicConfig.from_broker(self._config, overrides)
+                settings[topic] = config.unclean_leader_election_enable
+            except (ValueError, MinikafkaError) as error:
+                logger.error("configuration of topic %s is not readable: %s", topic, error)
+                settings[topic] = False
+        return settings
+
+    # Writes.
+
+    async def write_states(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> LeaderAndIsrWritten:
+        """Create or replace state nodes, each at its version. Raises ControllerMoved, StaleSession."""
+        tally = _Tally()
+        creates = any(state.zk_version == NO_NODE for state in states.values())
+        size = _OPERATIONS_MAX // (_OPERATIONS_PER_CREATE if creates else 1)
+        batches = [dict(batch) for batch in _batches(states.items(), size)]
+        for window in _batches(batches, _MULTIS_IN_FLIGHT):
+            await all_of(self._write_batch(batch, tally) for batch in window)
+        return LeaderAndIsrWritten(tally.ok, tuple(tally.conflicts), tally.failed)
+
+    async def delete_nodes(self, paths: Iterable[str]) -> None:
+        """Delete these nodes at any version; one that is gone already is fine."""
+        for batch in _batches(paths, _OPERATIONS_MAX):
+            await self._delete_batch(list(batch))
+
+    async def _delete_batch(self, paths: list[str]) -> None:
+        while paths:
+            try:
+                await self._fenced([Delete(path, -1) for path in paths])
+            except MultiFailed as refused:
+                gone = paths.pop(refused.index - 1)
+                if not isinstance(refused.error, NoNode):
+                    logger.error("%s not deleted: %s", gone, refused.error)
+            except (NotConnected, OutcomeUnknown):
+                await self.attached()
+            else:
+                return
+
+    async def _fenced(self, operations: list[MultiOp]) -> list[Stat | None]:
+        """The Stats of the operations, without that of the check. Raises ControllerMoved."""
+        try:
+            stats = await self._coordination.multi(
+                [self._fence, *operations], generation=self.generation
+            )
+        except MultiFailed as refused:
+            if refused.index == 0 and isinstance(refused.error, BadVersion | NoNode):
+                raise ControllerMoved("the controller epoch is another one") from refused
+            raise
+        return stats[1:]
+
+    async def _write_batch(
+        self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally
+    ) -> None:
+        """Write until every partition of the batch is in the tally."""
+        while pending:
+            operations, owners = await self._operations(pending)
+            try:
+                stats = await self._fenced(operations)
+            except NotConnected:
+                await self.attached()
+            except OutcomeUnknown:
+                await self.attached()
+                await self.steady(lambda: self._coordination.sync(layout.CONTROLLER_EPOCH))
+                await self._read_back(pending, tally)
+            except TooLarge:
+                await self._write_halves(pending, tally)
+                return
+            except MultiFailed as refused:
+                if _is_parent_made_meanwhile(operations[refused.index - 1], refused.error):
+                    continue
+                before = len(pending)
+                await self._read_back(pending, tally)
+                if len(pending) == before:
+                    culprit = owners[refused.index - 1]
+                    tally.failed[culprit] = f"{type(refused.error).__name__} {refused.error}"
+                    del pending[culprit]
+            else:
+                for tp, stat in zip(owners, stats, strict=True):
+                    if stat is not None:
+                        tally.ok[tp] = stat.version
+                return
+
+    async def _write_halves(
+        self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally
+    ) -> None:
+        if len(pending) == 1:
+            (tp,) = pending
+            tally.failed[tp] = "the state is too large for ZooKeeper"
+            return
+        for half in _batches(pending.items(), (len(pending) + 1) // 2):
+            await self._write_batch(dict(half), tally)
+
+    async def _operations(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> tuple[list[MultiOp], list[TopicPartition]]:
+        """The operations, and the partition each is for; the last of a partition is its state node."""
+        parents = await self._absent_parents(
+            [tp for tp, s in states.items() if s.zk_version == NO_NODE]
+        )
+        operations: list[MultiOp] = []
+        owners: list[TopicPartition] = []
+        for tp, state in states.items():
+            data = layout.encode_state(state)
+            if state.zk_version != NO_NODE:
+                operations.append(Set(layout.state_path(tp), data, state.zk_version))
+            else:
+                for path in (layout.partitions_path(tp.topic), layout.partition_path(tp)):
+                    if path in parents:
+                        parents.discard(path)
+                        operations.append(Create(path, b""))
+                operations.append(Create(layout.state_path(tp), data))
+            owners += [tp] * (len(operations) - len(owners))
+        return operations, owners
+
+    async def _absent_parents(self, created: Sequence[TopicPartition]) -> set[str]:
+        paths = dict.fromkeys(
+            path
+            for tp in created
+            for path in (layout.partitions_path(tp.topic), layout.partition_path(tp))
+        )
+        if not paths:
+            return set()
+        nodes = await self.get_many(list(paths))
+        return {path for path, node in zip(paths, nodes, strict=True) if node is None}
+
+    async def _read_back(self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally) -> None:
+        """Move into the tally what is written already, or can no longer be; the rest stays pending."""
+        partitions = list(pending)
+        nodes = await self.get_many([layout.state_path(tp) for tp in partitions])
+        for tp, node in zip(partitions, nodes, strict=True):
+            proposed = pending[tp]
+            if node is None:
+                if proposed.zk_version != NO_NODE:
+                    tally.failed[tp] = "the state node is gone"
+                    del pending[tp]
+            elif node[1].version == proposed.zk_version:
+                continue
+            elif node[1].version == proposed.zk_version + 1 and node[0] == layout.encode_state(
+                proposed
+            ):
+                tally.ok[tp] = node[1].version
+                del pending[tp]
+            elif proposed.zk_version == NO_NODE:
+                tally.failed[tp] = "a state node exists already"
+                del pending[tp]
+            else:
+                tally.conflicts.append(tp)
+                del pending[tp]
+
+
+async def all_of(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
+    """The answers of calls made side by side. Raises the first error, but not before the last has ended."""
+    answers: list[Answer] = []
+    for answer in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(answer, BaseException):
+            raise answer
+        answers.append(answer)
+    return answers
+
+
+def _is_parent_made_meanwhile(operation: MultiOp, error: ServerVerdict) -> bool:
+    """Two batches of one topic run side by side, and the other one made the common parent."""
+    return isinstance(operation, Create) and not operation.data and isinstance(error, NodeExists)
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """The items in lists of at most that size."""
+    batch: list[Item] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
