@@ -7,6 +7,8 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from support.znodes import Znodes
+
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, PartitionState, TopicPartition, UpdateMetadataRequest
@@ -16,7 +18,6 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.services import Services
 from minikafka.zk import layout
-from support.znodes import Znodes
 
 
 class LoopClock:

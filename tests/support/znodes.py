@@ -68,7 +68,7 @@ class Znodes:
             return
         if op.path not in nodes:
             raise NoNode(op.path)
-        data, version = nodes[op.path]
+        version = nodes[op.path][1]
         if op.version not in (-1, version):
             raise BadVersion(op.path)
         if isinstance(op, Set):

@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.cold import Cold, state
+
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected, OutcomeUnknown
 from minikafka.base.ports import Check
 from minikafka.broker.admin import NewTopic, TopicResult, name_error
 from minikafka.zk import layout
-from support.cold import Cold, state
 
 
 async def create(

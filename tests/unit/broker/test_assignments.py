@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
 from minikafka.broker.assignments import assign, checked_assignment

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from support.cold import LoopClock, broker, state
+
 from minikafka.base.model import LEADER_DURING_DELETE, UpdateMetadataRequest
 from minikafka.broker.metadata import MetadataCache
-from support.cold import LoopClock, broker, state
 
 
 def request(*states, live=(1, 2), ids=()) -> UpdateMetadataRequest:

@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.znodes import Znodes
+
 from minikafka.base.errors import BadVersion, OutcomeUnknown
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.zk.layout import PRODUCER_ID_BLOCK, decode_producer_ids
-from support.znodes import Znodes
 
 
 def znodes() -> Any:

@@ -1,0 +1,107 @@
+"""DescribeConfigs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.cold import Cold, state
+
+from minikafka.base.errors import ErrorCode, NotConnected
+from minikafka.broker.apis.configs import BROKER, TOPIC, describe_configs
+from minikafka.wire import codec
+from minikafka.wire.versions import DESCRIBE_CONFIGS
+from minikafka.zk import layout
+
+
+def with_topic() -> Cold:
+    cold = Cold(config={"minikafka.cluster.secret": "a secret that is never shown"})
+    cold.update(state("t", 0, (1,)))
+    overrides = layout.encode_config({"retention.ms": "5"})
+    cold.znodes.nodes[layout.topic_config_path("t")] = (overrides, 0)
+    return cold
+
+
+async def ask(
+    cold: Cold, resource_type: int, name: str, version: int = 4, keys: Any = None, **rest: Any
+) -> Any:
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
+    request = codec.request(DESCRIBE_CONFIGS, version, resources=[resource], **rest)
+    answer = await describe_configs(cold.services, request, version)
+    frame = codec.encode_response(1, DESCRIBE_CONFIGS, version, answer)
+    assert b"never shown" not in frame
+    return codec.decode_response(DESCRIBE_CONFIGS, version, frame[4:]).results[0]
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_a_topic_shows_its_own_settings_and_the_brokers(version: int) -> None:
+    got = await ask(with_topic(), TOPIC, "t", version)
+    assert (got.error_code, got.resource_type, got.resource_name) == (0, TOPIC, "t")
+    shown = {entry.name: entry for entry in got.configs}
+    assert (shown["retention.ms"].value, shown["retention.ms"].config_source) == ("5", 1)
+    assert (shown["segment.bytes"].value, shown["segment.bytes"].config_source) == ("1073741824", 5)
+    assert shown["segment.bytes"].synonyms == ()
+
+
+async def test_synonyms_types_and_documentation_come_where_they_are_asked_for() -> None:
+    got = await ask(
+        with_topic(),
+        TOPIC,
+        "t",
+        keys=["retention.ms"],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    (entry,) = got.configs
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert (entry.config_type, bool(entry.documentation)) == (5, True)
+
+
+async def test_a_broker_shows_itself_without_its_secrets() -> None:
+    got = await ask(with_topic(), BROKER, "1", include_synonyms=True)
+    shown = {entry.name: entry for entry in got.configs}
+    assert shown["inter.broker.protocol.version"].value == "3.3-IV3"
+    assert shown["delete.topic.enable"].value == "true"
+    secret = shown["minikafka.cluster.secret"]
+    assert (secret.value, secret.is_sensitive) == (None, True)
+    assert all(synonym.value is None for synonym in secret.synonyms)
+
+
+async def test_an_empty_list_of_keys_means_all() -> None:
+    assert len((await ask(with_topic(), BROKER, "1", keys=[])).configs) > 50
+    (one,) = (await ask(with_topic(), BROKER, "1", keys=["broker.id", "nothing"])).configs
+    assert one.value == "1"
+
+
+async def test_the_settings_of_all_brokers_are_an_empty_list() -> None:
+    got = await ask(with_topic(), BROKER, "")
+    assert (got.error_code, got.configs) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code"),
+    [
+        (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (8, "1", ErrorCode.INVALID_REQUEST),
+        (0, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_cannot_be_described_is_refused(
+    resource_type: int, name: str, code: ErrorCode
+) -> None:
+    got = await ask(with_topic(), resource_type, name)
+    assert (got.error_code, got.configs) == (code, ())
+    assert got.error_message
+
+
+async def test_brokers_are_described_while_zookeeper_is_out_of_reach() -> None:
+    cold = with_topic()
+    cold.znodes.failures = [NotConnected()]
+    assert (await ask(cold, TOPIC, "t")).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (await ask(cold, BROKER, "1")).error_code == 0

@@ -1,0 +1,29 @@
+"""FindCoordinator, before there are groups."""
+
+from __future__ import annotations
+
+import pytest
+from support.cold import Cold
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.apis.groups import find_coordinator
+from minikafka.wire import codec
+from minikafka.wire.versions import FIND_COORDINATOR
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_there_is_no_coordinator_yet(version: int) -> None:
+    request = codec.request(FIND_COORDINATOR, version, key="g")
+    answer = find_coordinator(Cold().services, request, version)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert answer.node_id == -1
+    codec.encode_response(1, FIND_COORDINATOR, version, answer)
+
+
+def test_a_list_of_keys_is_answered_key_by_key() -> None:
+    request = codec.request(FIND_COORDINATOR, 4, coordinator_keys=["a", "b"])
+    answer = find_coordinator(Cold().services, request, 4)
+    assert [item.key for item in answer.coordinators] == ["a", "b"]
+    assert {item.error_code for item in answer.coordinators} == {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    }

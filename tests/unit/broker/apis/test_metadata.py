@@ -1,0 +1,179 @@
+"""Metadata and DescribeCluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.cold import Cold, state
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.apis.metadata import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    describe_cluster,
+    metadata,
+)
+from minikafka.wire import codec
+from minikafka.wire.metadata import NOT_ASKED
+from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
+
+ID = bytes(range(16))
+ALL = range(13)
+
+
+def with_topics(**rest: Any) -> Cold:
+    cold = Cold(**rest)
+    cold.update(state("a", 0, (1, 2)), state("a", 1, (2, 1)), state("b", 0, (3,)), ids={"a": ID})
+    return cold
+
+
+def ask(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
+    request = codec.request(METADATA, version, topics=topics, **rest)
+    return answer(cold, version, request)
+
+
+def answer(cold: Cold, version: int, request: Any) -> Any:
+    body = metadata(cold.services, request, version)
+    return codec.decode_response(
+        METADATA, version, codec.encode_response(1, METADATA, version, body)[4:]
+    )
+
+
+def errors(got: Any) -> dict[str, int]:
+    return {topic.name: int(topic.error_code) for topic in got.topics}
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(
+    version: int,
+) -> None:
+    got = ask(with_topics(), version, None if version else [])
+    assert errors(got) == {"a": 0, "b": 0}
+    assert [broker.node_id for broker in got.brokers] == [1, 2, 3]
+    assert [part.partition_index for part in got.topics[0].partitions] == [0, 1]
+    if version >= 1:
+        assert got.controller_id == 1
+        assert errors(ask(with_topics(), version, [])) == {}
+    if version >= 2:
+        assert got.cluster_id == "the-cluster"
+    if version >= 10:
+        assert got.topics[0].topic_id.bytes == ID
+
+
+@pytest.mark.parametrize("version", ALL)
+async def test_an_unknown_topic_is_made_where_that_is_allowed(version: int) -> None:
+    cold = with_topics()
+    got = ask(cold, version, [{"name": "new"}, {"name": "a"}, {"name": "a/b"}])
+    assert errors(got) == {
+        "a": 0,
+        "new": ErrorCode.LEADER_NOT_AVAILABLE,
+        "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    assert len(cold.tasks.running) == 1
+    for task in cold.tasks.running:
+        task.cancel()
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_an_unknown_topic_is_unknown_where_it_may_not_be_made(version: int) -> None:
+    cold = with_topics(config={"auto.create.topics.enable": "false"})
+    got = ask(cold, version, [{"name": "new"}, {"name": ".."}])
+    assert errors(got) == {
+        "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "..": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+
+
+def test_a_client_can_ask_not_to_have_topics_made() -> None:
+    got = ask(with_topics(), 4, [{"name": "new"}], allow_auto_topic_creation=False)
+    assert errors(got) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_topics_are_asked_for_by_id_from_version_12() -> None:
+    cold = with_topics()
+    got = ask(
+        cold, 12, [{"name": None, "topic_id": ID}, {"name": None, "topic_id": bytes(15) + b"x"}]
+    )
+    assert [(t.name, int(t.error_code)) for t in got.topics] == [
+        ("a", 0),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    assert got.topics[1].topic_id.bytes == bytes(15) + b"x"
+    assert errors(ask(cold, 10, [{"name": "a", "topic_id": ID}])) == {
+        "a": ErrorCode.INVALID_REQUEST
+    }
+
+
+def test_a_topic_asked_for_twice_is_told_once() -> None:
+    got = ask(with_topics(), 12, [{"name": "a"}, {"name": "a"}])
+    assert [topic.name for topic in got.topics] == ["a"]
+
+
+def test_a_controller_that_is_not_among_the_live_brokers_is_not_told() -> None:
+    cold = with_topics()
+    cold.controller.controller_id = 9
+    assert ask(cold, 12, None).controller_id == 1
+    cold.live = {2: cold.live[2]}
+    cold.update()
+    assert ask(cold, 12, None).controller_id == -1
+
+
+def test_partitions_of_a_dead_broker_have_no_leader_and_the_answer_follows_the_snapshot() -> None:
+    cold = with_topics()
+    before = ask(cold, 12, [{"name": "b"}]).topics[0].partitions[0]
+    assert (before.leader_id, before.offline_replicas) == (3, ())
+    del cold.live[3]
+    cold.update()
+    after = ask(cold, 12, [{"name": "b"}]).topics[0].partitions[0]
+    assert (after.error_code, after.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert after.offline_replicas == (3,)
+
+
+def test_the_bytes_of_a_topic_are_made_once_per_snapshot() -> None:
+    cold = with_topics()
+    ask(cold, 12, None)
+    (first,) = {key for key in cold.metadata.snapshot.encoded if key[1] == "a"}
+    kept = cold.metadata.snapshot.encoded[first]
+    ask(cold, 12, [{"name": "a"}])
+    assert cold.metadata.snapshot.encoded[first] is kept
+    cold.update()
+    assert cold.metadata.snapshot.encoded == {}
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_authorized_operations_are_told_only_when_asked_for(version: int) -> None:
+    plain = ask(with_topics(), version, [{"name": "a"}])
+    assert plain.topics[0].topic_authorized_operations == NOT_ASKED
+    assert plain.cluster_authorized_operations == NOT_ASKED
+    asked = ask(
+        with_topics(),
+        version,
+        [{"name": "a"}],
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    assert asked.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+    assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_describe_cluster_tells_the_same_cluster(version: int) -> None:
+    cold = with_topics()
+    request = codec.request(
+        DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True, endpoint_type=1
+    )
+    got = describe_cluster(cold.services, request, version)
+    assert (got.cluster_id, got.controller_id) == ("the-cluster", 1)
+    assert [(b.broker_id, b.host, b.port) for b in got.brokers] == [
+        (1, "host-1", 9001),
+        (2, "host-2", 9002),
+        (3, "host-3", 9003),
+    ]
+    assert got.cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+def test_describe_cluster_has_no_controller_endpoints() -> None:
+    request = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=2)
+    got = describe_cluster(with_topics().services, request, 1)
+    assert got.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE

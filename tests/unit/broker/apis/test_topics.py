@@ -1,0 +1,150 @@
+"""CreateTopics and DeleteTopics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.cold import Cold, state
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.apis.topics import create_topics, delete_topics
+from minikafka.wire import codec
+from minikafka.wire.versions import CREATE_TOPICS, DELETE_TOPICS
+from minikafka.zk import layout
+
+ID = bytes(range(16))
+
+
+async def create(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
+    request = codec.request(CREATE_TOPICS, version, topics=topics, timeout=60_000, **rest)
+    handling = asyncio.ensure_future(create_topics(cold.services, request, version))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.lead_what_is_created()
+    answer = await handling
+    codec.encode_response(1, CREATE_TOPICS, version, answer)
+    return answer
+
+
+def topic(name: str, partitions: int = 2, factor: int = 3, **rest: Any) -> dict[str, Any]:
+    return {"name": name, "num_partitions": partitions, "replication_factor": factor, **rest}
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_a_topic_is_created_and_its_details_are_told_from_version_5(version: int) -> None:
+    cold = Cold()
+    configs = [{"name": "retention.ms", "value": "5"}]
+    answer = await create(cold, version, [topic("t", configs=configs), topic("u", 0)])
+    made, refused = answer.topics
+    assert (made.name, made.error_code, made.error_message) == ("t", 0, None)
+    assert refused.error_code == ErrorCode.INVALID_PARTITIONS
+    assert refused.error_message
+    assert len(cold.metadata.topics["t"]) == 2
+    if version >= 5:
+        assert (made.num_partitions, made.replication_factor) == (2, 3)
+        shown = {entry.name: (entry.value, entry.config_source) for entry in made.configs}
+        assert shown["retention.ms"] == ("5", 1)
+        assert shown["segment.bytes"] == ("1073741824", 5)
+    if version >= 7:
+        assert made.topic_id.bytes == cold.metadata.topic_ids["t"]
+
+
+async def test_an_assignment_by_hand_is_used() -> None:
+    cold = Cold()
+    by_hand = [
+        {"partition_index": 0, "broker_ids": [2, 3]},
+        {"partition_index": 1, "broker_ids": [3, 1]},
+    ]
+    answer = await create(cold, 5, [topic("t", -1, -1, assignments=by_hand)])
+    assert answer.topics[0].error_code == 0
+    assert cold.metadata.topics["t"][1].replicas == (3, 1)
+    twice = [by_hand[0], {**by_hand[0], "broker_ids": [1, 2]}]
+    answer = await create(cold, 5, [topic("u", -1, -1, assignments=twice)])
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+async def test_validation_alone_makes_no_topic_and_no_id() -> None:
+    cold = Cold()
+    answer = await create(cold, 7, [topic("t")], validate_only=True)
+    assert answer.topics[0].error_code == 0
+    assert answer.topics[0].num_partitions == 2
+    assert answer.topics[0].topic_id is None
+    assert cold.znodes.multis == []
+
+
+async def test_a_broker_that_does_not_rule_sends_the_client_to_the_controller() -> None:
+    cold = Cold(broker_id=2, controller_id=1)
+    answer = await create(cold, 4, [topic("t"), topic("u")])
+    assert [t.error_code for t in answer.topics] == [ErrorCode.NOT_CONTROLLER] * 2
+    for version, asked in ((5, {"topic_names": ["t"]}), (6, {"topics": [{"name": "t"}]})):
+        got = await delete_topics(
+            cold.services, codec.request(DELETE_TOPICS, version, **asked), version
+        )
+        assert got.responses[0].error_code == ErrorCode.NOT_CONTROLLER
+
+
+def existing(**rest: Any) -> Cold:
+    cold = Cold(**rest)
+    for name, topic_id in (("a", ID), ("b", bytes(reversed(ID)))):
+        cold.znodes.nodes[layout.topic_path(name)] = (layout.encode_topic(topic_id, {}), 0)
+        cold.update(state(name, 0, (1, 2)), ids={name: topic_id})
+    return cold
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_topics_are_marked_for_deletion_by_name(version: int) -> None:
+    cold = existing()
+    request = codec.request(DELETE_TOPICS, version, topic_names=["a", "none"])
+    got = await delete_topics(cold.services, request, version)
+    codec.encode_response(1, DELETE_TOPICS, version, got)
+    assert [(r.name, int(r.error_code)) for r in got.responses] == [
+        ("a", 0),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert layout.delete_topic_path("a") in cold.znodes.nodes
+
+
+async def test_topics_are_marked_for_deletion_by_id() -> None:
+    cold = existing()
+    asked = [
+        {"name": None, "topic_id": ID},
+        {"name": "b"},
+        {"name": None, "topic_id": b"x" * 16},
+        {"name": "c", "topic_id": ID},
+    ]
+    got = await delete_topics(cold.services, codec.request(DELETE_TOPICS, 6, topics=asked), 6)
+    codec.encode_response(1, DELETE_TOPICS, 6, got)
+    assert [(r.name, int(r.error_code)) for r in got.responses] == [
+        ("a", 0),
+        ("b", 0),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("c", ErrorCode.INVALID_REQUEST),
+    ]
+    assert [codec.id_bytes(r.topic_id) for r in got.responses[:2]] == [ID, bytes(reversed(ID))]
+    assert {path for path in cold.znodes.nodes if path.startswith(layout.DELETE_TOPICS)} == {
+        layout.delete_topic_path("a"),
+        layout.delete_topic_path("b"),
+    }
+
+
+async def test_a_topic_named_twice_is_left_alone() -> None:
+    cold = existing()
+    asked = [{"name": None, "topic_id": ID}, {"name": "a"}]
+    got = await delete_topics(cold.services, codec.request(DELETE_TOPICS, 6, topics=asked), 6)
+    assert [r.error_code for r in got.responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert cold.znodes.multis == []
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
+)
+async def test_forbidden_deletion_has_the_code_of_its_version(
+    version: int, code: ErrorCode
+) -> None:
+    cold = existing(config={"delete.topic.enable": "false"})
+    got = await delete_topics(
+        cold.services, codec.request(DELETE_TOPICS, version, topic_names=["a"]), version
+    )
+    assert got.responses[0].error_code == code
