@@ -49,7 +49,7 @@ _FLAGS: Final = (
     "-Dzookeeper.preAllocSize=4096",
 )
 _CONFIG: Final = """\
-dataDir=.
+dataDir=./data
 clientPort={port}
 clientPortAddress={host}
 tickTime={tick_time_ms}
@@ -255,11 +255,11 @@ class ManagedZooKeeper:
 
     def _write_config(self) -> str:
         """The name of the file. Paths in it are relative: Java reads it as Latin-1, homes may be anything."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "data").mkdir(parents=True, exist_ok=True)
         text = _CONFIG.format(port=self.port, host=HOST, tick_time_ms=self._tick_time_ms)
         if self._members:
             text += "initLimit=10\nsyncLimit=5\n"
-            (self.data_dir / "myid").write_text(f"{self._me}\n")
+            (self.data_dir / "data" / "myid").write_text(f"{self._me}\n")
         for member in self._members:
             text += f"server.{member.id}={HOST}:{member.quorum_port}:{member.election_port}\n"
         (self.data_dir / "zoo.cfg").write_text(text)
