@@ -179,6 +179,7 @@ class ManagedZooKeeper:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.data_dir,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},  # else Java reads only ASCII paths
                 start_new_session=True,
             )
         # It is waited for by pid; without this the object warns that nobody waited.
