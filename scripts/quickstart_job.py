@@ -17,16 +17,15 @@ import time
 import zlib
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import source_lines
 from display import Display, Step
 from load import Stream, create_topic, read_back
 from source_lines import Lines
-from verdict import IsrWatch, show_verdict
+from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.config import ClusterConfig
 from minikafka.base.errors import MinikafkaError
@@ -252,17 +251,6 @@ async def spark_job(lines: Lines, directory: Path) -> AsyncIterator[Process]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-
-
-@asynccontextmanager
-async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Do it meanwhile; it is cancelled at the end if it has not ended by itself."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
 
 from display import Display
 
@@ -54,3 +57,14 @@ def show_verdict(display: Display, verdict: Verdict) -> None:
     rows = [[f"{getattr(verdict, name):,}" for name in names]]
     display.table("Verdict", names, rows)
     display.say("nothing acknowledged was lost, order held" if verdict.ok else f"FAILED: {verdict}")
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Do it meanwhile; it is cancelled at the end if it has not ended by itself."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

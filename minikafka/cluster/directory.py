@@ -100,6 +100,15 @@ class ClusterDirectory:
         """The broker's log directory."""
         return self.path / f"broker-{broker_id}"
 
+    def cluster_id(self, broker_id: int) -> str | None:
+        """The id of the cluster that the broker belongs to, as its data says; None before its first start."""
+        try:
+            text = (self.broker_data(broker_id) / "meta.properties").read_text()
+        except OSError:
+            return None
+        pairs = dict(line.partition("=")[::2] for line in text.splitlines())
+        return pairs.get("cluster.id")
+
     def output(self, name: str) -> Path:
         """Where a process of that name prints to."""
         logs = self.path / "logs"
@@ -122,9 +131,11 @@ class ClusterDirectory:
         """Replace the record."""
         write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
 
-    def secret(self, rng: Rng) -> str:
-        """The cluster's control-plane secret, made on first use."""
+    def secret(self, rng: Rng, given: object = None) -> str:
+        """The cluster's control-plane secret: the one given, else the one in use, else a new one."""
         file = self.path / "secret"
+        if given is not None:
+            write_private(file, f"{given}\n")
         with suppress(FileNotFoundError):
             if text := file.read_text().strip():
                 return text

@@ -48,6 +48,7 @@ from minikafka.zk.managed import ManagedZooKeeper
 
 LOCAL_KEYS: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 6_000}
 """What a LocalCluster without a cluster.toml has other than Kafka's defaults, unless told otherwise."""
+SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 START_TIMEOUT_MS: Final = 60_000
 WAIT_MS: Final = 60_000
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
@@ -172,15 +173,17 @@ class LocalCluster:
 
     async def kill_zookeeper(self) -> None:
         """SIGKILL the managed ZooKeeper."""
-        process = self.record.zookeeper_process
+        process = self.zookeeper_process()
         if process is None:
-            raise ClusterError(f"{self.zookeeper} is not managed by this cluster")
+            raise ClusterError(f"no ZooKeeper of this cluster runs on {self.zookeeper}")
         await kill(process, self._clock)
 
     async def start_zookeeper(self) -> None:
         """Start the managed ZooKeeper again, on its port and data."""
         async with self.directory.locked(self._clock):
-            await self._start_zookeeper(self.record, [])
+            server = self._spawn_zookeeper([])
+            if server is not None:
+                await server.wait_until_serving()
 
     async def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
         """The broker that leads the partition; waits while none does."""
@@ -216,6 +219,17 @@ class LocalCluster:
             return recorded
         return find_broker(self.directory.broker_file(broker_id))
 
+    def zookeeper_process(self) -> ProcessId | None:
+        """The process of the managed ZooKeeper; None when it does not run, or is not ours."""
+        process = self.record.zookeeper_process
+        return process if is_alive(process) else None
+
+    def is_running(self) -> bool:
+        """Whether every process of the cluster runs; not whether it serves."""
+        record = self.record
+        brokers = all(self.process(broker.id) for broker in record.brokers)
+        return brokers and (not record.managed or self.zookeeper_process() is not None)
+
     def _running(self, broker_id: int) -> ProcessId:
         process = self.process(broker_id)
         if process is None:
@@ -244,13 +258,15 @@ class LocalCluster:
             return [only]
         record = self._planned(await self._settle_former_run())
         self._write_broker_files(record)
-        record = await self._start_zookeeper(record, started)
+        zookeeper = self._spawn_zookeeper(started)
         for broker in record.brokers:
             process = self.process(broker.id)
             if process is None:
                 self._spawn_broker(self.record, broker, started)
             elif is_paused(process):
                 send_signal(process, signal.SIGCONT)
+        if zookeeper is not None:
+            await zookeeper.wait_until_serving()
         return [broker.id for broker in record.brokers]
 
     async def _settle_former_run(self) -> ClusterRecord | None:
@@ -303,7 +319,7 @@ class LocalCluster:
 
     def _write_broker_files(self, record: ClusterRecord) -> None:
         """Check every broker's keys, and write down what it is started with. Raises ConfigError."""
-        secret = self.directory.secret(self._rng)
+        secret = self.directory.secret(self._rng, self._config.broker.get(SECRET_KEY))
         for broker in record.brokers:
             own = {
                 "broker.id": broker.id,
@@ -314,17 +330,28 @@ class LocalCluster:
             keys = self._config.keys_of(broker.id)
             for name in own.keys() & keys.keys():
                 raise ConfigError(f"{name} is given to each broker by the cluster: leave it out")
-            keys = {"minikafka.cluster.secret": secret, **keys, **own}
+            keys = {SECRET_KEY: secret, **keys, **own}
             BrokerConfig.from_mapping(keys)
             self.directory.write_broker_file(broker.id, keys)
 
-    async def _start_zookeeper(
-        self, record: ClusterRecord, started: list[ProcessId]
-    ) -> ClusterRecord:
-        """Start the managed ZooKeeper unless it runs."""
+    def _spawn_zookeeper(self, started: list[ProcessId]) -> ManagedZooKeeper | None:
+        """Start the managed ZooKeeper and write that down; None when there is none to start."""
+        record = self.record
         if not record.managed or is_alive(record.zookeeper_process):
-            return record
-        raise NotImplementedError
+            return None
+        server = ManagedZooKeeper(
+            self.directory.zookeeper,
+            int(record.zookeeper.rpartition(":")[2]),
+            clock=self._clock,
+            attached=self._owner is not None,
+            log=self.directory.output("zookeeper"),
+        )
+        server.spawn()
+        process = identify(server.pid)
+        if process is not None:
+            started.append(process)
+        self.directory.write(replace(record, zookeeper_process=process))
+        return server
 
     def _spawn_broker(
         self, record: ClusterRecord, broker: BrokerRecord, started: list[ProcessId]
@@ -377,7 +404,7 @@ class LocalCluster:
         """Brokers close their logs and sessions while ZooKeeper still answers; nobody takes over from them."""
         brokers = self._broker_processes(record)
         for process in brokers:
-            send_signal(process, signal.SIGQUIT)
+            send_signal(process, signal.SIGHUP)
             send_signal(process, signal.SIGCONT)
         for process in brokers:
             if not await wait_until_gone(process, self._clock, END_GRACE_MS):

@@ -72,12 +72,13 @@ async def read_state(
     directory: ClusterDirectory, record: ClusterRecord, ids: Collection[int], clock: Clock, rng: Rng
 ) -> ClusterState:
     """Ask these brokers at the same time; those that do not answer soon are left out."""
-    secret = directory.secret(rng).encode()
-    control_plane = HttpControlPlane(secret, "", _TOOL, clock, rng)
+    cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
+    if cluster_id is None:
+        return combine({})
+    control_plane = HttpControlPlane(directory.secret(rng).encode(), cluster_id, _TOOL, clock, rng)
+    brokers = [record.broker(broker_id) for broker_id in ids]
     try:
-        brokers = [record.broker(broker_id) for broker_id in ids]
-        calls = (_ask(control_plane, broker.control_port) for broker in brokers)
-        answers = await asyncio.gather(*calls)
+        answers = await asyncio.gather(*(_ask(control_plane, b.control_port) for b in brokers))
     finally:
         await control_plane.close()
     return combine({b.id: a for b, a in zip(brokers, answers, strict=True) if a is not None})

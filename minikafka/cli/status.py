@@ -1,0 +1,98 @@
+"""`status`: processes, controller, epochs, and per partition leader, ISR, LEO and HW. Read only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from minikafka.cli.clusters import describe
+from minikafka.cli.target import cluster, data_option, json_option, run
+from minikafka.cluster.state import ClusterState
+
+
+@click.command()
+@data_option
+@json_option
+def status(data: str | None, as_json: bool) -> None:
+    """Show the cluster; brokers that are down are named, and the others tell what they know."""
+    found = cluster(data)
+    shown = combined(describe(found), run(found.state()))
+    if as_json:
+        click.echo(json.dumps(shown))
+    else:
+        _print(shown)
+
+
+def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
+    """What `status --json` prints: `up --json` and the state of controller, brokers and partitions.
+
+    A broker is `up`, `down` (no process) or `silent` (a process that does not answer). Offsets, and the
+    leader, are null while no leader answers.
+    """
+    for broker in processes["brokers"]:
+        answer = state.answers.get(broker["id"])
+        broker["broker_epoch"] = answer["broker_epoch"] if answer else None
+        broker["state"] = "up" if answer else "silent" if broker["pid"] else "down"
+    partitions = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "leader": view.leader,
+            "leader_epoch": view.leader_epoch,
+            "replicas": list(view.replicas),
+            "isr": list(view.isr),
+            "log_end_offset": view.log_end_offset,
+            "high_watermark": view.high_watermark,
+        }
+        for tp, view in state.partitions.items()
+    ]
+    return processes | {
+        "controller": state.controller,
+        "controller_epoch": state.controller_epoch,
+        "partitions": partitions,
+    }
+
+
+def _print(shown: dict[str, Any]) -> None:
+    from rich.console import Console  # only here: it takes longer to load than all the rest
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    pid = shown["zookeeper_pid"]
+    console.print(f"bootstrap   {shown['bootstrap']}")
+    console.print(f"zookeeper   {shown['zookeeper']}" + (f"  pid {pid}" if pid else ""))
+    console.print(
+        f"controller  {_or_none(shown['controller'])}  epoch {_or_none(shown['controller_epoch'])}"
+    )
+    brokers = Table("broker", "address", "state", "pid", "epoch", "log directory", box=None)
+    for broker in shown["brokers"]:
+        brokers.add_row(
+            str(broker["id"]),
+            f"{broker['host']}:{broker['port']}",
+            broker["state"],
+            _or_none(broker["pid"]),
+            _or_none(broker["broker_epoch"]),
+            broker["log_dir"],
+        )
+    console.print(brokers)
+    table = Table("partition", "leader", "epoch", "replicas", "ISR", "LEO", "HW", box=None)
+    for row in shown["partitions"]:
+        table.add_row(
+            f"{row['topic']}-{row['partition']}",
+            _or_none(row["leader"]),
+            str(row["leader_epoch"]),
+            ",".join(map(str, row["replicas"])),
+            ",".join(map(str, row["isr"])),
+            _or_none(row["log_end_offset"]),
+            _or_none(row["high_watermark"]),
+        )
+    if shown["partitions"]:
+        console.print(table)
+
+
+def _or_none(value: object) -> str:
+    return "none" if value is None else str(value)

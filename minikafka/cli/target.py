@@ -1,0 +1,66 @@
+"""Which cluster a command means: options shared by commands, and how they run.
+
+Without `--data` it is the cluster of the `cluster.toml` in the current directory, else `./data`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from minikafka.base.config import ClusterConfig
+from minikafka.base.errors import ConfigError
+from minikafka.cluster import LocalCluster
+
+T = TypeVar("T")
+_CONFIG_FILE: Final = Path("cluster.toml")
+
+data_option = click.option(
+    "--data", metavar="DIR", help="Data directory of the cluster (default: that of cluster.toml)."
+)
+bootstrap_option = click.option(
+    "-b",
+    "--bootstrap",
+    metavar="HOST:PORT,…",
+    help="Brokers to ask (default: those of the cluster in --data).",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Do it; Ctrl-C and SIGTERM cancel it, so that it can clean up."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    return asyncio.run(work)
+
+
+def load_config(file: str | None) -> ClusterConfig:
+    """The given cluster.toml; else the one of the current directory; else Kafka's defaults."""
+    path = Path(file) if file else _CONFIG_FILE
+    if not file and not path.exists():
+        return ClusterConfig()
+    try:
+        return ClusterConfig.parse(path.read_text())
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def data_directory(data: str | None) -> str:
+    """The data directory meant."""
+    return data or load_config(None).data
+
+
+def cluster(data: str | None) -> LocalCluster:
+    """The cluster that was started there. Raises ClusterError when there is none."""
+    found = LocalCluster(data=data_directory(data), attached=False)
+    _ = found.record
+    return found
+
+
+def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
+    """The brokers to ask."""
+    return bootstrap or cluster(data).bootstrap

@@ -1,0 +1,145 @@
+"""Kills, pauses and restarts random brokers under load, then reads everything back: the verdict of quickstart.
+
+    chaos --seconds N [--seed S]
+
+The faults of a run are drawn from its seed, which is printed first. At most one broker is down or
+paused at a time for longer than the next fault, so that the load goes on between the faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from display import Display, Step
+from load import Stream, create_topic, read_back
+from verdict import IsrWatch, in_background, show_verdict
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.cluster import LocalCluster
+from minikafka.history import verdict
+
+TOPIC = "chaos"
+PARTITIONS = 6
+BROKERS = 3
+TOPIC_CONFIG = {"min.insync.replicas": "2"}
+RATE = 5_000.0
+VALUE_BYTES = 100
+QUIET_SECONDS = (0.5, 4.0)
+"""Between the end of a fault and the next one."""
+FAULT_SECONDS = (0.5, 10.0)
+"""How long a broker stays away: shorter and longer than its ZooKeeper session."""
+KINDS = ("kill", "pause", "stop")
+SHOW_SECONDS = 0.2
+
+
+def main() -> None:
+    """Run it; Ctrl-C and SIGTERM end everything first."""
+    arguments = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with Display() as display:
+            held = asyncio.run(chaos(display, arguments.seconds, arguments.seed))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (MinikafkaError, OSError, RuntimeError) as error:
+        sys.exit(f"chaos: {error}")
+    sys.exit(0 if held else 1)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to break things")
+    parser.add_argument("--seed", type=int, help="draw the same faults as an earlier run")
+    arguments = parser.parse_args(words)
+    if arguments.seed is None:
+        arguments.seed = random.SystemRandom().randrange(2**32)
+    return arguments
+
+
+async def chaos(display: Display, seconds: float, seed: int) -> bool:
+    """Load and faults side by side, then everything healed and read back; whether the verdict is good."""
+    display.say(f"seed {seed}")
+    async with LocalCluster(BROKERS) as cluster:
+        await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
+        watch = IsrWatch(cluster, TOPIC)
+        stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)
+        async with in_background(watch.run()):
+            try:
+                await under_load(display, cluster, stream, seconds, random.Random(seed))
+            finally:
+                await asyncio.to_thread(stream.abandon)
+            with display.step("read") as step:
+                reading = await asyncio.to_thread(
+                    read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance
+                )
+                step.done(f"{sum(map(len, reading.values())):,} records")
+        watch.show(display)
+    result = verdict([stream.history], reading)
+    show_verdict(display, result)
+    return result.ok
+
+
+def records() -> Iterator[tuple[bytes, bytes]]:
+    """Records without end, no two alike."""
+    number = 0
+    while True:
+        number += 1
+        yield b"%d" % (number % 1000), b"%d" % number + bytes(VALUE_BYTES)
+
+
+async def under_load(
+    display: Display, cluster: LocalCluster, stream: Stream, seconds: float, chance: random.Random
+) -> None:
+    """Faults until the time is over; then all brokers back in every ISR, and the load brought to its end."""
+    stream.start()
+    faults: Counter[str] = Counter()
+    deadline = time.monotonic() + seconds
+    with display.step("faults") as step:
+        while (left := deadline - time.monotonic()) > 0:
+            await pause(step, stream, min(left, chance.uniform(*QUIET_SECONDS)), deadline)
+            kind, broker_id = chance.choice(KINDS), chance.randint(1, BROKERS)
+            length = chance.uniform(*FAULT_SECONDS)
+            display.say(f"  {kind} broker {broker_id} for {length:.1f} s")
+            faults[kind] += 1
+            await begin(cluster, kind, broker_id)
+            await pause(step, stream, length, deadline)
+            await (cluster.resume if kind == "pause" else cluster.start)(broker_id)
+        step.done(", ".join(f"{count} × {kind}" for kind, count in sorted(faults.items())))
+    with display.step("heal") as step:
+        await cluster.wait_for_isr(TOPIC)
+        stream.stop()
+        await asyncio.to_thread(stream.join)
+        if stream.error is not None:
+            raise RuntimeError(f"the producer failed: {stream.error}")
+        step.done(f"{stream.acked:,} of {len(stream.history):,} records acked")
+
+
+async def begin(cluster: LocalCluster, kind: str, broker_id: int) -> None:
+    """One fault."""
+    if kind == "kill":
+        await cluster.kill(broker_id)
+    elif kind == "pause":
+        await cluster.pause(broker_id)
+    else:
+        await cluster.stop(broker_id)
+
+
+async def pause(step: Step, stream: Stream, seconds: float, deadline: float) -> None:
+    """Let the load go on for so long, and show it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        left = max(deadline - time.monotonic(), 0)
+        step.advance(stream.acked, None, f"{stream.acked:,} acked, {left:.0f} s to go")
+        await asyncio.sleep(SHOW_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
