@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Check, Clock, ControlPlane, Rng
-from minikafka.broker.admin import TopicAdmin
+from minikafka.base.ports import Clock, ControlPlane, Rng
+from minikafka.broker.admin import Controller, TopicAdmin
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.replication.partition import Partition
@@ -27,17 +27,6 @@ class Replicas(Protocol):
 
     def error_for(self, tp: TopicPartition) -> int:
         """0 for a leader here, else NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR."""
-
-
-class Controller(Protocol):
-    """Who rules the cluster, as this broker knows (`broker/controller.py`)."""
-
-    is_active: bool
-    generation: int
-    controller_id: BrokerId
-
-    def fence(self) -> Check:
-        """The check that every write of the controller carries. Raises KafkaError(NOT_CONTROLLER)."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,179 @@
+"""ListOffsets and OffsetForLeaderEpoch, over a real log on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cold import Cold, state
+
+from minikafka.base.config import TopicConfig
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.broker.apis.offsets import list_offsets, offset_for_leader_epoch
+from minikafka.log.log import Log
+from minikafka.record.batch import Record, build
+from minikafka.replication.partition import Partition
+from minikafka.runtime.storage import DiskStorage
+from minikafka.wire import codec
+from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+
+TP = TopicPartition("t", 0)
+ALL = range(1, 8)
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+def leader(
+    cold: Cold, directory: Path, *timestamps: int, replicas: tuple[int, ...] = (1,)
+) -> Partition:
+    """This broker leads t-0 in epoch 0 with one batch of one record per timestamp."""
+    config = TopicConfig.from_broker(cold.config, {})
+    storage = DiskStorage()
+    path = str(directory / "t-0")
+    storage.make_directories(path)
+    log = Log.open(storage, path, TP, config, clean=True, recovery_point=0, log_start_offset=0)
+    partition = Partition(TP, 1, log, 30_000, cold.metadata.is_alive)
+    partition.configure(config)
+    partition.become_leader(state("t", 0, replicas), 0)
+    for timestamp in timestamps:
+        append(partition, timestamp)
+    cold.replicas.hosted[TP] = partition
+    return partition
+
+
+def append(partition: Partition, timestamp: int) -> None:
+    batch = bytearray(build([Record(0, timestamp, None, b"value", ())]))
+    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0) > 0
+    partition.log.flush()
+    partition.written(0)
+
+
+def ask(cold: Cold, timestamp: int, version: int = 7, replica_id: int = -1, **rest: Any) -> Any:
+    topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": timestamp, **rest}]}
+    isolation = 1
+    request = codec.request(
+        LIST_OFFSETS, version, replica_id=replica_id, isolation_level=isolation, topics=[topic]
+    )
+    answer = list_offsets(cold.services, request, version)
+    frame = codec.encode_response(1, LIST_OFFSETS, version, answer)
+    return codec.decode_response(LIST_OFFSETS, version, frame[4:]).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_beginning_end_and_times_are_found(version: int, tmp_path: Path) -> None:
+    cold = Cold()
+    leader(cold, tmp_path, 100, 200, 300)
+    found = {when: ask(cold, when, version) for when in (EARLIEST, LATEST, 150, 200, 301)}
+    assert {when: (got.error_code, got.offset, got.timestamp) for when, got in found.items()} == {
+        EARLIEST: (0, 0, -1),
+        LATEST: (0, 3, -1),
+        150: (0, 1, 200),
+        200: (0, 1, 200),
+        301: (0, -1, -1),
+    }
+    if version >= 4:
+        assert {got.leader_epoch for when, got in found.items() if when != 301} == {0}
+
+
+def test_the_record_with_the_largest_timestamp_is_found_wherever_it_is(tmp_path: Path) -> None:
+    cold = Cold()
+    leader(cold, tmp_path, 100, 900, 300)
+    got = ask(cold, MAX_TIMESTAMP)
+    assert (got.offset, got.timestamp) == (1, 900)
+
+
+def test_an_empty_log_has_a_beginning_and_an_end_and_no_largest_timestamp(tmp_path: Path) -> None:
+    cold = Cold()
+    leader(cold, tmp_path)
+    assert [ask(cold, when).offset for when in (EARLIEST, LATEST, MAX_TIMESTAMP, 0)] == [
+        0,
+        0,
+        -1,
+        -1,
+    ]
+
+
+def test_a_consumer_sees_the_high_watermark_and_a_follower_the_end(tmp_path: Path) -> None:
+    cold = Cold()
+    partition = leader(cold, tmp_path, 100, replicas=(1, 2))
+    assert partition.high_watermark == 0
+    assert ask(cold, LATEST).offset == 0
+    assert ask(cold, 50).offset == -1
+    assert ask(cold, LATEST, replica_id=2).offset == 1
+    assert ask(cold, 50, replica_id=2).offset == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)],
+)
+def test_right_after_an_election_the_end_is_not_known(
+    version: int, code: ErrorCode, tmp_path: Path
+) -> None:
+    cold = Cold()
+    partition = leader(cold, tmp_path, 100, replicas=(1, 2))
+    after = state("t", 0, (1, 2))
+    partition.become_leader(type(after)(**{**fields(after), "leader_epoch": 1}), 0)
+    assert ask(cold, LATEST, version).error_code == code
+    assert ask(cold, 50, version).error_code == code
+    assert ask(cold, EARLIEST, version).offset == 0
+
+
+def fields(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_a_client_with_another_leader_epoch_is_told_so(
+    epoch: int, code: int, tmp_path: Path
+) -> None:
+    cold = Cold()
+    leader(cold, tmp_path, 100)
+    assert ask(cold, LATEST, current_leader_epoch=epoch).error_code == code
+    assert epoch_end(cold, 0, epoch).error_code == code
+
+
+def test_who_does_not_lead_says_so(tmp_path: Path) -> None:
+    cold = Cold()
+    assert ask(cold, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cold.replicas.errors[TP] = ErrorCode.KAFKA_STORAGE_ERROR
+    assert ask(cold, LATEST).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert epoch_end(cold, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    leader(cold, tmp_path).become_follower(state("t", 0, (2, 1)))
+    assert ask(cold, LATEST).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert epoch_end(cold, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_partition_asked_for_twice_is_refused(tmp_path: Path) -> None:
+    cold = Cold()
+    leader(cold, tmp_path)
+    topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
+    request = codec.request(LIST_OFFSETS, 7, replica_id=-1, topics=[topic, topic])
+    answer = list_offsets(cold.services, request, 7)
+    errors = [part.error_code for found in answer.topics for part in found.partitions]
+    assert errors == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def epoch_end(cold: Cold, asked: int, current: int = -1, version: int = 4) -> Any:
+    partition = {"partition": 0, "leader_epoch": asked, "current_leader_epoch": current}
+    request = codec.request(
+        OFFSET_FOR_LEADER_EPOCH, version, topics=[{"topic": "t", "partitions": [partition]}]
+    )
+    answer = offset_for_leader_epoch(cold.services, request, version)
+    frame = codec.encode_response(1, OFFSET_FOR_LEADER_EPOCH, version, answer)
+    return (
+        codec.decode_response(OFFSET_FOR_LEADER_EPOCH, version, frame[4:]).topics[0].partitions[0]
+    )
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_the_end_of_an_epoch_is_told(version: int, tmp_path: Path) -> None:
+    cold = Cold()
+    leader(cold, tmp_path, 100, 200)
+    known, unknown = epoch_end(cold, 0, -1, version), epoch_end(cold, 3, -1, version)
+    assert (known.error_code, known.leader_epoch, known.end_offset) == (0, 0, 2)
+    assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (0, -1, -1)
