@@ -16,6 +16,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from io import BytesIO
 from typing import Any, Final, TypeAlias, cast
 
 import aiohttp
@@ -77,7 +78,7 @@ class HttpControlPlane:
         try:
             async with self._client().post(
                 url,
-                data=data,
+                data=BytesIO(data),  # given as bytes, a large body would be one write and a warning
                 headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
@@ -115,6 +116,7 @@ class _Server:
         self._latest: dict[str, int] = {}
         self._state_changes = asyncio.Lock()
         self._deadlines: dict[RequestHandler, Timer] = {}
+        self._running: set[asyncio.Task[Any]] = set()
         application = web.Application(client_max_size=BODY_MAX_BYTES)
         application.router.add_route("*", "/{path:.*}", self._on_request)
         self._runner = web.AppRunner(
@@ -122,6 +124,7 @@ class _Server:
             access_log=None,
             handle_signals=False,
             auto_decompress=False,
+            lingering_time=0,  # the rest of a refused body is not worth reading
             shutdown_timeout=1.0,
         )
         self._listening: asyncio.Server
@@ -137,9 +140,15 @@ class _Server:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting, let running handlers end for a moment, drop the connections."""
+        """Stop accepting, give running handlers a moment, drop the connections.
+
+        aiohttp forgets a handler whose caller has gone; none may go on in a broker that is closed.
+        """
         self._listening.close()
         await self._runner.cleanup()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
         for timer in self._deadlines.values():
             timer.cancel()
         self._deadlines.clear()
@@ -163,9 +172,12 @@ class _Server:
 
     async def _on_request(self, request: web.Request) -> web.Response:
         connection = request.protocol
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._running.add(task)
         try:
             return await self._respond(request)
         finally:
+            self._running.discard(task)
             if connection not in self._deadlines and connection.transport is not None:
                 self._expect_request(connection, READ_TIMEOUT_MS)
 

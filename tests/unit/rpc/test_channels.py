@@ -1,0 +1,260 @@
+"""Channels: order, one in flight, repetition, and an end that is immediate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+from support.manual_clock import ManualClock
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import (
+    Broker,
+    BrokerId,
+    ControllerRequest,
+    ControllerResponse,
+    StopReplicaRequest,
+)
+from minikafka.base.ports import Listener
+from minikafka.rpc import channels
+from minikafka.rpc.channels import Channels
+from minikafka.rpc.messages import encode_response
+from minikafka.runtime.clock import SystemRng
+from minikafka.runtime.tasks import TaskRegistry
+
+RETRY_MS = channels.RETRY_MS + channels.RETRY_SPREAD_MS
+OK = encode_response(ControllerResponse(0))
+
+
+class Attempt(NamedTuple):
+    """A call that arrived, and how to answer it."""
+
+    port: int
+    epoch: int
+    answer: asyncio.Future[dict[str, Any]]
+
+
+class ScriptedControlPlane:
+    """Notes every call and lets the test answer it."""
+
+    def __init__(self) -> None:
+        self.attempts: asyncio.Queue[Attempt] = asyncio.Queue()
+        self.cancelled = 0
+
+    async def call(
+        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+    ) -> dict[str, Any]:
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.attempts.put_nowait(Attempt(port, body["controller_epoch"], answer))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def serve(self, handler: Any, host: str, port: int) -> Listener:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.plane = ScriptedControlPlane()
+        self.tasks = TaskRegistry()
+        self.channels = Channels(self.plane, self.clock, self.tasks, SystemRng())
+        self.responses: list[tuple[BrokerId, int, int]] = []
+
+    def send(self, broker_id: int, epoch: int) -> None:
+        self.channels.send(broker_id, request(epoch), self.on_response)
+
+    def on_response(
+        self, broker_id: BrokerId, sent: ControllerRequest, response: ControllerResponse
+    ) -> None:
+        self.responses.append((broker_id, sent.controller_epoch, response.error))
+
+    async def attempt(self) -> Attempt:
+        async with asyncio.timeout(5):
+            return await self.plane.attempts.get()
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+def broker(broker_id: int, epoch: int = 1) -> Broker:
+    port = 9000 + 10 * broker_id + epoch
+    return Broker(broker_id, "127.0.0.1", 9092, "127.0.0.1", port, epoch)
+
+
+def request(epoch: int) -> StopReplicaRequest:
+    """Requests of a test are told apart by their controller epoch."""
+    return StopReplicaRequest(0, epoch, 1, ())
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    world.channels.add(broker(1))
+    yield world
+    world.channels.stop()
+    await world.tasks.close()
+
+
+async def test_requests_go_one_by_one_in_the_order_sent(world: World) -> None:
+    for epoch in (1, 2, 3):
+        world.send(1, epoch)
+    for epoch in (1, 2, 3):
+        attempt = await world.attempt()
+        assert attempt.epoch == epoch
+        await world.settle()
+        assert world.plane.attempts.empty()
+        attempt.answer.set_result(OK)
+    await world.settle()
+    assert world.responses == [(1, 1, 0), (1, 2, 0), (1, 3, 0)]
+    assert world.channels.queued(1) == 0
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_other(world: World) -> None:
+    world.channels.add(broker(2))
+    world.send(1, 1)
+    world.send(2, 1)
+    silent, quick = sorted([await world.attempt(), await world.attempt()])
+    quick.answer.set_result(OK)
+    await world.settle()
+    assert world.responses == [(2, 1, 0)]
+    assert not silent.answer.done()
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("gone"), TimeoutError("slow")])
+async def test_a_request_without_an_answer_is_repeated_before_the_next(
+    world: World, error: OSError
+) -> None:
+    world.send(1, 1)
+    world.send(1, 2)
+    for _ in range(5):
+        attempt = await world.attempt()
+        assert attempt.epoch == 1
+        attempt.answer.set_exception(error)
+        await world.settle()
+        assert world.plane.attempts.empty()
+        world.clock.advance(RETRY_MS)
+    (await world.attempt()).answer.set_result(OK)
+    assert (await world.attempt()).epoch == 2
+    assert world.responses == [(1, 1, 0)]
+
+
+async def test_a_stale_epoch_is_told_and_the_channel_goes_on(world: World) -> None:
+    world.send(1, 1)
+    world.send(1, 2)
+    stale = ControllerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+    (await world.attempt()).answer.set_result(encode_response(stale))
+    (await world.attempt()).answer.set_result(OK)
+    await world.settle()
+    assert world.responses == [(1, 1, ErrorCode.STALE_CONTROLLER_EPOCH), (1, 2, 0)]
+
+
+async def test_a_refusal_is_an_answer(world: World) -> None:
+    world.send(1, 1)
+    (await world.attempt()).answer.set_exception(KafkaError(ErrorCode.INVALID_REQUEST, "x"))
+    await world.settle()
+    assert world.responses == [(1, 1, ErrorCode.INVALID_REQUEST)]
+
+
+async def test_an_answer_that_is_not_one_of_a_broker_is_an_error(world: World) -> None:
+    world.send(1, 1)
+    (await world.attempt()).answer.set_result({"hello": "world"})
+    await world.settle()
+    assert world.responses == [(1, 1, ErrorCode.INVALID_REQUEST)]
+
+
+async def test_a_stranger_on_the_brokers_port_is_not_an_answer(world: World) -> None:
+    world.send(1, 1)
+    refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    (await world.attempt()).answer.set_exception(refusal)
+    await world.settle()
+    assert world.responses == []
+    world.clock.advance(RETRY_MS)
+    (await world.attempt()).answer.set_result(OK)
+    await world.settle()
+    assert world.responses == [(1, 1, 0)]
+
+
+async def test_removing_a_broker_gives_up_on_it_at_once(world: World) -> None:
+    world.send(1, 1)
+    world.send(1, 2)
+    await world.attempt()
+    world.channels.remove(1)
+    await world.settle()
+    assert world.plane.cancelled == 1
+    assert world.tasks.names() == []
+    world.send(1, 3)
+    world.clock.advance(10 * RETRY_MS)
+    await world.settle()
+    assert world.plane.attempts.empty()
+    assert world.responses == []
+
+
+async def test_stopping_sends_nothing_more_to_anybody(world: World) -> None:
+    world.channels.add(broker(2))
+    world.send(1, 1)
+    world.send(2, 1)
+    world.send(2, 2)
+    in_flight, between_attempts = sorted([await world.attempt(), await world.attempt()])
+    between_attempts.answer.set_exception(ConnectionResetError())
+    await world.settle()
+    # Even an answer that is there already, but was not looked at, changes nothing.
+    in_flight.answer.set_result(OK)
+    world.channels.stop()
+    world.clock.advance(10 * RETRY_MS)
+    await world.settle()
+    assert world.plane.attempts.empty()
+    assert world.responses == []
+    assert world.tasks.names() == []
+
+
+async def test_stopping_before_a_channel_ever_ran_sends_nothing(world: World) -> None:
+    world.channels.add(broker(2))
+    world.send(2, 1)
+    world.channels.stop()
+    await world.settle()
+    assert world.plane.attempts.empty()
+    assert world.tasks.names() == []
+
+
+async def test_resigning_inside_a_response_drops_what_is_queued(world: World) -> None:
+    world.channels.send(1, request(1), lambda *_: world.channels.stop())
+    world.send(1, 2)
+    (await world.attempt()).answer.set_result(OK)
+    await world.settle()
+    assert world.plane.attempts.empty()
+    assert world.tasks.names() == []
+
+
+async def test_after_a_stop_the_next_term_begins_with_fresh_channels(world: World) -> None:
+    world.send(1, 1)
+    await world.attempt()
+    world.channels.stop()
+    world.channels.add(broker(1))
+    world.send(1, 2)
+    attempt = await world.attempt()
+    assert attempt.epoch == 2
+    attempt.answer.set_result(OK)
+    await world.settle()
+    assert world.responses == [(1, 2, 0)]
+
+
+async def test_a_bounced_broker_gets_a_new_channel_to_its_new_address(world: World) -> None:
+    world.send(1, 1)
+    assert (await world.attempt()).port == broker(1).control_port
+    world.channels.add(broker(1))
+    await world.settle()
+    assert world.plane.cancelled == 0
+    world.channels.add(broker(1, epoch=2))
+    world.send(1, 2)
+    attempt = await world.attempt()
+    assert (attempt.port, attempt.epoch) == (broker(1, epoch=2).control_port, 2)
+    assert world.plane.cancelled == 1

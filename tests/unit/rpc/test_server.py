@@ -1,0 +1,383 @@
+"""The HTTP control plane: calls over real sockets, and everything a stranger may try."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgpack
+import pytest
+from support.manual_clock import ManualClock
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
+from minikafka.base.ports import Call
+from minikafka.rpc import messages, server
+from minikafka.rpc.server import READ_TIMEOUT_MS, HttpControlPlane
+from minikafka.rpc.signatures import Signer
+from minikafka.runtime.clock import SystemRng
+
+SECRET = b"of the cluster"
+ALL_KINDS = {
+    "none": None,
+    "flag": True,
+    "number": -(2**62),
+    "text": "blå",
+    "bytes": b"\0\xff",
+    "list": [1, [2, {"three": 3}]],
+}
+
+
+class World:
+    """A served control plane; `answer` is what its handler does."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.calls: list[Call] = []
+        self.answer: Callable[[Call], Awaitable[dict[str, Any]]] = self.echo
+        self.served = self.plane()
+        self.client = self.plane()
+        self.opened = [self.served, self.client]
+        self.port = 0
+        self.signer = Signer(SECRET, "c", 9, b"testtest")
+
+    def plane(self, secret: bytes = SECRET, cluster: str = "c") -> HttpControlPlane:
+        return HttpControlPlane(secret, cluster, 1, self.clock, SystemRng())
+
+    async def echo(self, call: Call) -> dict[str, Any]:
+        return call.body
+
+    async def handle(self, call: Call) -> dict[str, Any]:
+        self.calls.append(call)
+        return await self.answer(call)
+
+    async def call(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
+        return await self.client.call("127.0.0.1", self.port, method, body, timeout_ms=5_000)
+
+    def headers(self, path: str, body: bytes, method: str = "POST") -> dict[str, str]:
+        return self.signer.headers(method, path, body, self.clock.wall_ms())
+
+    async def raw(self, head: list[str], body: bytes = b"") -> bytes:
+        """Everything the server says to these bytes until it closes."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write("\r\n".join([*head, "", ""]).encode() + body)
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def post(
+        self, path: str, body: bytes, headers: dict[str, str], *, method: str = "POST"
+    ) -> int:
+        """The status of one request on a connection of its own."""
+        lines = [f"{method} {path} HTTP/1.1", "Host: x", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        answer = await self.raw([*lines, f"Content-Length: {len(body)}"], body)
+        return int(answer.split()[1])
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    listener = await world.served.serve(world.handle, "127.0.0.1", 0)
+    world.port = listener.port
+    yield world
+    for plane in world.opened:
+        await plane.close()
+    await listener.close()
+
+
+async def test_a_call_brings_method_and_body_there_and_the_answer_back(world: World) -> None:
+    assert await world.call("state", ALL_KINDS) == ALL_KINDS
+    assert world.calls == [Call("state", ALL_KINDS)]
+    assert await world.call("controlled_shutdown", {}) == {}
+
+
+async def test_a_leader_and_isr_of_thirty_thousand_partitions_fits(world: World) -> None:
+    state = PartitionState(
+        TopicPartition("a-topic-with-quite-a-long-name" * 4, 0), 1, 7, (1, 2, 3), 9, 4, (1, 2, 3)
+    )
+    request = LeaderAndIsrRequest(1, 4, 2**40, (state,) * 30_000, (), ())
+    method, body = messages.encode(request)
+    world.answer = lambda call: asyncio.sleep(0, {})
+    await world.call(method, body)
+    assert messages.decode(*world.calls[0]) == request
+
+
+async def test_a_refusal_of_the_handler_is_the_callers_error(world: World) -> None:
+    async def refuse(call: Call) -> dict[str, Any]:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "ask 3")
+
+    world.answer = refuse
+    with pytest.raises(KafkaError) as caught:
+        await world.call("create_topics", {})
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+    assert caught.value.detail == "ask 3"
+
+
+async def test_a_crash_of_the_handler_tells_the_caller_nothing(world: World) -> None:
+    async def crash(call: Call) -> dict[str, Any]:
+        raise RuntimeError("private detail")
+
+    world.answer = crash
+    with pytest.raises(KafkaError) as caught:
+        await world.call("create_topics", {})
+    assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "private" not in str(caught.value)
+    world.answer = world.echo
+    assert await world.call("create_topics", {"still": "served"})
+
+
+async def test_no_answer_is_an_oserror(world: World) -> None:
+    async def never(call: Call) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    world.answer = never
+    with pytest.raises(TimeoutError):
+        await world.client.call("127.0.0.1", world.port, "state", {}, timeout_ms=50)
+    other = await world.served.serve(world.handle, "127.0.0.1", 0)
+    await other.close()
+    with pytest.raises(ConnectionError):
+        await world.client.call("127.0.0.1", other.port, "state", {}, timeout_ms=1_000)
+
+
+async def test_a_server_that_is_no_control_plane_is_an_oserror(world: World) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        await writer.drain()
+        writer.close()
+
+    stranger = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = stranger.sockets[0].getsockname()[1]
+    with pytest.raises(OSError, match="not one of a control plane"):
+        await world.client.call("127.0.0.1", port, "state", {}, timeout_ms=1_000)
+    stranger.close()
+
+
+@pytest.mark.parametrize(("secret", "cluster"), [(b"wrong", "c"), (SECRET, "other")])
+async def test_a_caller_of_another_cluster_is_not_let_in(
+    world: World, secret: bytes, cluster: str
+) -> None:
+    stranger = world.plane(secret, cluster)
+    world.opened.append(stranger)
+    with pytest.raises(KafkaError) as caught:
+        await stranger.call("127.0.0.1", world.port, "state", {}, timeout_ms=5_000)
+    assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert world.calls == []
+
+
+@pytest.mark.parametrize("start", ["GET /state", "POST /state", "POST /nothing", "DELETE /"])
+async def test_an_unsigned_request_gets_401_and_no_detail(world: World, start: str) -> None:
+    lines = [f"{start} HTTP/1.1", "Host: x", "Content-Length: 0"]
+    answer = await world.raw(lines)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 401 ")
+    assert b"aiohttp" not in head
+    assert body == b""
+    assert world.calls == []
+
+
+async def test_a_stranger_is_refused_before_its_body_was_sent(world: World) -> None:
+    head = ["POST /state HTTP/1.1", "Host: x", f"Content-Length: {2**40}"]
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write("\r\n".join([*head, "", ""]).encode())
+    async with asyncio.timeout(5):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+    writer.close()
+
+
+async def test_a_captured_call_is_refused_the_second_time(world: World) -> None:
+    body = msgpack.packb({})
+    headers = world.headers("/state", body)
+    assert await world.post("/state", body, headers) == 200
+    assert await world.post("/state", body, headers) == 401
+    assert len(world.calls) == 1
+
+
+async def test_another_body_under_a_good_signature_is_refused(world: World) -> None:
+    headers = world.headers("/state", msgpack.packb({"a": 1}))
+    assert await world.post("/state", msgpack.packb({"a": 2}), headers) == 401
+    assert world.calls == []
+
+
+async def test_a_compressed_body_is_refused(world: World) -> None:
+    body = msgpack.packb({})
+    headers = world.headers("/state", body) | {"Content-Encoding": "gzip"}
+    assert await world.post("/state", body, headers) == 415
+
+
+async def test_only_post_is_served(world: World) -> None:
+    headers = world.headers("/state", b"", "PUT")
+    assert await world.post("/state", b"", headers, method="PUT") == 405
+
+
+async def test_a_body_beyond_the_limit_is_refused(world: World) -> None:
+    head = ["POST /state HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {2**40}"]
+    signed = [f"{name}: {value}" for name, value in world.headers("/state", b"").items()]
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write("\r\n".join([*head, *signed, "", ""]).encode())
+    written = 0
+    piece = bytes(1 << 20)
+    try:
+        while written < server.BODY_MAX_BYTES + len(piece):
+            writer.write(piece)
+            await writer.drain()
+            written += len(piece)
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+    except ConnectionError:
+        assert written >= server.BODY_MAX_BYTES
+    writer.close()
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x91" * 100_000,
+        msgpack.packb([1]),
+        msgpack.packb({1: 2}),
+        msgpack.packb({b"key": 2}),
+        msgpack.packb({"x": msgpack.ExtType(4, b"code")}),
+        msgpack.packb({"x": msgpack.Timestamp(1)}),
+        msgpack.packb({"x": "y" * (server.TEXT_MAX_BYTES + 1)}),
+        msgpack.packb({str(i): i for i in range(server.MAP_MAX + 1)}),
+        b"\x81\xa1x\xa1\xff",
+        msgpack.packb({}) + b"more",
+    ],
+)
+async def test_a_signed_body_that_is_no_small_map_is_refused(world: World, body: bytes) -> None:
+    assert await world.post("/state", body, world.headers("/state", body)) == 400
+    assert world.calls == []
+
+
+async def test_bytes_that_are_not_http_end_the_connection(world: World) -> None:
+    for junk in ("\x16\x03\x01\x02\x00\x01", "GET", "A" * 20_000):
+        assert b"401" not in await world.raw([junk, junk])
+    assert world.calls == []
+
+
+async def dropped(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(5):
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+
+
+@pytest.mark.parametrize("kind", ["silent", "half a head", "half a body", "between requests"])
+async def test_a_connection_without_a_whole_request_in_time_is_dropped(
+    world: World, kind: str
+) -> None:
+    body = msgpack.packb({"x": 1})
+    signed = [f"{name}: {value}" for name, value in world.headers("/state", body).items()]
+    head = ["POST /state HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *signed, "", ""]
+    whole = "\r\n".join(head).encode() + body
+    sent = {"silent": 0, "half a head": 30, "half a body": len(whole) - 1}.get(kind, len(whole))
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(whole[:sent])
+    if kind == "between requests":
+        assert (await reader.readuntil(body)).startswith(b"HTTP/1.1 200 ")
+    while world.clock.waiting() == 0:
+        await asyncio.sleep(0)
+    world.clock.advance(READ_TIMEOUT_MS - 1)
+    writer.write(b"")
+    assert not reader.at_eof()
+    world.clock.advance(1)
+    assert await dropped(reader) == b""
+    writer.close()
+
+
+async def test_a_slow_handler_is_not_cut_off(world: World) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(call: Call) -> dict[str, Any]:
+        asked.set()
+        await go_on.wait()
+        return {"done": True}
+
+    world.answer = slow
+    call = asyncio.create_task(world.call("controlled_shutdown", {}))
+    await asked.wait()
+    world.clock.advance(10 * READ_TIMEOUT_MS)
+    go_on.set()
+    assert await call == {"done": True}
+
+
+async def test_connections_beyond_the_limit_are_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 1)
+    first = await asyncio.open_connection("127.0.0.1", world.port)
+    while world.clock.waiting() == 0:
+        await asyncio.sleep(0)
+    second = await asyncio.open_connection("127.0.0.1", world.port)
+    while world.clock.waiting() < 2:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    world.clock.advance(0)
+    assert await dropped(second[0]) == b""
+    assert not first[0].at_eof()
+    for _, writer in (first, second):
+        writer.close()
+
+
+async def test_state_changes_reach_the_handler_one_at_a_time_in_order(world: World) -> None:
+    gates = {n: asyncio.Event() for n in (1, 2, 3)}
+    began: list[int] = []
+    ended: list[int] = []
+
+    async def slow(call: Call) -> dict[str, Any]:
+        began.append(call.body["n"])
+        await gates[call.body["n"]].wait()
+        ended.append(call.body["n"])
+        return {}
+
+    world.answer = slow
+    sent = []
+    for n in (1, 2, 3):
+        sent.append(asyncio.create_task(world.call(messages.UPDATE_METADATA, {"n": n})))
+        while len(world.calls) < 1:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.02)
+    assert began == [1]
+    for n in (3, 2, 1):
+        gates[n].set()
+    await asyncio.gather(*sent)
+    assert began == ended == [1, 2, 3]
+
+
+async def test_a_state_change_that_was_overtaken_is_refused(world: World) -> None:
+    path = f"/{messages.UPDATE_METADATA}"
+    late, later = msgpack.packb({"n": 1}), msgpack.packb({"n": 2})
+    late_headers, later_headers = world.headers(path, late), world.headers(path, later)
+    assert await world.post(path, later, later_headers) == 200
+    assert await world.post(path, late, late_headers) == 409
+    assert [call.body["n"] for call in world.calls] == [2]
+
+
+async def test_calls_that_change_no_state_may_overtake_each_other(world: World) -> None:
+    first, second = msgpack.packb({"n": 1}), msgpack.packb({"n": 2})
+    first_headers, second_headers = world.headers("/state", first), world.headers("/state", second)
+    assert await world.post("/state", second, second_headers) == 200
+    assert await world.post("/state", first, first_headers) == 200
+
+
+async def test_a_new_incarnation_of_a_sender_counts_from_one(world: World) -> None:
+    await world.call(messages.STOP_REPLICA, {})
+    await world.call(messages.STOP_REPLICA, {})
+    again = world.plane()
+    world.opened.append(again)
+    await again.call("127.0.0.1", world.port, messages.STOP_REPLICA, {}, timeout_ms=5_000)
+    assert len(world.calls) == 3
+
+
+async def test_a_port_that_is_taken_is_an_oserror(world: World) -> None:
+    with pytest.raises(OSError, match=r"."):
+        await world.served.serve(world.handle, "127.0.0.1", world.port)
