@@ -1,0 +1,116 @@
+"""What a cluster remembers between commands, and the ports and secrets it is given."""
+
+from __future__ import annotations
+
+import socket
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from minikafka.base.config import BrokerConfig
+from minikafka.cluster.directory import (
+    HOST,
+    BrokerRecord,
+    ClusterDirectory,
+    ClusterError,
+    ClusterRecord,
+    free_ports,
+    is_free,
+    try_lock,
+)
+from minikafka.cluster.processes import ProcessId
+from minikafka.runtime.clock import SystemClock, SystemRng
+
+RECORD = ClusterRecord(
+    brokers=(BrokerRecord(1, 9092, 20001, ProcessId(77, 123456)), BrokerRecord(2, 9093, 20002)),
+    zookeeper="127.0.0.1:20003",
+    zookeeper_process=ProcessId(78, 123457),
+    owner=ProcessId(79, 123458),
+)
+
+
+def mode(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
+def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    assert directory.read() is None
+    directory.write(RECORD)
+    assert directory.read() == RECORD
+    assert RECORD.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
+    assert mode(tmp_path / "cluster.json") == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"brokers": [{}]}', "\0"])
+def test_a_record_that_cannot_be_understood_is_said_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(ClusterError, match=r"cluster\.json cannot be understood") as caught:
+        ClusterDirectory(tmp_path).read()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broker_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(ClusterError, match="no broker 7, the cluster has 1, 2"):
+        RECORD.broker(7)
+
+
+def test_a_changed_broker_takes_the_place_of_its_former_record() -> None:
+    changed = BrokerRecord(2, 9999, 20002)
+    assert RECORD.with_broker(changed).brokers == (RECORD.brokers[0], changed)
+
+
+def test_the_secret_is_made_once_kept_private_and_an_explicit_one_wins(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    secret = directory.secret(SystemRng())
+    assert len(secret) >= 32
+    assert directory.secret(SystemRng()) == secret
+    assert mode(tmp_path / "secret") == 0o600
+    assert directory.secret(SystemRng(), "chosen by the user") == "chosen by the user"
+    assert directory.secret(SystemRng()) == "chosen by the user"
+
+
+def test_a_broker_file_is_private_and_read_back_as_the_same_keys(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    keys: dict[str, object] = {
+        "broker.id": 3,
+        "broker.rack": 'a "quoted" \\ räck',
+        "auto.create.topics.enable": False,
+        "log.cleaner.min.cleanable.ratio": 0.25,
+        "log.dirs": [str(tmp_path / "broker-3")],
+    }
+    file = directory.write_broker_file(3, keys)
+    assert mode(file) == 0o600
+    assert tomllib.loads(file.read_text())["broker"] == keys
+    assert BrokerConfig.parse(file.read_text()).broker_id == 3
+
+
+def test_free_ports_are_distinct_and_can_be_listened_on() -> None:
+    ports = free_ports(20, SystemRng())
+    assert len(set(ports)) == 20
+    assert all(map(is_free, ports))
+
+
+def test_a_port_that_is_listened_on_is_not_free() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        assert not is_free(server.getsockname()[1])
+
+
+async def test_only_one_command_at_a_time_changes_a_cluster(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    async with directory.locked(SystemClock()):
+        with (tmp_path / "lock").open("ab") as file:
+            assert not try_lock(file)
+    with (tmp_path / "lock").open("ab") as file:
+        assert try_lock(file)
+
+
+def test_the_cluster_id_is_what_the_brokers_data_say(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    assert directory.cluster_id(1) is None
+    data = directory.broker_data(1)
+    data.mkdir()
+    (data / "meta.properties").write_text("#\nbroker.id=1\nversion=0\ncluster.id=abc-DEF_123==\n")
+    assert directory.cluster_id(1) == "abc-DEF_123=="

@@ -1,0 +1,136 @@
+"""Processes are known by pid and start time, and only those are touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from minikafka.cluster import processes
+from minikafka.cluster.processes import ProcessId
+from minikafka.runtime.clock import SystemClock
+
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    children: list[subprocess.Popen[bytes]] = []
+    yield children
+    for child in children:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def start(children: list[subprocess.Popen[bytes]], code: str = SLEEP) -> ProcessId:
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    children.append(child)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"up\n"
+    process = processes.identify(child.pid)
+    assert process is not None
+    return process
+
+
+async def test_a_process_is_recognised_until_it_ends(started: list[subprocess.Popen[bytes]]) -> None:
+    process = start(started)
+    assert processes.is_alive(process)
+    await processes.kill(process, SystemClock())
+    assert not processes.is_alive(process)
+    assert processes.identify(process.pid) is None
+    assert not processes.send_signal(process, signal.SIGTERM)
+
+
+def test_a_pid_that_was_given_out_again_is_another_process(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    process = start(started)
+    former = process._replace(started=process.started - 1)
+    assert not processes.is_alive(former)
+    assert not processes.send_signal(former, signal.SIGKILL)
+    assert processes.is_alive(process)
+
+
+def test_what_is_left_of_an_unreaped_process_is_not_alive(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    process = start(started)
+    started[0].kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert Path(f"/proc/{process.pid}").exists()
+    assert not processes.is_alive(process)
+
+
+async def test_a_paused_process_is_alive_and_is_woken_to_be_ended(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    process = start(started)
+    processes.send_signal(process, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert processes.is_paused(process)
+    assert processes.is_alive(process)
+    await processes.end(process, SystemClock())
+    assert not processes.is_alive(process)
+
+
+async def test_a_process_that_ignores_the_request_to_end_is_killed(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    process = start(started, DEAF)
+    await processes.end(process, SystemClock(), grace_ms=50)
+    assert not processes.is_alive(process)
+
+
+def test_a_broker_is_found_by_the_file_it_was_started_with(
+    started: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    file = tmp_path / "broker-1.toml"
+    code = f"import sys; {SLEEP}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "broker", "--config", "broker-1.toml"],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    started.append(child)
+    assert child.stdout is not None
+    child.stdout.readline()
+    assert processes.find_broker(file) == processes.identify(child.pid)
+    assert processes.find_broker(tmp_path / "broker-2.toml") is None
+
+
+async def test_a_process_dies_with_the_one_it_was_tied_to(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    child = (
+        "from minikafka.cluster.processes import die_with; import os, sys, time; "
+        "die_with(int(sys.argv[1])); print(os.getpid(), flush=True); time.sleep(600)"
+    )
+    parent = (
+        "import os, subprocess, sys, time; subprocess.Popen("
+        f"[sys.executable, '-c', {child!r}, str(os.getpid())]); time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(processes.__file__).parents[2])}
+    runner = subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, env=environment
+    )
+    started.append(runner)
+    assert runner.stdout is not None
+    tied = processes.identify(int(runner.stdout.readline()))
+    assert tied is not None
+    runner.kill()
+    assert await processes.wait_until_gone(tied, SystemClock(), 30_000)
+
+
+async def test_a_spawned_command_prints_to_its_log_and_runs_this_minikafka(tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    process = processes.spawn(["--version"], log)
+    assert await processes.wait_until_gone(process, SystemClock(), 30_000)
+    assert "version" in log.read_text() or "not installed" in log.read_text()

@@ -1,0 +1,81 @@
+"""The state of the cluster by the words of its brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.base.model import TopicPartition
+from minikafka.cluster.state import combine
+
+TP = TopicPartition("t", 0)
+
+
+def answer(*replicas: dict[str, Any], controller: int = 1, epoch: int = 3) -> dict[str, Any]:
+    return {
+        "broker_epoch": 10,
+        "controller_id": controller,
+        "controller_epoch": epoch,
+        "live_brokers": [1, 2, 3],
+        "replicas": list(replicas),
+    }
+
+
+def replica(role: str, epoch: int, leader: int, isr: list[int], leo: int = 9) -> dict[str, Any]:
+    return {
+        "topic": "t",
+        "partition": 0,
+        "role": role,
+        "leader": leader,
+        "leader_epoch": epoch,
+        "isr": isr,
+        "replicas": [1, 2, 3],
+        "log_end_offset": leo,
+        "high_watermark": leo - 1,
+    }
+
+
+def test_the_leader_is_believed_over_its_followers() -> None:
+    state = combine(
+        {
+            2: answer(replica("follower", 5, 1, [1, 2], leo=3)),
+            1: answer(replica("leader", 5, 1, [1, 2, 3])),
+        }
+    )
+    view = state.partitions[TP]
+    assert (view.leader, view.isr, view.log_end_offset, view.high_watermark) == (1, (1, 2, 3), 9, 8)
+    assert state.leader_of("t", 0) == 1
+    assert state.has_isr("t", None)
+    assert not state.has_isr("t", [1, 2])
+
+
+def test_a_deposed_leader_that_does_not_know_it_yet_is_not_believed() -> None:
+    state = combine(
+        {
+            1: answer(replica("leader", 5, 1, [1, 2, 3]), epoch=3),
+            2: answer(replica("leader", 6, 2, [2, 3]), controller=2, epoch=4),
+        }
+    )
+    assert state.leader_of("t", 0) == 2
+    assert (state.controller, state.controller_epoch) == (2, 4)
+
+
+def test_while_no_leader_answers_there_is_none_and_offsets_are_not_known() -> None:
+    view = combine({2: answer(replica("follower", 5, 1, [1, 2]))}).partitions[TP]
+    assert (view.leader, view.log_end_offset, view.high_watermark) == (None, None, None)
+    assert view.isr == (1, 2)
+
+
+def test_a_topic_that_is_not_there_has_no_isr() -> None:
+    assert not combine({1: answer()}).has_isr("t", None)
+    assert combine({1: answer()}).leader_of("t", 0) is None
+
+
+def test_a_broker_serves_once_it_knows_the_others_and_the_controller() -> None:
+    late = answer(controller=-1, epoch=-1) | {"live_brokers": []}
+    assert combine({1: answer(), 2: late}).not_serving([1, 2, 3]) == [2, 3]
+    assert combine({}).not_serving([1]) == [1]
+
+
+def test_nothing_is_known_of_a_cluster_in_which_nobody_answers() -> None:
+    state = combine({})
+    assert (state.controller, state.controller_epoch, dict(state.partitions)) == (None, None, {})
