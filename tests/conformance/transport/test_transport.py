@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 from support.memory_transport import MemoryTransport
+from support.until import until
 
 from minikafka.base.ports import Buffer, Link, Transport
 from minikafka.runtime.transport import SocketTransport
@@ -96,8 +97,7 @@ async def pair(transport: Transport, *, buffer_bytes: int = 64 * 1024) -> tuple[
     listener = await transport.listen(accept, "127.0.0.1", 0)
     client = await transport.connect(Recorder, "127.0.0.1", listener.port)
     assert isinstance(client, Recorder)
-    while not accepted:
-        await asyncio.sleep(0)
+    await until(lambda: accepted)
     server = accepted[0]
     await server.until_called("connected")
     await listener.close()

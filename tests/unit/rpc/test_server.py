@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 from support.manual_clock import ManualClock
+from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
@@ -284,8 +285,7 @@ async def test_a_connection_without_a_whole_request_in_time_is_dropped(
     writer.write(whole[:sent])
     if kind == "between requests":
         assert (await reader.readuntil(body)).startswith(b"HTTP/1.1 200 ")
-    while world.clock.waiting() == 0:
-        await asyncio.sleep(0)
+    await until(world.clock.waiting)
     world.clock.advance(READ_TIMEOUT_MS - 1)
     writer.write(b"")
     assert not reader.at_eof()
@@ -315,11 +315,9 @@ async def test_connections_beyond_the_limit_are_dropped(
 ) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 1)
     first = await asyncio.open_connection("127.0.0.1", world.port)
-    while world.clock.waiting() == 0:
-        await asyncio.sleep(0)
+    await until(world.clock.waiting)
     second = await asyncio.open_connection("127.0.0.1", world.port)
-    while world.clock.waiting() < 2:
-        await asyncio.sleep(0)
+    await until(lambda: world.clock.waiting() == 2)
     await asyncio.sleep(0)
     world.clock.advance(0)
     assert await dropped(second[0]) == b""
@@ -343,9 +341,7 @@ async def test_state_changes_reach_the_handler_one_at_a_time_in_order(world: Wor
     sent = []
     for n in (1, 2, 3):
         sent.append(asyncio.create_task(world.call(messages.UPDATE_METADATA, {"n": n})))
-        while len(world.calls) < 1:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.02)
+        await until(lambda n=n: len(world.served._verifier._seen) == n)
     assert began == [1]
     for n in (3, 2, 1):
         gates[n].set()
