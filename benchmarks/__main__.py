@@ -1,0 +1,152 @@
+"""`python -m benchmarks`: three brokers and the raw floor on this machine, loaded in turn."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from benchmarks import floor, kafka, load_catch_up, load_end_to_end, load_produce, report
+from minikafka import LocalCluster
+
+Address = tuple[str, int]
+
+RECORD_BYTES = 1024 + kafka.ONE_RECORD_OVERHEAD
+SETTLE_SECONDS = 1.0
+
+
+class Topics(NamedTuple):
+    """The topics of a run: `spread` has 6 partitions, `quiet` is for latency alone."""
+
+    single: str
+    spread: str
+    quiet: str
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--only", metavar="TEXT", default="", help="scenarios with this in their name"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each scenario (3)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of each load's requests (1)"
+    )
+    parser.add_argument(
+        "--rate", type=int, default=1000, help="records/s of the end-to-end load (1000)"
+    )
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure this cluster instead")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
+    )
+    uvloop.run(run(parser.parse_args()))
+
+
+async def run(options: argparse.Namespace) -> None:
+    """All loads against one cluster, printed as they come in."""
+    print(report.machine(), flush=True)
+    facts: dict[str, Any] = {"machine": report.machine()}
+    async with _cluster(options.bootstrap) as bootstrap:
+        topics = await _topics(bootstrap)
+        await asyncio.sleep(SETTLE_SECONDS)
+        if options.only in "end to end":
+            facts["end_to_end"] = await _end_to_end(bootstrap, topics.quiet, options)
+        facts["produce"] = await _produce(bootstrap, topics, options)
+        if options.only in "catch-up":
+            facts["catch_up"] = [
+                await _catch_up(bootstrap, topic) for topic in (topics.single, topics.spread)
+            ]
+    if options.json is not None:
+        report.append(options.json, facts)
+
+
+async def _produce(
+    bootstrap: Address, topics: Topics, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    facts = []
+    with floor.running_floor() as floor_port:
+        print("\n" + report.produce_head(), flush=True)
+        for scenario in load_produce.SCENARIOS:
+            if options.only not in scenario.name:
+                continue
+            topic = topics.spread if scenario.partitions > 1 else topics.single
+            scaled = scenario._replace(count=max(int(scenario.count * options.scale), 10))
+            measured = await load_produce.measure(
+                scaled, bootstrap, floor_port, topic, options.rounds
+            )
+            print(report.produce_row(measured), flush=True)
+            facts.append(report.produce_facts(measured))
+            # The next load does not pay for the dirty pages of this one.
+            await _aside(os.sync)
+    return facts
+
+
+async def _end_to_end(
+    bootstrap: Address, topic: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    (leader,) = kafka.leaders_of(bootstrap, topic)
+    count = max(int(options.rate * 5 * options.scale), 20)
+    result = await _aside(
+        lambda: load_end_to_end.run(
+            topic, leader, rate=options.rate, count=count, size=RECORD_BYTES
+        )
+    )
+    shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+    figures = {
+        f"{name}_ms": round(result.percentile_ms(share), 3) for name, share in shares.items()
+    }
+    told = "  ".join(f"{name[:-3]} {value} ms" for name, value in figures.items())
+    print(f"\nend to end, 1 KiB records at {options.rate}/s   {told}   ({result.behind} sent late)")
+    return {"rate": options.rate, "sent_late": result.behind, **figures}
+
+
+async def _catch_up(bootstrap: Address, topic: str) -> dict[str, Any]:
+    leaders = kafka.leaders_of(bootstrap, topic)
+    result = await _aside(lambda: load_catch_up.run(topic, leaders))
+    rate = result.gigabytes_per_second
+    count = len(leaders)
+    print(
+        f"catch-up fetch, {count} partition{'s' * (count > 1)}   {rate:.2f} GB/s   "
+        f"({result.records:,} records, {result.bytes / 1e9:.2f} GB)",
+        flush=True,
+    )
+    return {"partitions": count, "gigabytes_per_second": round(rate, 2), "bytes": result.bytes}
+
+
+async def _topics(bootstrap: Address) -> Topics:
+    topics = Topics(*(f"bench-{kind}-{os.getpid()}" for kind in Topics._fields))
+    for topic in topics:
+        partitions = 6 if topic == topics.spread else 1
+        await _aside(lambda topic=topic, n=partitions: kafka.create_topic(bootstrap, topic, n))
+    return topics
+
+
+@asynccontextmanager
+async def _cluster(bootstrap: str | None) -> AsyncIterator[Address]:
+    """Address of a broker: of the cluster that is named, or of one that is started for the run."""
+    if bootstrap is not None:
+        yield _address(bootstrap)
+        return
+    async with LocalCluster(brokers=3, config={"min.insync.replicas": 2}) as cluster:
+        yield _address(cluster.bootstrap)
+
+
+def _address(bootstrap: str) -> Address:
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    return host, int(port)
+
+
+async def _aside(function: Callable[[], Any]) -> Any:
+    """Blocking work while the loop goes on."""
+    return await asyncio.get_running_loop().run_in_executor(None, function)
+
+
+if __name__ == "__main__":
+    main()

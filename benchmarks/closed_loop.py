@@ -1,0 +1,193 @@
+"""A closed-loop load: so many requests in flight on each connection, encoded beforehand, answers counted.
+
+The generator shares two cores with the brokers, so it does little per answer: it reads what came,
+counts whole answers (all of one size), checks their fixed fields in one unpack, and sends as many
+requests as were answered with one writev.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+WRITEV_MAX = 1024
+
+
+class LoadError(Exception):
+    """A server answered something else than success."""
+
+
+class Answer(NamedTuple):
+    """The one shape of answer a load takes: its size, and the fields that must have these values."""
+
+    size: int
+    fields: Struct
+    expected: tuple[int, ...]
+
+
+class Load(NamedTuple):
+    """One connection's share: its requests are sent in turn, `count` in all."""
+
+    host: str
+    port: int
+    requests: Sequence[bytes]
+    answer: Answer
+    in_flight: int
+    count: int
+
+
+class Result(NamedTuple):
+    """What a load took. `latencies_ns`: (latency, how many answers had it), sorted."""
+
+    requests: int
+    bytes: int
+    seconds: float
+    latencies_ns: list[tuple[int, int]]
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+    @property
+    def megabytes_per_second(self) -> float:
+        """Request bytes, in millions per second."""
+        return self.bytes / self.seconds / 1e6
+
+    def percentile_ms(self, share: float) -> float:
+        """The latency that this share of answers did not exceed."""
+        left = share * self.requests
+        for latency, count in self.latencies_ns:
+            left -= count
+            if left <= 0:
+                return latency / 1e6
+        return self.latencies_ns[-1][0] / 1e6
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection under load."""
+
+    def __init__(self, load: Load, finished: asyncio.Future[None]) -> None:
+        self.load = load
+        self.finished = finished
+        self.buffer = bytearray(max(1 << 18, 2 * load.answer.size))
+        self.view = memoryview(self.buffer)
+        self.filled = 0
+        self.turn = 0
+        self.unsent = self.unanswered = 0
+        self.sent: deque[tuple[int, int]] = deque()
+        self.latencies: list[tuple[int, int]] = []
+        self.sent_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.descriptor = transport.get_extra_info("socket").fileno()
+        transport.set_write_buffer_limits(high=1 << 30)
+
+    def start(self) -> None:
+        """Fill the pipe; the answers keep it full."""
+        self.unsent = self.unanswered = self.load.count
+        self.send(min(self.load.in_flight, self.unsent))
+
+    def get_buffer(self, hint: int) -> memoryview:
+        return self.view[self.filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        now = perf_counter_ns()
+        size, fields, expected = self.load.answer
+        filled = self.filled + count
+        whole = filled - filled % size
+        if not whole:
+            self.filled = filled
+            return
+        for found in fields.iter_unpack(self.view[:whole]):
+            if found != expected:
+                self.fail(LoadError(f"expected {expected}, was answered {found}"))
+                return
+        self.view[: filled - whole] = self.view[whole:filled]
+        self.filled = filled - whole
+        self.answered(whole // size, now)
+
+    def answered(self, count: int, now: int) -> None:
+        """Account for so many answers, and send as many new requests."""
+        self.unanswered -= count
+        self.send(min(count, self.unsent))
+        sent = self.sent
+        while count:
+            at, number = sent[0]
+            taken = min(count, number)
+            self.latencies.append((now - at, taken))
+            count -= taken
+            if taken == number:
+                sent.popleft()
+            else:
+                sent[0] = (at, number - taken)
+        if not self.unanswered and not self.finished.done():
+            self.finished.set_result(None)
+
+    def send(self, count: int) -> None:
+        """Send the next requests: straight to the socket, and what it does not take through the loop."""
+        if not count:
+            return
+        requests = self.load.requests
+        number = len(requests)
+        turn = self.turn
+        slices = [requests[(turn + i) % number] for i in range(count)]
+        self.turn = (turn + count) % number
+        self.unsent -= count
+        self.sent.append((perf_counter_ns(), count))
+        self.sent_bytes += sum(map(len, slices))
+        for start in range(0, count, WRITEV_MAX):
+            self.write(slices[start : start + WRITEV_MAX])
+
+    def write(self, slices: list[bytes]) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.writelines(slices)
+            return
+        try:
+            written = os.writev(self.descriptor, slices)
+        except BlockingIOError:
+            written = 0
+        for index, item in enumerate(slices):
+            if written < len(item):
+                self.transport.writelines([item[written:], *slices[index + 1 :]])
+                return
+            written -= len(item)
+
+    def fail(self, error: Exception) -> None:
+        if not self.finished.done():
+            self.finished.set_exception(error)
+        self.transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.finished.done():
+            self.finished.set_exception(error or LoadError("the server closed the connection"))
+
+
+async def run(loads: Sequence[Load], *, seconds_max: float = 120.0) -> Result:
+    """Run the loads side by side to their ends. Raises LoadError, OSError, TimeoutError."""
+    loop = asyncio.get_running_loop()
+    connections = []
+    try:
+        for load in loads:
+            made = Connection(load, loop.create_future())
+            await loop.create_connection(lambda made=made: made, load.host, load.port)
+            connections.append(made)
+        started = perf_counter_ns()
+        for connection in connections:
+            connection.start()
+        async with asyncio.timeout(seconds_max):
+            await asyncio.gather(*(connection.finished for connection in connections))
+        seconds = (perf_counter_ns() - started) / 1e9
+    finally:
+        for connection in connections:
+            connection.finished.cancel()
+            connection.transport.abort()
+    latencies = sorted(pair for connection in connections for pair in connection.latencies)
+    total = sum(load.count for load in loads)
+    return Result(total, sum(item.sent_bytes for item in connections), seconds, latencies)

@@ -1,0 +1,202 @@
+"""The raw floor of replication on this machine: what uvloop, CRC-32C and the page cache alone allow.
+
+One leader and two followers, each a process. A produce request is `length, 1, payload`; the leader
+checks a CRC over the payload, writes it, hands it to followers that fetch, and answers when both have
+asked for what comes behind it. There are no topics, epochs, offsets per record, indexes or errors: it
+is what the broker's path would cost if all of Kafka's meaning were free.
+
+    python -m benchmarks.floor leader|follower PORT     (a leader with port 0 prints the one it took)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvloop
+
+from benchmarks.closed_loop import Answer
+from minikafka.record.codecs import crc32c
+
+PRODUCE, FETCH, RECORDS = 1, 2, 3
+LENGTH = struct.Struct(">i")
+FETCH_REQUEST = struct.Struct(">iBqq")  # length, FETCH, offset, follower
+RECORDS_HEAD = struct.Struct(">iBqq")  # length, RECORDS, high watermark, offset
+ACKNOWLEDGEMENT = struct.pack(">iq", 8, 0)
+FETCH_BYTES_MAX = 1 << 20
+BUFFER_BYTES = 1 << 23
+FRAME_BYTES_MAX = 1_200_000
+
+ANSWER = Answer(len(ACKNOWLEDGEMENT), struct.Struct(">i8x"), (8,))
+
+
+def request(payload_bytes: int) -> bytes:
+    """A produce request."""
+    return struct.pack(">iB", payload_bytes + 1, PRODUCE) + b"x" * payload_bytes
+
+
+class Frames(asyncio.BufferedProtocol):
+    """Calls `frame(start, end)` for each whole frame, and `flush()` after the last of a read."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.view = memoryview(self.buffer)
+        self.read = self.written = 0
+        transport.set_write_buffer_limits(high=1 << 24)
+
+    def get_buffer(self, hint: int) -> memoryview:
+        if BUFFER_BYTES - self.written < FRAME_BYTES_MAX:
+            left = self.written - self.read
+            self.view[:left] = self.view[self.read : self.written]
+            self.read, self.written = 0, left
+        return self.view[self.written :]
+
+    def buffer_updated(self, count: int) -> None:
+        self.written += count
+        start = self.read
+        while self.written - start >= 4:
+            end = start + 4 + LENGTH.unpack_from(self.buffer, start)[0]
+            if end > self.written:
+                break
+            self.frame(start + 4, end)
+            start = end
+        if start == self.written:
+            start = self.written = 0
+        self.read = start
+
+    def frame(self, start: int, end: int) -> None:
+        raise NotImplementedError
+
+
+class Log:
+    """One file, appended to and read from."""
+
+    def __init__(self) -> None:
+        self.file = tempfile.TemporaryFile()
+        self.descriptor = self.file.fileno()
+        self.end = 0
+
+    def append(self, payload: memoryview) -> None:
+        crc32c(payload)
+        os.pwrite(self.descriptor, payload, self.end)
+        self.end += len(payload)
+
+
+class Leader:
+    """What the connections of the leader share."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.high_watermark = 0
+        self.follower_ends: dict[int, int] = {}
+        self.waiting: deque[tuple[int, LeaderConnection]] = deque()
+        self.parked: dict[LeaderConnection, int] = {}
+
+    def produced(self, payload: memoryview, connection: LeaderConnection) -> None:
+        self.log.append(payload)
+        self.waiting.append((self.log.end, connection))
+        for follower, offset in list(self.parked.items()):
+            del self.parked[follower]
+            self.serve(follower, offset)
+
+    def fetched(self, follower: int, offset: int, connection: LeaderConnection) -> None:
+        self.follower_ends[follower] = offset
+        if len(self.follower_ends) == 2:
+            self.acknowledge(min(self.follower_ends.values()))
+        if offset < self.log.end:
+            self.serve(connection, offset)
+        else:
+            self.parked[connection] = offset
+
+    def acknowledge(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        answers: dict[LeaderConnection, int] = {}
+        while self.waiting and self.waiting[0][0] <= high_watermark:
+            _, connection = self.waiting.popleft()
+            answers[connection] = answers.get(connection, 0) + 1
+        for connection, count in answers.items():
+            connection.transport.write(ACKNOWLEDGEMENT * count)
+
+    def serve(self, connection: LeaderConnection, offset: int) -> None:
+        count = min(FETCH_BYTES_MAX, self.log.end - offset)
+        data = os.pread(self.log.descriptor, count, offset)
+        head = RECORDS_HEAD.pack(count + 17, RECORDS, self.high_watermark, offset)
+        connection.transport.writelines([head, data])
+
+
+class LeaderConnection(Frames):
+    """A producer's or a follower's connection at the leader."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
+
+    def frame(self, start: int, end: int) -> None:
+        if self.buffer[start] == PRODUCE:
+            self.leader.produced(self.view[start + 1 : end], self)
+        else:
+            _, _, offset, follower = FETCH_REQUEST.unpack_from(self.buffer, start - 4)
+            self.leader.fetched(follower, offset, self)
+
+
+class FollowerConnection(Frames):
+    """A follower: fetch, check, write, fetch again."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.log = Log()
+        self.ask()
+
+    def ask(self) -> None:
+        self.transport.write(FETCH_REQUEST.pack(17, FETCH, self.log.end, os.getpid()))
+
+    def frame(self, start: int, end: int) -> None:
+        self.log.append(self.view[start + 17 : end])
+        self.ask()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        asyncio.get_running_loop().stop()
+
+
+async def serve(role: str, port: int) -> None:
+    """Run one process of the floor until it is killed."""
+    loop = asyncio.get_running_loop()
+    if role == "leader":
+        leader = Leader()
+        server = await loop.create_server(lambda: LeaderConnection(leader), "127.0.0.1", port)
+        print(server.sockets[0].getsockname()[1], flush=True)
+    else:
+        await loop.create_connection(FollowerConnection, "127.0.0.1", port)
+    await asyncio.Event().wait()
+
+
+@contextmanager
+def running_floor() -> Iterator[int]:
+    """A leader and two followers as processes; the leader's port."""
+    command = [sys.executable, "-m", "benchmarks.floor"]
+    leader = subprocess.Popen([*command, "leader", "0"], stdout=subprocess.PIPE, text=True)
+    processes = [leader]
+    try:
+        assert leader.stdout is not None
+        port = int(leader.stdout.readline())
+        processes += [subprocess.Popen([*command, "follower", str(port)]) for _ in range(2)]
+        yield port
+    finally:
+        for process in reversed(processes):
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        if leader.stdout is not None:
+            leader.stdout.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(sys.argv[1], int(sys.argv[2])))

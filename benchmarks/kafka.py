@@ -1,0 +1,196 @@
+"""Kafka requests encoded beforehand, and the few questions a load has to ask first.
+
+Works against anything that speaks Kafka: Metadata v1, CreateTopics v2, Produce v7 and v9, Fetch v11,
+ListOffsets v1. Blocking sockets; nothing here is inside a measurement.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+
+from benchmarks.closed_loop import Answer, Load, LoadError
+from minikafka.record import batch
+from minikafka.wire import codec
+from minikafka.wire.versions import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+
+CLIENT_ID = "load"
+PRODUCE_TIMEOUT_MS = 30_000
+FLEXIBLE_PRODUCE = 9
+ONE_RECORD_OVERHEAD = 70
+"""Bytes of a batch of one record without its value, for values of 64 to 8191 bytes."""
+LENGTH = Struct(">i")
+
+
+class Leader(NamedTuple):
+    """Where one partition is produced to and fetched from."""
+
+    partition: int
+    host: str
+    port: int
+
+
+def batch_of(size: int) -> bytes:
+    """A batch of one record that is `size` bytes long in all, with time stamps of 0."""
+    value_bytes = size - ONE_RECORD_OVERHEAD
+    while True:
+        data = batch.build([batch.Record(0, 0, None, b"x" * value_bytes, ())])
+        if len(data) == size:
+            return data
+        value_bytes += size - len(data)
+
+
+def produce_request(
+    version: int, topic: str, partition: int, data: bytes, correlation: int
+) -> bytes:
+    """A whole Produce frame with acks=all."""
+    partitions = [{"index": partition, "records": data}]
+    body = codec.request(
+        PRODUCE,
+        version,
+        acks=-1,
+        timeout=PRODUCE_TIMEOUT_MS,
+        topic_data=[{"name": topic, "partition_data": partitions}],
+    )
+    return codec.encode_request(PRODUCE, version, correlation, CLIENT_ID, body)
+
+
+def produce_answer(version: int, topic: str) -> Answer:
+    """What success looks like: one topic, one partition, error 0; offsets are not looked at."""
+    name = len(topic.encode())
+    if version >= FLEXIBLE_PRODUCE:
+        # length, correlation, tags, topics, name, partitions, index | error | base offset,
+        # append time, log start offset, record errors, message, tags, tags, throttle time, tags
+        before, after = 4 + 4 + 1 + 1 + 1 + name + 1 + 4, 8 + 8 + 8 + 1 + 1 + 1 + 1 + 4 + 1
+    else:
+        before, after = 4 + 4 + 4 + 2 + name + 4 + 4, 8 + 8 + 8 + 4
+    size = before + 2 + after
+    return Answer(size, Struct(f">i{before - 4}xh{after}x"), (size - 4, 0))
+
+
+def produce_loads(
+    leaders: Sequence[Leader], topic: str, size: int, *, version: int, in_flight: int, count: int
+) -> list[Load]:
+    """One load per leader broker, which takes its partitions in turn; `count` requests in all."""
+    data = batch_of(size)
+    brokers = sorted({leader[1:] for leader in leaders})
+    loads = []
+    for host, port in brokers:
+        mine = [leader.partition for leader in leaders if leader[1:] == (host, port)]
+        requests = [produce_request(version, topic, partition, data, 1) for partition in mine]
+        answer = produce_answer(version, topic)
+        loads.append(Load(host, port, requests, answer, in_flight, count // len(brokers)))
+    return loads
+
+
+class Session:
+    """A blocking connection that asks one question at a time."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def ask(self, api: int, version: int, **values: Any) -> Any:
+        """The decoded answer."""
+        body = codec.request(api, version, **values)
+        self.socket.sendall(codec.encode_request(api, version, 1, CLIENT_ID, body))
+        return codec.decode_response(api, version, self.receive())
+
+    def receive(self) -> bytes:
+        """One frame, without its length."""
+        (size,) = LENGTH.unpack(self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            more = self.socket.recv(count - len(data))
+            if not more:
+                raise LoadError("the server closed the connection")
+            data += more
+        return bytes(data)
+
+
+def leaders_of(bootstrap: tuple[str, int], topic: str) -> list[Leader]:
+    """Leader of every partition; waits until all have one. Raises LoadError after 30 s."""
+    deadline = time.monotonic() + 30
+    while True:
+        with Session(*bootstrap) as session:
+            metadata = session.ask(METADATA, 1, topics=[{"name": topic}])
+        addresses = {item.node_id: (item.host, item.port) for item in metadata.brokers}
+        partitions = sorted(metadata.topics[0].partitions, key=lambda item: item.partition_index)
+        if partitions and all(
+            item.leader_id in addresses and set(item.isr_nodes) == set(item.replica_nodes)
+            for item in partitions
+        ):
+            return [Leader(item.partition_index, *addresses[item.leader_id]) for item in partitions]
+        if time.monotonic() > deadline:
+            raise LoadError(f"{topic} has no full in-sync set after 30 s")
+        time.sleep(0.05)
+
+
+def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> list[Leader]:
+    """Make it with three replicas and return its leaders."""
+    with Session(*bootstrap) as session:
+        metadata = session.ask(METADATA, 1, topics=[])
+    controller = next(
+        (item.host, item.port)
+        for item in metadata.brokers
+        if item.node_id == metadata.controller_id
+    )
+    wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 3}
+    with Session(*controller) as session:
+        answer = session.ask(CREATE_TOPICS, 2, topics=[wanted], timeout=30_000)
+    if code := int(answer.topics[0].error_code):
+        raise LoadError(f"{topic} was not created: error {code}")
+    return leaders_of(bootstrap, topic)
+
+
+def end_offset(leader: Leader, topic: str) -> int:
+    """The high watermark."""
+    with Session(leader.host, leader.port) as session:
+        partition = {"partition_index": leader.partition, "timestamp": -1}
+        answer = session.ask(
+            LIST_OFFSETS, 1, replica_id=-1, topics=[{"name": topic, "partitions": [partition]}]
+        )
+    return int(answer.topics[0].partitions[0].offset)
+
+
+def fetch_request(
+    topic: str, offsets: dict[int, int], *, wait_ms: int, partition_bytes: int, total_bytes: int
+) -> bytes:
+    """A whole Fetch v11 frame outside of any session."""
+    partitions = [
+        {
+            "partition": partition,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "log_start_offset": -1,
+            "partition_max_bytes": partition_bytes,
+        }
+        for partition, offset in offsets.items()
+    ]
+    body = codec.request(
+        FETCH,
+        11,
+        replica_id=-1,
+        max_wait=wait_ms,
+        min_bytes=1,
+        max_bytes=total_bytes,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[{"topic": topic, "partitions": partitions}],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    return codec.encode_request(FETCH, 11, 1, CLIENT_ID, body)

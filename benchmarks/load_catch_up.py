@@ -1,0 +1,79 @@
+"""Catch-up: how fast consumers read what is already there, one connection and one thread per partition."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from struct import Struct
+from time import perf_counter
+from typing import NamedTuple
+
+from benchmarks.closed_loop import LoadError
+from benchmarks.kafka import LENGTH, Leader, Session, end_offset, fetch_request
+from benchmarks.load_end_to_end import next_offset
+
+FETCH_BYTES = 8 << 20
+
+
+class CatchUp(NamedTuple):
+    """What was read."""
+
+    records: int
+    bytes: int
+    seconds: float
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """Record bytes, in thousand millions per second."""
+        return self.bytes / self.seconds / 1e9
+
+
+def run(topic: str, leaders: Sequence[Leader]) -> CatchUp:
+    """Read every partition from its beginning to the high watermark it has now. Raises LoadError."""
+    ends = [end_offset(leader, topic) for leader in leaders]
+    started = perf_counter()
+    with ThreadPoolExecutor(len(leaders)) as threads:
+        read = list(threads.map(_read, [topic] * len(leaders), leaders, ends))
+    return CatchUp(sum(ends), sum(read), perf_counter() - started)
+
+
+def _read(topic: str, leader: Leader, end: int) -> int:
+    """Bytes of records up to `end`."""
+    buffer = bytearray(2 * FETCH_BYTES)
+    view = memoryview(buffer)
+    head = 4 + 4 + 2 + 4 + 4 + 2 + len(topic.encode()) + 4
+    partition = Struct(">ihqqqi")
+    offset = total = 0
+    with Session(leader.host, leader.port) as session:
+        while offset < end:
+            session.socket.sendall(
+                fetch_request(
+                    topic,
+                    {leader.partition: offset},
+                    wait_ms=500,
+                    partition_bytes=FETCH_BYTES,
+                    total_bytes=FETCH_BYTES,
+                )
+            )
+            size = _receive(session, view)
+            _, error, _, _, _, aborted = partition.unpack_from(buffer, head)
+            if error:
+                raise LoadError(f"fetch was answered with error {error}")
+            position = head + 34 + 16 * max(aborted, 0) + 4
+            (count,) = LENGTH.unpack_from(buffer, position)
+            offset = next_offset(view[position + 4 : size], offset)
+            total += max(count, 0)
+    return total
+
+
+def _receive(session: Session, view: memoryview) -> int:
+    """One frame into the buffer, without its length; its size."""
+    (size,) = LENGTH.unpack(session.socket.recv(4, socket.MSG_WAITALL))
+    filled = 0
+    while filled < size:
+        count = session.socket.recv_into(view[filled:size])
+        if not count:
+            raise LoadError("the server closed the connection")
+        filled += count
+    return size

@@ -1,0 +1,88 @@
+"""Produce throughput and latency, acks=all and three replicas, beside the floor, alternating in one run.
+
+The floor gets the same generator, the same bytes and the same number in flight. Runs are kept short
+and of equal volume: beyond about 2 GB of dirty pages the kernel's write-back is what is measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import NamedTuple
+
+from benchmarks import closed_loop, floor, kafka
+from benchmarks.closed_loop import Load, Result
+
+WARM_UP_SHARE = 20
+
+
+class Scenario(NamedTuple):
+    """`size`: bytes of a record batch of one record. `floor`: whether the floor has a like."""
+
+    name: str
+    size: int
+    in_flight: int
+    count: int
+    partitions: int = 1
+    version: int = 7
+    floor: bool = True
+
+
+SCENARIOS = (
+    Scenario("259 B, 1 in flight", 259, 1, 10_000),
+    Scenario("259 B, 64 in flight", 259, 64, 100_000),
+    Scenario("259 B, 64 in flight, v9", 259, 64, 100_000, version=9),
+    Scenario("16 KiB, 1 in flight", 16_384, 1, 5_000),
+    Scenario("16 KiB, 32 in flight", 16_384, 32, 20_000),
+    Scenario("16 KiB, 32 in flight, v9", 16_384, 32, 20_000, version=9),
+    Scenario("16 KiB, 16 per leader, 6 partitions", 16_384, 16, 20_000, partitions=6, floor=False),
+    Scenario("128 KiB, 8 in flight", 131_072, 8, 3_000),
+    Scenario("900 KB, 4 in flight", 900_000, 4, 400),
+)
+
+
+class Measured(NamedTuple):
+    """One scenario, all its rounds."""
+
+    scenario: Scenario
+    results: list[Result]
+    floors: list[Result]
+
+    @property
+    def ratio(self) -> float | None:
+        """Median rate over the floor's median rate."""
+        if not self.floors:
+            return None
+        return statistics.median(item.rate for item in self.results) / statistics.median(
+            item.rate for item in self.floors
+        )
+
+
+async def measure(
+    scenario: Scenario, bootstrap: tuple[str, int], floor_port: int, topic: str, rounds: int
+) -> Measured:
+    """Rounds of the scenario against the cluster and the floor, in turn, after a warm-up of both."""
+    leaders = kafka.leaders_of(bootstrap, topic)
+    kafka_loads = kafka.produce_loads(
+        leaders,
+        topic,
+        scenario.size,
+        version=scenario.version,
+        in_flight=scenario.in_flight,
+        count=scenario.count,
+    )
+    floor_request = floor.request(scenario.size)
+    floor_load = Load(
+        "127.0.0.1", floor_port, [floor_request], floor.ANSWER, scenario.in_flight, scenario.count
+    )
+    measured = Measured(scenario, [], [])
+    await closed_loop.run(_warm_up(kafka_loads))
+    await closed_loop.run(_warm_up([floor_load]))
+    for _ in range(rounds):
+        measured.results.append(await closed_loop.run(kafka_loads))
+        if scenario.floor:
+            measured.floors.append(await closed_loop.run([floor_load]))
+    return measured
+
+
+def _warm_up(loads: list[Load]) -> list[Load]:
+    return [load._replace(count=load.count // WARM_UP_SHARE + 1) for load in loads]
