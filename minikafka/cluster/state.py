@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from minikafka.base.errors import KafkaError
-from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.base.model import NO_EPOCH, NO_LEADER, TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterRecord
 from minikafka.rpc.messages import STATE
@@ -101,12 +101,12 @@ def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
                 best[tp] = replica
     epoch, controller = max(
         ((answer["controller_epoch"], answer["controller_id"]) for answer in answers.values()),
-        default=(None, NO_LEADER),
+        default=(NO_EPOCH, NO_LEADER),
     )
     return ClusterState(
         answers=answers,
         controller=None if controller == NO_LEADER else controller,
-        controller_epoch=epoch,
+        controller_epoch=epoch if epoch != NO_EPOCH else None,
         partitions={tp: _view(replica) for tp, replica in sorted(best.items())},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -40,7 +41,9 @@ def start(children: list[subprocess.Popen[bytes]], code: str = SLEEP) -> Process
     return process
 
 
-async def test_a_process_is_recognised_until_it_ends(started: list[subprocess.Popen[bytes]]) -> None:
+async def test_a_process_is_recognised_until_it_ends(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
     process = start(started)
     assert processes.is_alive(process)
     await processes.kill(process, SystemClock())
@@ -74,8 +77,8 @@ async def test_a_paused_process_is_alive_and_is_woken_to_be_ended(
 ) -> None:
     process = start(started)
     processes.send_signal(process, signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-    assert processes.is_paused(process)
+    while not processes.is_paused(process):
+        await asyncio.sleep(0.001)
     assert processes.is_alive(process)
     await processes.end(process, SystemClock())
     assert not processes.is_alive(process)
@@ -106,6 +109,17 @@ def test_a_broker_is_found_by_the_file_it_was_started_with(
     assert processes.find_broker(tmp_path / "broker-2.toml") is None
 
 
+def start_tied(children: list[subprocess.Popen[bytes]], code: str) -> ProcessId:
+    """A process that starts another, which prints its pid; that other one."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(processes.__file__).parents[2])}
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
+    children.append(parent)
+    assert parent.stdout is not None
+    tied = processes.identify(int(parent.stdout.readline()))
+    assert tied is not None
+    return tied
+
+
 async def test_a_process_dies_with_the_one_it_was_tied_to(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
@@ -117,15 +131,8 @@ async def test_a_process_dies_with_the_one_it_was_tied_to(
         "import os, subprocess, sys, time; subprocess.Popen("
         f"[sys.executable, '-c', {child!r}, str(os.getpid())]); time.sleep(600)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(processes.__file__).parents[2])}
-    runner = subprocess.Popen(
-        [sys.executable, "-c", parent], stdout=subprocess.PIPE, env=environment
-    )
-    started.append(runner)
-    assert runner.stdout is not None
-    tied = processes.identify(int(runner.stdout.readline()))
-    assert tied is not None
-    runner.kill()
+    tied = start_tied(started, parent)
+    started[0].kill()
     assert await processes.wait_until_gone(tied, SystemClock(), 30_000)
 
 

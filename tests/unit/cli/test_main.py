@@ -1,0 +1,96 @@
+"""Exit codes, and what errors look like."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minikafka
+from minikafka.cli import main as entry
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["minikafka", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        entry.main()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_every_command_of_the_table_exists(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "--help") == 0
+    shown = capsys.readouterr().out
+    for name in ["up", "down", "start", "stop", "status", "broker", "topics", "produce", "consume"]:
+        assert f"\n  {name} " in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fly"],
+        ["up", "--brokers", "none"],
+        ["up", "--brokers", "0"],
+        ["stop"],
+        ["broker"],
+        ["topics", "create", "t", "--config", "novalue"],
+        ["consume", "t", "-o", "sometimes"],
+        ["consume", "t", "-o", "5:x"],
+        ["produce", "t", "--acks", "2"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_cannot_be_understood_is_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert call(monkeypatch, *arguments) == 2
+    assert "Usage: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status", "--data", "nowhere"], "there is no cluster in"),
+        (["stop", "1", "--data", "nowhere"], "there is no cluster in"),
+        (["up", "--config", "missing.toml"], "missing.toml"),
+        (["up", "--config", "wrong.toml"], "wrong.toml: "),
+        (["broker", "--config", "empty.toml"], "empty.toml: "),
+        (["topics", "list", "-b", "nonsense"], "expected host:port"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_failure_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.toml").write_text("[broker]\nlog.segment.byts = 1\n")
+    (tmp_path / "empty.toml").write_text("")
+    assert call(monkeypatch, *arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("minikafka: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_command_loads_no_more_than_it_needs() -> None:
+    code = (
+        "import sys; from minikafka.cli.main import commands; "
+        "commands(['--version'], standalone_mode=False); "
+        "print(sorted({'rich', 'uvloop', 'kio', 'aiohttp', 'aiozk'} & set(sys.modules)))"
+    )
+    root = str(Path(minikafka.__file__).parents[1])
+    found = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.stdout.endswith("[]\n") or "not installed" in found.stderr

@@ -1,0 +1,55 @@
+"""What `status` puts together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.cli.status import combined
+from minikafka.cluster.state import combine
+
+
+def processes() -> dict[str, Any]:
+    brokers = [
+        {"id": i, "host": "127.0.0.1", "port": 9091 + i, "pid": i, "log_dir": "d"}
+        for i in (1, 2, 3)
+    ]
+    brokers[2]["pid"] = None
+    return {"bootstrap": "b", "zookeeper": "z", "zookeeper_pid": 9, "brokers": brokers}
+
+
+def test_a_broker_is_up_silent_or_down() -> None:
+    replica = {
+        "topic": "t",
+        "partition": 0,
+        "role": "follower",
+        "leader": 3,
+        "leader_epoch": 4,
+        "isr": [1, 3],
+        "replicas": [3, 1],
+        "log_end_offset": 5,
+        "high_watermark": 5,
+    }
+    answer = {
+        "broker_epoch": 10,
+        "controller_id": 1,
+        "controller_epoch": 2,
+        "live_brokers": [1],
+        "replicas": [replica],
+    }
+    shown = combined(processes(), combine({1: answer}))
+    assert [b["state"] for b in shown["brokers"]] == ["up", "silent", "down"]
+    assert [b["broker_epoch"] for b in shown["brokers"]] == [10, None, None]
+    assert (shown["controller"], shown["controller_epoch"]) == (1, 2)
+    assert shown["partitions"] == [
+        {
+            "topic": "t",
+            "partition": 0,
+            "leader": None,
+            "leader_epoch": 4,
+            "replicas": [3, 1],
+            "isr": [1, 3],
+            "log_end_offset": None,
+            "high_watermark": None,
+        }
+    ]
+    assert {"bootstrap", "zookeeper", "zookeeper_pid"} <= shown.keys()
