@@ -86,11 +86,12 @@ class OffsetIndex:
 class TimeIndex:
     """Entries (timestamp ms, offset): no record up to the offset is later than the timestamp."""
 
-    __slots__ = ("offsets", "timestamps")
+    __slots__ = ("last_timestamp", "offsets", "timestamps")
 
     def __init__(self) -> None:
         self.timestamps = array("q")
         self.offsets = array("i")
+        self.last_timestamp = -1
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -102,10 +103,10 @@ class TimeIndex:
 
     def maybe_add(self, timestamp: int, offset: int) -> None:
         """One more entry if it is later than all others and its offset does not go back."""
-        if not self.timestamps or (timestamp > self.timestamps[-1] and offset > self.offsets[-1]):
-            if timestamp >= 0:
-                self.timestamps.append(timestamp)
-                self.offsets.append(offset)
+        if timestamp > self.last_timestamp and (not self.offsets or offset > self.offsets[-1]):
+            self.timestamps.append(timestamp)
+            self.offsets.append(offset)
+            self.last_timestamp = timestamp
 
     def offset_before(self, timestamp: int) -> int:
         """An offset (relative) before which no record is as late as this; 0 when nothing is known."""
@@ -116,6 +117,7 @@ class TimeIndex:
         """Forget the entries at or above the (relative) offset."""
         slot = bisect_left(self.offsets, offset)
         del self.timestamps[slot:], self.offsets[slot:]
+        self.last_timestamp = self.timestamps[-1] if slot else -1
 
     def encode(self) -> bytes:
         """The bytes of Kafka's `.timeindex` file, without preallocated zeros."""
@@ -130,6 +132,7 @@ class TimeIndex:
         for timestamp, offset in TIME_ENTRY.iter_unpack(data):
             index.timestamps.append(timestamp)
             index.offsets.append(offset)
+            index.last_timestamp = timestamp
         if not len(index):
             return index
         if index.timestamps[0] < 0 or index.offsets[0] < 0:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Storage
+from minikafka.base.ports import Buffer, Storage
 from minikafka.log.checkpoints import PARTITION_METADATA, decode_topic_id, encode_topic_id
 from minikafka.log.recovery import Loaded, load, reload_producers
 from minikafka.log.segment import RELATIVE_OFFSET_MAX, RefusingFile, Segment
@@ -33,19 +33,26 @@ _NO_BATCH_YET: Final = -2
 
 
 class Log:
-    """One replica's log. `config` may be replaced; sizes and times to roll hold from the next segment on.
+    """One replica's log.
 
     `before_truncation`: called before anything below the recovery point is cut, to persist the lower one.
     """
 
     __slots__ = (
-        "_active", "_roll_last_offset", "_roll_position", "_roll_timestamp", "before_truncation", "config", "directory",
-        "epochs", "log_end_offset", "log_start_offset", "pending", "position", "producers", "recovery_point", "segments",
-        "storage", "topic_id", "tp", "unsynced", "written_log_end_offset", "written_position",
+        "_active", "_roll_last_offset", "_roll_position", "_roll_timestamp", "before_truncation",
+        "config", "directory", "epochs", "log_end_offset", "log_start_offset", "pending", "position",
+        "producers", "recovery_point", "segments", "storage", "topic_id", "tp", "unsynced",
+        "written_log_end_offset", "written_position",
     )  # fmt: skip
 
     def __init__(
-        self, storage: Storage, directory: str, tp: TopicPartition, config: TopicConfig, loaded: Loaded, recovery_point: int
+        self,
+        storage: Storage,
+        directory: str,
+        tp: TopicPartition,
+        config: TopicConfig,
+        loaded: Loaded,
+        recovery_point: int,
     ) -> None:
         self.storage = storage
         self.directory = directory
@@ -60,7 +67,15 @@ class Log:
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
         self.unsynced: list[Segment] = []
         self.pending: list[memoryview] = []
-        self._end_at(loaded.log_end_offset, loaded.end_position)
+        self.log_end_offset = self.written_log_end_offset = loaded.log_end_offset
+        self.position = self.written_position = loaded.end_position
+        self._roll_timestamp = _NO_BATCH_YET
+        self._activate()
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take over the topic's settings, for the active segment too."""
+        self.config = config
+        self._activate()
 
     @classmethod
     def open(
@@ -79,7 +94,12 @@ class Log:
         Raises StorageFailed.
         """
         loaded = load(
-            storage, directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset
+            storage,
+            directory,
+            config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
         )
         log = cls(storage, directory, tp, config, loaded, recovery_point)
         path = f"{directory}/{PARTITION_METADATA}"
@@ -92,13 +112,22 @@ class Log:
 
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Write the topic's id (16 bytes) into `partition.metadata` (R69)."""
-        self.storage.write_atomically(f"{self.directory}/{PARTITION_METADATA}", encode_topic_id(topic_id), sync=False)
+        self.storage.write_atomically(
+            f"{self.directory}/{PARTITION_METADATA}", encode_topic_id(topic_id), sync=False
+        )
         self.topic_id = topic_id
 
     # ---- the per-batch path
 
     def append(
-        self, buf: bytearray, view: memoryview, start: int, end: int, header: Header, leader_epoch: int, wall_ms: int
+        self,
+        buf: bytearray,
+        view: memoryview,
+        start: int,
+        end: int,
+        header: Header,
+        leader_epoch: int,
+        wall_ms: int,
     ) -> int:
         """Append one checked batch, [start, end) of the buffer, as leader; its base offset.
 
@@ -139,9 +168,9 @@ class Log:
             return
         position = self.written_position
         size = self.position - position
-        slices = pending
+        slices: Sequence[Buffer] = pending
         if size < _JOIN_BELOW_BYTES * len(pending) and len(pending) > 1:
-            slices = [memoryview(b"".join(pending))]
+            slices = (b"".join(pending),)
         self.pending = []
         try:
             self._active.file.pwritev(slices, position - self._active.start)
@@ -156,7 +185,7 @@ class Log:
 
         Raises CorruptBatch (a header, a CRC, offsets that do not continue; nothing appended), StorageFailed.
         """
-        headers, stop = valid_run(buf, view, start, end, self.log_end_offset, dense=True)
+        headers, stop = valid_run(buf, view, start, end, self.log_end_offset)
         if stop != end or not headers:
             raise CorruptBatch(self._why_corrupt(buf, stop, end, headers))
         self.flush()
@@ -213,7 +242,9 @@ class Log:
         if segment.index_is_full(self.config.segment_index_bytes):
             self._roll_position = segment.start
 
-    def _before_append(self, timestamp: int, end_position: int, last_offset: int, wall_ms: int) -> None:
+    def _before_append(
+        self, timestamp: int, end_position: int, last_offset: int, wall_ms: int
+    ) -> None:
         """Roll if the batches do not fit; in an empty segment only note when it is due by time.
 
         As in Kafka the age of a segment is the time between batches, by their timestamps; the clock (leaders
@@ -221,7 +252,11 @@ class Log:
         """
         if self.position > self._active.start:
             by_time = self._roll_timestamp != _NO_BATCH_YET and timestamp > self._roll_timestamp
-            if by_time or end_position > self._roll_position or last_offset > self._roll_last_offset:
+            if (
+                by_time
+                or end_position > self._roll_position
+                or last_offset > self._roll_last_offset
+            ):
                 self._roll()
         if self._roll_timestamp == _NO_BATCH_YET:
             first = timestamp if timestamp >= 0 else wall_ms
@@ -244,7 +279,11 @@ class Log:
 
     def _create_segment(self, base_offset: int) -> Segment:
         return Segment.create(
-            self.storage, self.directory, base_offset, self.position, self.config.index_interval_bytes
+            self.storage,
+            self.directory,
+            base_offset,
+            self.position,
+            self.config.index_interval_bytes,
         )
 
     def _activate(self) -> None:
@@ -255,7 +294,7 @@ class Log:
         self._roll_timestamp = _NO_BATCH_YET
         if self.position > segment.start:
             first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[8]
-            self._roll_timestamp = max(first, 0) + self.config.segment_ms
+            self._roll_timestamp = int(max(first, 0)) + self.config.segment_ms
             if segment.index_is_full(self.config.segment_index_bytes):
                 self._roll_position = segment.start
 
@@ -302,7 +341,11 @@ class Log:
             end = limit_position
         size = end - position
         if size <= 0:
-            return b"", self.written_log_end_offset if position == self.written_position else -1, position
+            return (
+                b"",
+                self.written_log_end_offset if position == self.written_position else -1,
+                position,
+            )
         if size > max_bytes:
             return self._read_cut(segment, position, end, max_bytes)
         data = segment.file.pread(size, position - segment.start)
@@ -310,7 +353,9 @@ class Log:
             return data, self.written_log_end_offset, end
         return data, self._offset_behind(segment, data, position), end
 
-    def _read_cut(self, segment: Segment, position: int, end: int, max_bytes: int) -> tuple[bytes, int, int]:
+    def _read_cut(
+        self, segment: Segment, position: int, end: int, max_bytes: int
+    ) -> tuple[bytes, int, int]:
         """More is there than asked for: cut at an index entry, or at a batch if there is none in reach."""
         start = segment.start
         index = segment.index
@@ -318,8 +363,14 @@ class Log:
         if slot >= 0:
             stop = start + index.positions[slot]
             if stop > position:
-                return segment.file.pread(stop - position, position - start), segment.base_of_entry(slot), stop
-        data = segment.file.pread(min(max(max_bytes, HEADER_BYTES), end - position), position - start)
+                return (
+                    segment.file.pread(stop - position, position - start),
+                    segment.base_of_entry(slot),
+                    stop,
+                )
+        data = segment.file.pread(
+            min(max(max_bytes, HEADER_BYTES), end - position), position - start
+        )
         first_bytes = OVERHEAD + _unpack_header(data)[1]
         if first_bytes > len(data):
             data = segment.file.pread(first_bytes, position - start)
@@ -349,13 +400,17 @@ class Log:
             if segment.max_timestamp < timestamp:
                 continue
             end = self._end_of(slot) - segment.start
-            from_offset = max(segment.base_offset + times.offset_before(timestamp), self.log_start_offset)
+            from_offset = max(
+                segment.base_offset + times.offset_before(timestamp), self.log_start_offset
+            )
             for position, header in segment.headers(segment.find(from_offset, end), end):
                 if header[0] >= upto_offset:
                     return None
                 if header[8] < timestamp:
                     continue
-                for record in records(segment.file.pread(OVERHEAD + header[1], position), control=True):
+                for record in records(
+                    segment.file.pread(OVERHEAD + header[1], position), control=True
+                ):
                     if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
                         if record.offset >= upto_offset:
                             return None
@@ -364,7 +419,11 @@ class Log:
 
     def _end_of(self, slot: int) -> int:
         """Where the written part of a segment ends."""
-        return self.segments[slot + 1].start if slot + 1 < len(self.segments) else self.written_position
+        return (
+            self.segments[slot + 1].start
+            if slot + 1 < len(self.segments)
+            else self.written_position
+        )
 
     # ---- truncation
 
@@ -385,8 +444,9 @@ class Log:
             while self.segments[-1].base_offset > offset:
                 self._delete_segment(-1)
             segment = self.segments[-1]
-            end_position = self.position if segment is self._active else segment.start + segment.file.size()
-            position, end_offset = segment.truncate(segment.find(offset, end_position - segment.start))
+            if segment in self.unsynced:
+                self.unsynced.remove(segment)
+            position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
             self._end_at(end_offset, segment.start + position)
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.epochs.truncate_from_end(end_offset)
@@ -447,12 +507,15 @@ class Log:
         except StorageFailed as failure:
             self._fail(failure)
             raise
-        self.synced(self.log_end_offset)
+        self.unsynced = []
+        self.recovery_point = self.log_end_offset
 
-    def synced(self, offset: int) -> None:
-        """Everything below the offset is known to be durable."""
-        self.unsynced = [segment for segment in self.unsynced if segment.base_offset >= offset]
-        self.recovery_point = max(self.recovery_point, min(offset, self.written_log_end_offset))
+    def sealed_synced(self, segments: list[Segment]) -> None:
+        """These, which were the first of `unsynced`, are durable; unless the log was cut there meanwhile."""
+        if self.unsynced[: len(segments)] == segments:
+            del self.unsynced[: len(segments)]
+            following = self.segments[self.segments.index(segments[-1]) + 1]
+            self.recovery_point = max(self.recovery_point, following.base_offset)
 
     def checkpoint_indexes(self) -> None:
         """Write the index files of the active segment, so that tools see them."""
@@ -474,7 +537,8 @@ class Log:
             segment.close()
 
     def __repr__(self) -> str:
-        return f"Log({self.tp}, start={self.log_start_offset}, end={self.log_end_offset}, segments={len(self.segments)})"
+        span = f"{self.log_start_offset}..{self.log_end_offset}"
+        return f"Log({self.tp}, {span}, segments={len(self.segments)})"
 
 
 def _base_offset(segment: Segment) -> int:

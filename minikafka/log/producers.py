@@ -43,7 +43,7 @@ class ProducerState:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.batches: deque[tuple[int, int, int]] = deque((), _BATCHES_KEPT)
+        self.batches: deque[tuple[int, int, int]] = deque(maxlen=_BATCHES_KEPT)
         self.last_sequence = _NONE
         self.last_offset = _NONE
         self.timestamp = _NONE
@@ -147,7 +147,11 @@ class ProducerStates:
 
     def snapshot_offsets(self) -> list[int]:
         """Offsets that have a snapshot file, rising."""
-        names = (name[: -len(SUFFIX)] for name in self._storage.names(self._directory) if name.endswith(SUFFIX))
+        names = (
+            name[: -len(SUFFIX)]
+            for name in self._storage.names(self._directory)
+            if name.endswith(SUFFIX)
+        )
         return sorted(int(name) for name in names if name.isdecimal())
 
     def encode(self) -> bytes:
@@ -160,7 +164,10 @@ class ProducerStates:
             for producer_id, state in self._states.items()
         )  # fmt: skip
         data = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._states)) + entries
-        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(data[_CRC_END:]), len(self._states)) + entries
+        return (
+            _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(data[_CRC_END:]), len(self._states))
+            + entries
+        )
 
     def _load(self, offset: int) -> bool:
         try:

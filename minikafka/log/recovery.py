@@ -1,8 +1,8 @@
 """Opening the files of one log: what is there, what of it is sound, what follows from it.
 
 Invariant: opening twice gives what opening once gave (I16). After an unclean stop every batch from the
-recovery point's segment on is checked; the log is cut at the first that is torn, and epochs, indexes,
-producers and later segments are trimmed likewise (S34, S35, R25).
+recovery point's segment on is checked; the log is cut at the first that is torn or leaves a gap, and
+epochs, indexes, producers and later segments are trimmed likewise (S34, S35, R25).
 """
 
 from __future__ import annotations
@@ -40,15 +40,29 @@ class Loaded(NamedTuple):
 
 
 def load(
-    storage: Storage, directory: str, config: TopicConfig, *, clean: bool, recovery_point: int, log_start_offset: int
+    storage: Storage,
+    directory: str,
+    config: TopicConfig,
+    *,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
 ) -> Loaded:
     """Open or create the log in the directory. `clean`: it was closed properly. Raises StorageFailed."""
     storage.make_directories(directory)
     segments = _open_segments(storage, directory, config.index_interval_bytes)
     known = _read_epochs(storage, directory)
-    first = len(segments) if clean and known is not None else _first_to_recover(segments, recovery_point, known)
-    entries = [entry for entry in known or () if first == len(segments) or entry[1] < segments[first].base_offset]
-    position, end_offset = _recover_from(segments, first, entries, "compact" not in config.cleanup_policy)
+    first = (
+        len(segments)
+        if clean and known is not None
+        else _first_to_recover(segments, recovery_point, known)
+    )
+    entries = [
+        entry
+        for entry in known or ()
+        if first == len(segments) or entry[1] < segments[first].base_offset
+    ]
+    position, end_offset = _recover_from(segments, first, entries)
     if not segments or end_offset < log_start_offset:
         for segment in reversed(segments):
             segment.delete()
@@ -67,7 +81,9 @@ def load(
     return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position)
 
 
-def reload_producers(producers: ProducerStates, segments: list[Segment], end_offset: int, end_position: int) -> None:
+def reload_producers(
+    producers: ProducerStates, segments: list[Segment], end_offset: int, end_position: int
+) -> None:
     """Producer state of the log that ends there: the newest snapshot below, then the batches behind it."""
     start = producers.restore(end_offset)
     for header in _headers_from(segments, start, end_position):
@@ -88,7 +104,11 @@ def _headers_from(segments: list[Segment], offset: int, end_position: int) -> It
 
 def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segment]:
     names = storage.names(directory)
-    bases = sorted(int(name[: -len(LOG)]) for name in names if name.endswith(LOG) and name[: -len(LOG)].isdecimal())
+    bases = sorted(
+        int(name[: -len(LOG)])
+        for name in names
+        if name.endswith(LOG) and name[: -len(LOG)].isdecimal()
+    )
     for name in names:
         stem, dot, suffix = name.rpartition(".")
         orphan = dot + suffix in (INDEX, TIME_INDEX) and stem + LOG not in names
@@ -114,7 +134,7 @@ def _first_to_recover(segments: list[Segment], recovery_point: int, known: Entri
     return max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
 
 
-def _recover_from(segments: list[Segment], first: int, epochs: Entries, dense: bool) -> tuple[int, int]:
+def _recover_from(segments: list[Segment], first: int, epochs: Entries) -> tuple[int, int]:
     """Recover segments[first:] in place; (size of the last segment, end offset of the log)."""
 
     def on_batch(header: Header) -> None:
@@ -130,7 +150,7 @@ def _recover_from(segments: list[Segment], first: int, epochs: Entries, dense: b
         first -= 1
     while first < len(segments):
         segment = segments[first]
-        position, end_offset = segment.recover(dense=dense, on_batch=on_batch)
+        position, end_offset = segment.recover(on_batch)
         size = segment.file.size()
         first += 1
         torn = position < size
@@ -140,11 +160,9 @@ def _recover_from(segments: list[Segment], first: int, epochs: Entries, dense: b
                 segment.path(LOG), size - position, end_offset,
             )  # fmt: skip
             segment.file.truncate(position)
-        if first < len(segments):
-            if torn or (dense and segments[first].base_offset != end_offset):
-                _drop(segments, first)
-            else:
-                segment.write_index_files(sealed=True)
+        if first < len(segments) and (torn or segments[first].base_offset != end_offset):
+            _drop(segments, first)
+        segment.write_index_files(sealed=first < len(segments))
     return position, end_offset
 
 

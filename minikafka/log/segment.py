@@ -34,11 +34,13 @@ class Segment:
     """A segment of the log; `next_index_position` (absolute) is where the next index entry is due."""
 
     __slots__ = (
-        "_index", "_times", "base_offset", "directory", "file", "interval", "max_timestamp", "max_timestamp_offset",
-        "next_index_position", "start", "storage",
+        "_entries_on_disk", "_index", "_times", "base_offset", "directory", "file", "interval",
+        "max_timestamp", "max_timestamp_offset", "next_index_position", "start", "storage",
     )  # fmt: skip
 
-    def __init__(self, storage: Storage, directory: str, base_offset: int, start: int, interval: int) -> None:
+    def __init__(
+        self, storage: Storage, directory: str, base_offset: int, start: int, interval: int
+    ) -> None:
         self.storage = storage
         self.directory = directory
         self.base_offset = base_offset
@@ -46,21 +48,29 @@ class Segment:
         self.interval = interval
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
+        self._entries_on_disk = (-1, -1)
         self.max_timestamp = self.max_timestamp_offset = -1
         self.next_index_position = start + interval
         self.file: File = storage.open(self.path(LOG), create=True)
 
     @classmethod
-    def create(cls, storage: Storage, directory: str, base_offset: int, start: int, interval: int) -> Segment:
+    def create(
+        cls, storage: Storage, directory: str, base_offset: int, start: int, interval: int
+    ) -> Segment:
         """A new, empty one; nothing of a former segment of that name survives."""
         segment = cls(storage, directory, base_offset, start, interval)
         segment.file.truncate(0)
-        segment.forget_index()
+        segment._use(OffsetIndex(), TimeIndex())
+        segment.write_index_files(sealed=False)
         return segment
 
     def path(self, suffix: str) -> str:
         """Path of one of its files."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    def paths(self) -> list[str]:
+        """All its files, the log last: a crash in the middle of deleting leaves no index without a log."""
+        return [self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
 
     # ---- indexes
 
@@ -82,9 +92,10 @@ class Segment:
 
     def add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
         """An entry for the batch at this absolute position."""
-        base, start = self.base_offset, self.start
-        self.index.add(last_offset - base, position - start, base_offset - base)
-        self.times.maybe_add(self.max_timestamp, self.max_timestamp_offset - base)
+        base = self.base_offset
+        self.index.add(last_offset - base, position - self.start, base_offset - base)
+        if self.max_timestamp > self.times.last_timestamp:
+            self.times.maybe_add(self.max_timestamp, self.max_timestamp_offset - base)
         self.next_index_position = position + self.interval
 
     def index_is_full(self, index_bytes_max: int) -> bool:
@@ -102,48 +113,58 @@ class Segment:
 
     def write_index_files(self, *, sealed: bool) -> None:
         """Bring the index files up to date. `sealed`: no batch will follow; the largest timestamp is entered."""
-        if self._index is None or self._times is None:
-            return
+        index, times = self.index, self.times
         if sealed:
-            self._times.maybe_add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        self.storage.write_atomically(self.path(INDEX), self._index.encode(), sync=False)
-        self.storage.write_atomically(self.path(TIME_INDEX), self._times.encode(), sync=False)
+            times.maybe_add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        if (len(index), len(times)) != self._entries_on_disk:
+            self._entries_on_disk = (-1, -1)
+            self.storage.write_atomically(self.path(INDEX), index.encode(), sync=False)
+            self.storage.write_atomically(self.path(TIME_INDEX), times.encode(), sync=False)
+            self._entries_on_disk = (len(index), len(times))
 
-    def forget_index(self) -> None:
-        """Begin with empty indexes; the files, if any, say nothing any more."""
-        self._index = OffsetIndex()
-        self._times = TimeIndex()
-        self.max_timestamp = self.max_timestamp_offset = -1
-        self.next_index_position = self.start + self.interval
-        self.storage.remove(self.path(INDEX))
-        self.storage.remove(self.path(TIME_INDEX))
-
-    def has_index_files(self) -> bool:
-        """Whether both index files are there."""
-        return self.storage.exists(self.path(INDEX)) and self.storage.exists(self.path(TIME_INDEX))
-
-    def _load_index(self) -> None:
-        size = self.file.size()
-        index = times = None
-        if self.has_index_files():
-            index = OffsetIndex.decode(self.storage.read(self.path(INDEX)), size)
-            times = TimeIndex.decode(self.storage.read(self.path(TIME_INDEX)))
-        if index is None or times is None:
-            logger.info("rebuilding the indexes of %s", self.path(LOG))
-            self.forget_index()
-            for position, header in self.headers(0, size):
-                self.note(header, position)
-            self.write_index_files(sealed=True)
-            return
+    def _use(self, index: OffsetIndex, times: TimeIndex) -> None:
+        """Take these indexes, and go on behind their last entries."""
         self._index, self._times = index, times
         self.max_timestamp, last = times.last
         self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
-        if len(index):
-            self.next_index_position = self.start + index.positions[-1] + self.interval
+        self.next_index_position = (
+            self.start + self.interval + (index.positions[-1] if len(index) else 0)
+        )
+
+    def _load_index(self) -> None:
+        size = self.file.size()
+        loaded = self._read_index_files(size)
+        if loaded is None:
+            logger.info("rebuilding the indexes of %s", self.path(LOG))
+            self._use(OffsetIndex(), TimeIndex())
+            for position, header in self.headers(0, size):
+                self.note(header, position)
+            self.write_index_files(sealed=True)
+        else:
+            self._use(*loaded)
+            self._entries_on_disk = (len(loaded[0]), len(loaded[1]))
+
+    def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex] | None:
+        """What the files hold; None when they are missing or cannot belong to a log of so many bytes.
+
+        An empty file may also be all that a power loss left of one.
+        """
+        paths = self.path(INDEX), self.path(TIME_INDEX)
+        if not all(map(self.storage.exists, paths)):
+            return None
+        index = OffsetIndex.decode(self.storage.read(paths[0]), size)
+        times = TimeIndex.decode(self.storage.read(paths[1]))
+        if index is None or times is None:
+            return None
+        if size > self.interval and not (len(index) and len(times)):
+            return None
+        return index, times
 
     # ---- reading
 
-    def headers(self, position: int, end: int, chunk_bytes: int = _WALK_BYTES) -> Iterator[tuple[int, Header]]:
+    def headers(
+        self, position: int, end: int, chunk_bytes: int = _WALK_BYTES
+    ) -> Iterator[tuple[int, Header]]:
         """(position, header) of the batches from a batch boundary on; stops where no whole batch follows."""
         chunk = b""
         chunk_start = position
@@ -163,8 +184,8 @@ class Segment:
 
     def find(self, offset: int, end: int) -> int:
         """The position of the batch that holds the offset, or of the first one above it; `end` if none."""
-        position = self.index.position_before(offset - self.base_offset)
-        for position, header in self.headers(position, end, _FIND_BYTES):
+        nearby = self.index.position_before(offset - self.base_offset)
+        for position, header in self.headers(nearby, end, _FIND_BYTES):
             if header[0] + header[6] >= offset:
                 return position
         return end
@@ -174,8 +195,8 @@ class Segment:
         index = self.index
         base = index.bases[slot]
         if base == UNKNOWN_BASE:
-            (base_offset,) = _unpack_header(self.file.pread(HEADER_BYTES, index.positions[slot]))[:1]
-            base = index.bases[slot] = base_offset - self.base_offset
+            header = _unpack_header(self.file.pread(HEADER_BYTES, index.positions[slot]))
+            base = index.bases[slot] = header[0] - self.base_offset
         return self.base_offset + base
 
     # ---- changing
@@ -184,26 +205,26 @@ class Segment:
         """Go on behind the last index entry: (end of the log file's whole batches, offset after them)."""
         size = self.file.size()
         slot = len(self.index) - 1
-        position = self.index.positions[slot] if slot >= 0 else 0
+        end = self.index.positions[slot] if slot >= 0 else 0
         end_offset = self.base_offset
-        for position, header in self.headers(position, size):
+        for position, header in self.headers(end, size):
             end_offset = header[0] + header[6] + 1
             self.note(header, position)
-            position += OVERHEAD + header[1]
-        return position, end_offset
+            end = position + OVERHEAD + header[1]
+        return end, end_offset
 
-    def recover(self, *, dense: bool, on_batch: Callable[[Header], None]) -> tuple[int, int]:
+    def recover(self, on_batch: Callable[[Header], None]) -> tuple[int, int]:
         """Check every batch and rebuild the indexes: (size of the sound part, offset after it).
 
         The caller cuts the file there. `on_batch` sees every sound header in order.
         """
-        self.forget_index()
+        self._use(OffsetIndex(), TimeIndex())
         size = self.file.size()
         position, offset = 0, self.base_offset
         count = _SCAN_BYTES
         while size - position >= HEADER_BYTES:
             chunk = self.file.pread(min(count, size - position), position)
-            headers, stop = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset, dense=dense)
+            headers, _ = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset)
             if not headers:
                 count = OVERHEAD + _unpack_header(chunk)[1]
                 if count <= len(chunk) or count > size - position:
@@ -220,34 +241,29 @@ class Segment:
         return position, offset
 
     def truncate(self, position: int) -> tuple[int, int]:
-        """Cut the file and forget what the indexes say of the rest; their files are gone until written again.
-
-        (size, offset behind what is left).
-        """
+        """Cut the file, and from the indexes what they say of the rest: (size, offset behind what is left)."""
         index, times = self.index, self.times
         size = self.file.size()
         cut_offset = next((header[0] for _, header in self.headers(position, size)), None)
         self.file.truncate(position)
-        self.forget_index()
         index.truncate(position)
         if cut_offset is not None:
             times.truncate(cut_offset - self.base_offset)
-        self._index, self._times = index, times
-        self.max_timestamp, last = times.last
-        self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
-        if len(index):
-            self.next_index_position = self.start + index.positions[-1] + self.interval
-        return self.resume()
+        self._use(index, times)
+        end = self.resume()
+        self._entries_on_disk = (-1, -1)
+        self.write_index_files(sealed=False)
+        return end
 
     def close(self) -> None:
         """Give the file back."""
         self.file.close()
 
     def delete(self) -> None:
-        """Remove its files, the log last, so that a crash leaves no index without a log."""
+        """Remove its files."""
         self.file.close()
-        for suffix in (INDEX, TIME_INDEX, LOG):
-            self.storage.remove(self.path(suffix))
+        for path in self.paths():
+            self.storage.remove(path)
 
 
 class RefusingFile:

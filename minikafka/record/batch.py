@@ -37,7 +37,9 @@ DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
 """Most bytes that the records of one batch may decompress to when they are read here."""
 
 _LAST_CODEC: Final = 4
-_LEAST_RECORD_BYTES: Final = 7  # length, attributes, two deltas, key length, value length, header count
+_LEAST_RECORD_BYTES: Final = (
+    7  # length, attributes, two deltas, key length, value length, header count
+)
 stamp: Final = Struct(">qii").pack_into
 """stamp(buf, start, base_offset, batch_length, leader_epoch): what the leader writes into a batch, in one call;
 the length is there only because it lies between."""
@@ -111,12 +113,12 @@ def _refusal(size: int, header: Header) -> int:
 
 
 def valid_run(
-    buf: Buffer, view: memoryview, start: int, end: int, offset: int, *, dense: bool
+    buf: Buffer, view: memoryview, start: int, end: int, offset: int
 ) -> tuple[list[Header], int]:
     """The headers of the whole, sound batches from `start`, and where the first other byte lies.
 
-    Sound: magic 2, length inside [start, end), CRC right, base offset not below the end of the batch
-    before it (first: not below `offset`); with `dense` exactly there.
+    Sound: magic 2, length inside [start, end), CRC right, and offsets that go on without a gap from
+    `offset` (I12; the CRC does not cover the base offset).
     """
     headers: list[Header] = []
     at = start
@@ -129,8 +131,7 @@ def valid_run(
             or stop - at < HEADER_BYTES
             or header[3] != 2
             or header[6] < 0
-            or base < offset
-            or (dense and base != offset)
+            or base != offset
             or crc32c(view[at + CRC_START : stop]) != header[4]
         ):
             break
@@ -241,12 +242,12 @@ def build(
 
 def _encode(offset_delta: int, base_timestamp: int, record: Record) -> bytes:
     parts = [b"\x00", varint(record.timestamp - base_timestamp), varint(offset_delta)]
-    for field in (record.key, record.value):
-        parts.append(varint(-1) if field is None else varint(len(field)) + field)
-    parts.append(varint(len(record.headers)))
+    parts += (_encode_bytes(record.key), _encode_bytes(record.value), varint(len(record.headers)))
     for name, value in record.headers:
-        encoded = name.encode()
-        parts += (varint(len(encoded)), encoded)
-        parts.append(varint(-1) if value is None else varint(len(value)) + value)
+        parts += (_encode_bytes(name.encode()), _encode_bytes(value))
     body = b"".join(parts)
     return varint(len(body)) + body
+
+
+def _encode_bytes(field: bytes | None) -> bytes:
+    return varint(-1) if field is None else varint(len(field)) + field

@@ -69,7 +69,9 @@ def _decompress_growing(module: Any, data: bytes, limit: int) -> bytes:
             return bytes(memoryview(out)[: module.decompress_into(data, out)])
         except cramjam.DecompressionError as error:
             if size >= limit:
-                raise CorruptBatch(f"records do not decompress within {limit} bytes: {error}") from None
+                raise CorruptBatch(
+                    f"records do not decompress within {limit} bytes: {error}"
+                ) from None
         size = min(limit, 4 * size)
 
 

@@ -95,18 +95,26 @@ class DiskStorage:
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """The file for reading and writing."""
         with _failing_as(path):
-            return DiskFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+            return DiskFile(
+                path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+            )
 
     def read(self, path: str) -> bytes:
         """The whole file."""
         with _failing_as(path), open(path, "rb") as file:
             return file.read()
 
-    def write_atomically(self, path: str, data: bytes, *, private: bool = False, sync: bool = True) -> None:
+    def write_atomically(
+        self, path: str, data: bytes, *, private: bool = False, sync: bool = True
+    ) -> None:
         """Replace the file as a whole: write beside, fsync, rename, fsync the directory."""
         beside = path + ".tmp"
         with _failing_as(path):
-            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600 if private else 0o644)
+            fd = os.open(
+                beside,
+                os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
+                0o600 if private else 0o644,
+            )
             with open(fd, "wb") as file:
                 if private:
                     os.fchmod(fd, 0o600)

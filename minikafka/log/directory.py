@@ -1,0 +1,213 @@
+"""One log directory (`log.dirs`): its lock, its identity, its logs and its three checkpoint files.
+
+Invariant: the clean-shutdown marker is there only between a close in which every log was made durable
+and the next start; without it every log is recovered from its recovery point (R25).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from minikafka.base.config import TopicConfig
+from minikafka.base.errors import ConfigError, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import File, Storage
+from minikafka.log import checkpoints
+from minikafka.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+LOCK: Final = ".lock"
+DELETED_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+
+_NAME_BYTES_MAX: Final = 255
+
+
+class LogDirectory:
+    """The logs below one path. Every method raises StorageFailed when the disk does."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self.storage = storage
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self._lock: File | None = None
+        self._written: dict[str, bytes] = {}
+
+    # ---- start
+
+    def lock(self) -> None:
+        """Make the directory this process's own. Raises ConfigError when another process has it."""
+        if self._lock is None:
+            self.storage.make_directories(self.path)
+            self._lock = self.storage.lock(f"{self.path}/{LOCK}")
+        if self._lock is None:
+            raise ConfigError(
+                f"log.dirs: {self.path} is in use by another broker; stop it or give this one a directory of its own"
+            )
+
+    def read_properties(self) -> dict[str, str]:
+        """meta.properties; empty when there is none. Raises ConfigError."""
+        path = f"{self.path}/{checkpoints.META_PROPERTIES}"
+        if not self.storage.exists(path):
+            return {}
+        try:
+            return checkpoints.decode_properties(self.storage.read(path))
+        except ValueError as error:
+            raise ConfigError(
+                f"{path} cannot be read ({error}); restore it or empty the directory"
+            ) from None
+
+    def write_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace meta.properties."""
+        data = checkpoints.encode_properties(properties)
+        self.storage.write_atomically(f"{self.path}/{checkpoints.META_PROPERTIES}", data)
+
+    def open_logs(self, config: TopicConfig) -> None:
+        """Open every log with these settings, recovering each after an unclean stop; drop deleted ones."""
+        marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+        clean = self.storage.exists(marker)
+        self.storage.remove(marker)
+        recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
+        log_starts = self._read_offsets(checkpoints.LOG_START_OFFSETS)
+        high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
+        for tp, path in self._found():
+            log = Log.open(
+                self.storage,
+                path,
+                tp,
+                config,
+                clean=clean,
+                recovery_point=recovery_points.get(tp, 0),
+                log_start_offset=log_starts.get(tp, 0),
+            )
+            self._adopt(log)
+            high_watermark = min(high_watermarks.get(tp, 0), log.log_end_offset)
+            self.high_watermarks[tp] = max(high_watermark, log.log_start_offset)
+        logger.info(
+            "%s: %d logs after a%s stop",
+            self.path,
+            len(self.logs),
+            " clean" if clean else "n unclean",
+        )
+
+    def _found(self) -> Iterator[tuple[TopicPartition, str]]:
+        """Directories of logs; those that were deleted go now, those that were moved aside are named."""
+        for name in self.storage.names(self.path):
+            path = f"{self.path}/{name}"
+            if not self.storage.is_directory(path):
+                continue
+            if name.endswith(DELETED_SUFFIX):
+                self.storage.remove_tree(path)
+            elif name.endswith(STRAY_SUFFIX):
+                logger.warning(
+                    "%s was moved aside and is not served; remove it when it is not needed", path
+                )
+            elif (tp := _parse_name(name)) is not None:
+                yield tp, path
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self.path}/{name}"
+        if not self.storage.exists(path):
+            return {}
+        try:
+            return checkpoints.decode_offsets(self.storage.read(path))
+        except ValueError as error:
+            logger.warning("%s is not used: %s", path, error)
+            return {}
+
+    # ---- logs
+
+    def create(self, tp: TopicPartition, config: TopicConfig) -> Log:
+        """A new, empty log."""
+        log = Log.open(self.storage, f"{self.path}/{tp}", tp, config, clean=True)
+        self._adopt(log)
+        self.high_watermarks[tp] = 0
+        return log
+
+    def _adopt(self, log: Log) -> None:
+        log.before_truncation = self.write_recovery_points
+        self.logs[log.tp] = log
+
+    def move_aside(self, tp: TopicPartition, unique: int, suffix: str) -> str:
+        """Close the log and rename its directory `topic-partition.<unique>-delete` (or -stray); the new path."""
+        log = self.logs.pop(tp)
+        self.high_watermarks.pop(tp, None)
+        log.abandon()
+        while True:
+            tail = f".{unique:032x}{suffix}"
+            path = f"{self.path}/{str(tp)[: _NAME_BYTES_MAX - len(tail)]}{tail}"
+            if not self.storage.exists(path):
+                self.storage.rename(log.directory, path)
+                return path
+            unique += 1
+
+    # ---- checkpoints
+
+    def write_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
+        """replication-offset-checkpoint; a log whose mark is not given keeps the one noted before (R35)."""
+        for tp in self.logs:
+            if tp in known:
+                self.high_watermarks[tp] = known[tp]
+        self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks)
+
+    def write_recovery_points(self) -> None:
+        """recovery-point-offset-checkpoint of all logs."""
+        self._write_offsets(
+            checkpoints.RECOVERY_POINTS, {tp: log.recovery_point for tp, log in self.logs.items()}
+        )
+
+    def write_log_starts(self) -> None:
+        """log-start-offset-checkpoint: only logs that start inside their first segment, as in Kafka."""
+        starts = {
+            tp: log.log_start_offset
+            for tp, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        self._write_offsets(checkpoints.LOG_START_OFFSETS, starts)
+
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Without fsync: what a power loss leaves is clamped to the log or, when unreadable, not used (S35)."""
+        data = checkpoints.encode_offsets(offsets)
+        if self._written.get(name) != data:
+            self.storage.write_atomically(f"{self.path}/{name}", data, sync=False)
+            self._written[name] = data
+
+    # ---- end
+
+    def close(self) -> None:
+        """Make every log durable, note where it stands, and mark the stop as clean."""
+        for log in self.logs.values():
+            log.close()
+        self.write_recovery_points()
+        self.write_log_starts()
+        marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+        self.storage.write_atomically(marker, checkpoints.CLEAN_SHUTDOWN_CONTENT)
+        self._unlock()
+
+    def abandon(self) -> None:
+        """Give all files back and write nothing: the disk failed."""
+        for give_back in [*(log.abandon for log in self.logs.values()), self._unlock]:
+            _ignoring_failure(give_back)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _ignoring_failure(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except StorageFailed as failure:
+        logger.warning("while giving up a failed directory: %s", failure)
+
+
+def _parse_name(name: str) -> TopicPartition | None:
+    topic, dash, partition = name.rpartition("-")
+    return (
+        TopicPartition(topic, int(partition)) if topic and dash and partition.isdecimal() else None
+    )

@@ -1,0 +1,269 @@
+"""All logs of one broker, over its log directories (Kafka's LogManager).
+
+Invariants: a log directory is live or, after its first failed operation, offline until the next start
+(R67, S37). All directories carry the same identity (`meta.properties`). A replica whose topic id is not
+the topic's is moved aside, never served and never deleted (S22, R69).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.errors import ConfigError, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock, Executor, Storage
+from minikafka.log.checkpoints import topic_id_text
+from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
+from minikafka.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+_META_VERSION: Final = "0"
+
+
+class Identity(NamedTuple):
+    """Who the data belongs to; `cluster_id` is None until the first start in a cluster."""
+
+    broker_id: int
+    cluster_id: str | None
+
+
+class LogManager:
+    """The logs hosted here by partition, where they lie, and what is offline."""
+
+    def __init__(
+        self, storage: Storage, config: BrokerConfig, clock: Clock, executor: Executor
+    ) -> None:
+        self.storage = storage
+        self.config = config
+        self.clock = clock
+        self.executor = executor
+        self.identity = Identity(config.broker_id, None)
+        self.logs: dict[TopicPartition, Log] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.offline: set[TopicPartition] = set()
+        self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
+        self._failed: list[LogDirectory] = []
+        self._deleted: list[str] = []
+
+    @property
+    def live_directories(self) -> list[str]:
+        """Paths of the directories that work."""
+        return [directory.path for directory in self._live]
+
+    # ---- start
+
+    def lock(self) -> None:
+        """Take the directories for this process; harmless twice.
+
+        Raises ConfigError when another process has one, StorageFailed when none works.
+        """
+        for directory in list(self._live):
+            self._guarded(directory, directory.lock)
+
+    async def start(self, cluster_id: str | None = None) -> None:
+        """Lock, check the identity, open and recover every log.
+
+        A directory that fails goes offline as long as another works. Raises ConfigError, StorageFailed.
+        """
+        self.lock()
+        self._check_identity(cluster_id)
+        for directory in list(self._live):
+            await self.executor.run(partial(self._open, directory))
+        for directory in self._live:
+            for tp, log in directory.logs.items():
+                if tp in self.logs:
+                    raise ConfigError(
+                        f"{tp} lies in {self.logs[tp].directory} and in {log.directory}: move one of them away"
+                    )
+                self.logs[tp] = log
+            self.high_watermarks.update(directory.high_watermarks)
+
+    def _open(self, directory: LogDirectory) -> None:
+        config = TopicConfig.from_broker(self.config, {})
+        self._guarded(directory, partial(directory.open_logs, config))
+
+    def _check_identity(self, cluster_id: str | None) -> None:
+        """All directories say the same broker and cluster; those that say nothing are told."""
+        found = {directory.path: directory.read_properties() for directory in self._live}
+        own_id = str(self.config.broker_id)
+        for path, properties in found.items():
+            broker = properties.get("broker.id", own_id)
+            if broker != own_id:
+                raise ConfigError(
+                    f"{path} belongs to broker {broker}: set broker.id = {broker}, "
+                    "or log.dirs to a directory of its own"
+                )
+            cluster = properties.get("cluster.id")
+            cluster_id = cluster_id or cluster
+            if cluster and cluster != cluster_id:
+                raise ConfigError(
+                    f"{path} belongs to cluster {cluster}, not {cluster_id}: correct zookeeper.connect, "
+                    "or set log.dirs to a directory of its own"
+                )
+        self.identity = Identity(self.config.broker_id, cluster_id)
+        wanted = {"version": _META_VERSION, "broker.id": own_id}
+        if cluster_id:
+            wanted["cluster.id"] = cluster_id
+        for directory in list(self._live):
+            properties = found[directory.path]
+            if {**properties, **wanted} != properties:
+                self._guarded(
+                    directory, partial(directory.write_properties, {**properties, **wanted})
+                )
+
+    # ---- logs
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        """The log of a hosted partition."""
+        return self.logs.get(tp)
+
+    def create(
+        self, tp: TopicPartition, topic_id: bytes | None, config: TopicConfig, is_new: bool
+    ) -> Log:
+        """The partition's log, made in the emptiest live directory if it is not there.
+
+        Not there, but not new either: while a directory is offline it may lie in that one, which is a
+        StorageFailed (R67). A log of another topic id is moved aside first.
+        """
+        log = self.logs.get(tp)
+        if log is not None and topic_id and log.topic_id and log.topic_id != topic_id:
+            self._move_stray(log, topic_id)
+            log = None
+        if log is None:
+            if self._failed and not is_new:
+                raise _offline(f"{self._failed[0].path}/{tp}")
+            if not self._live:
+                raise _offline(str(tp))
+            directory = min(self._live, key=lambda live: len(live.logs))
+            log = self.logs[tp] = directory.create(tp, config)
+            self.high_watermarks[tp] = 0
+            self.offline.discard(tp)
+        if topic_id and log.topic_id is None:
+            log.assign_topic_id(topic_id)
+        log.configure(config)
+        return log
+
+    def _move_stray(self, log: Log, topic_id: bytes) -> None:
+        path = self._move_aside(log.tp, STRAY_SUFFIX)
+        logger.warning(
+            "partition %s: the replica found here is of topic id %s, not %s: moved aside to %s",
+            log.tp, topic_id_text(log.topic_id or b""), topic_id_text(topic_id), path,
+        )  # fmt: skip
+
+    def _move_aside(self, tp: TopicPartition, suffix: str) -> str:
+        directory = self._directory_of(self.logs.pop(tp))
+        self.high_watermarks.pop(tp, None)
+        return directory.move_aside(tp, self.clock.wall_ms(), suffix)
+
+    def _directory_of(self, log: Log) -> LogDirectory:
+        return next(
+            directory for directory in self._live if log.directory.startswith(directory.path + "/")
+        )
+
+    def rename_for_deletion(self, tp: TopicPartition) -> None:
+        """Take the log out of service; its files go with `delete_renamed` (R66). Nothing if it is not here."""
+        if tp in self.logs:
+            self._deleted.append(self._move_aside(tp, DELETED_SUFFIX))
+
+    async def delete_renamed(self) -> None:
+        """Delete the files of all logs that were renamed for deletion."""
+        deleted, self._deleted = self._deleted, []
+        for path in deleted:
+            await self.executor.run(partial(self.storage.remove_tree, path))
+
+    # ---- checkpoints
+
+    def checkpoint_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
+        """Write replication-offset-checkpoint in every live directory. Raises StorageFailed."""
+        self.high_watermarks.update(known)
+        for directory in self._live:
+            directory.write_high_watermarks(known)
+
+    def checkpoint(self) -> None:
+        """Write recovery points, log start offsets and the active indexes; forget idle producers.
+
+        Raises StorageFailed.
+        """
+        wall_ms = self.clock.wall_ms()
+        for log in self.logs.values():
+            log.checkpoint_indexes()
+            log.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
+        for directory in self._live:
+            directory.write_recovery_points()
+            directory.write_log_starts()
+
+    async def sync_rolled(self) -> None:
+        """fsync, beside the loop, the segments that were sealed since; recovery points follow. Raises StorageFailed.
+
+        Each file is opened anew, because the log may close its own meanwhile.
+        """
+        for log in list(self.logs.values()):
+            sealed = list(log.unsynced)
+            if sealed:
+                paths = [path for segment in sealed for path in segment.paths()]
+                await self.executor.run(partial(_sync_files, self.storage, paths))
+                log.sealed_synced(sealed)
+
+    # ---- failure and end
+
+    def fail_directory(self, path: str) -> list[TopicPartition]:
+        """The directory that holds the path goes offline; the partitions that are lost with it (R67, S37)."""
+        directory = next(
+            (live for live in self._live if (path + "/").startswith(live.path + "/")), None
+        )
+        if directory is None:
+            return []
+        self._live.remove(directory)
+        self._failed.append(directory)
+        lost = [tp for tp in directory.logs if self.logs.pop(tp, None) is not None]
+        self.offline.update(lost)
+        directory.abandon()
+        return lost
+
+    async def close(self) -> None:
+        """Close every log and mark each directory whose logs are all durable as cleanly stopped."""
+        for directory in list(self._live):
+            await self.executor.run(partial(self._close, directory))
+
+    def _close(self, directory: LogDirectory) -> None:
+        try:
+            directory.close()
+        except StorageFailed as failure:
+            logger.error("%s is not marked as cleanly stopped: %s", directory.path, failure)
+            directory.abandon()
+
+    def _guarded(self, directory: LogDirectory, action: Callable[[], None]) -> None:
+        """Do it; a directory that cannot goes offline, unless it is the last."""
+        try:
+            action()
+        except StorageFailed as failure:
+            if len(self._live) == 1:
+                raise
+            logger.error("log directory %s is offline: %s", directory.path, failure)
+            self.offline.update(directory.logs)
+            self.fail_directory(directory.path)
+
+
+def _offline(path: str) -> StorageFailed:
+    return StorageFailed(path, OSError(errno.EIO, "the log directory is offline"))
+
+
+def _sync_files(storage: Storage, paths: list[str]) -> None:
+    """fsync each; one that was deleted or renamed meanwhile needs it no more."""
+    for path in paths:
+        try:
+            file = storage.open(path)
+        except StorageFailed as failure:
+            if failure.cause.errno == errno.ENOENT:
+                continue
+            raise
+        try:
+            file.sync()
+        finally:
+            file.close()
