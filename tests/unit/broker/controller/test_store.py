@@ -1,0 +1,212 @@
+"""Fenced writes under races, lost answers and refusals (R2, R3, `zookeeper.md` §4.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.controller_bench import new_ensemble, state_of
+from support.memory_coordination import Ensemble, MemoryCoordination
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ControllerMoved, StaleSession, TooLarge
+from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.ports import Check
+from minikafka.broker.controller.store import ControllerStore
+from minikafka.controller.events import NO_NODE
+from minikafka.zk import layout
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.ensemble: Ensemble = new_ensemble()
+        self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
+        self.coordination = MemoryCoordination(self.ensemble)
+        self.coordination.attach()
+        self.store = ControllerStore(
+            self.coordination, BrokerConfig.from_mapping({"broker.id": 1}), 1, 0
+        )
+
+    def topic(self, topic: str, partitions: int = 0) -> list[TopicPartition]:
+        """A topic node, and state nodes for so many partitions."""
+        self.ensemble.put(layout.topic_path(topic), b"{}")
+        tps = [TopicPartition(topic, i) for i in range(partitions)]
+        for tp in tps:
+            self.ensemble.put(layout.state_path(tp), layout.encode_state(state(0)))
+        return tps
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+def state(version: int, leader: int = 1, epoch: int = 0) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, epoch, (leader,), 1, version)
+
+
+async def test_new_partitions_get_their_parents_in_the_same_multi(bench: Bench) -> None:
+    bench.topic("t")
+    tps = [TopicPartition("t", i) for i in range(3)]
+    written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    assert written.ok == dict.fromkeys(tps, 0)
+    (multi,) = bench.coordination.multis
+    assert multi[0] == Check(layout.CONTROLLER_EPOCH, 0)
+    assert state_of(bench.ensemble, tps[2]) == state(0)
+
+
+async def test_large_writes_are_split_and_every_part_is_fenced(bench: Bench) -> None:
+    bench.topic("t")
+    tps = [TopicPartition("t", i) for i in range(500)]
+    created = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    assert (len(created.ok), created.conflicts, created.failed) == (500, (), {})
+    updated = await bench.store.write_states({tp: state(0, leader=2, epoch=1) for tp in tps})
+    assert set(updated.ok.values()) == {1}
+    assert all(len(ops) <= 200 and isinstance(ops[0], Check) for ops in bench.coordination.multis)
+
+
+async def test_the_version_is_what_zookeeper_returned(bench: Bench) -> None:
+    (tp,) = bench.topic("t", 1)
+    for _ in range(4):
+        bench.ensemble.put(layout.state_path(tp), b"x")
+    written = await bench.store.write_states({tp: state(4)})
+    assert written.ok == {tp: 5}
+
+
+async def test_stale_versions_are_told_apart_in_one_read_and_the_rest_is_written(
+    bench: Bench,
+) -> None:
+    tps = bench.topic("t", 6)
+    for tp in tps[:3]:
+        bench.ensemble.put(layout.state_path(tp), b"moved on")
+    gone = tps[3]
+    bench.ensemble.delete(layout.state_path(gone))
+    written = await bench.store.write_states({tp: state(0, epoch=1) for tp in tps})
+    assert set(written.conflicts) == set(tps[:3])
+    assert set(written.failed or {}) == {gone}
+    assert set(written.ok) == set(tps[4:])
+    assert len(bench.coordination.multis) == 2
+
+
+async def test_a_state_node_that_exists_already_is_a_failure_of_that_partition_alone(
+    bench: Bench,
+) -> None:
+    (there,) = bench.topic("t", 1)
+    new = TopicPartition("t", 1)
+    written = await bench.store.write_states({there: state(NO_NODE, leader=9), new: state(NO_NODE)})
+    assert set(written.failed or {}) == {there}
+    assert written.ok == {new: 0}
+
+
+async def test_a_topic_that_is_gone_fails_its_partitions_and_no_others(bench: Bench) -> None:
+    bench.topic("t")
+    lost, kept = TopicPartition("gone", 0), TopicPartition("t", 0)
+    written = await bench.store.write_states({lost: state(NO_NODE), kept: state(NO_NODE)})
+    assert set(written.failed or {}) == {lost}
+    assert written.ok == {kept: 0}
+
+
+async def test_a_parent_made_by_a_batch_side_by_side_is_no_failure(bench: Bench) -> None:
+    bench.topic("t")
+    tp = TopicPartition("t", 0)
+
+    def overtake(ops: Any) -> None:
+        bench.coordination.before_multi = lambda _: None
+        bench.ensemble.put(layout.partitions_path("t"))
+
+    bench.coordination.before_multi = overtake
+    assert (await bench.store.write_states({tp: state(NO_NODE)})).ok == {tp: 0}
+
+
+@pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
+@pytest.mark.parametrize("exists", [True, False])
+async def test_a_write_without_an_answer_is_read_back_and_done_exactly_once(
+    bench: Bench, fault: str, exists: bool
+) -> None:
+    tps = bench.topic("t", 3) if exists else [TopicPartition("t", i) for i in range(3)]
+    bench.topic("t")
+    bench.coordination.faults = [fault]
+    expected = 0 if exists else NO_NODE
+    written = await bench.store.write_states({tp: state(expected, leader=2, epoch=1) for tp in tps})
+    assert written.ok == dict.fromkeys(tps, expected + 1)
+    assert bench.ensemble.nodes[layout.state_path(tps[0])].version == expected + 1
+
+
+async def test_a_lost_write_that_another_overtook_is_a_conflict(bench: Bench) -> None:
+    (tp,) = bench.topic("t", 1)
+    bench.coordination.faults = ["lost"]
+    sync = bench.coordination.sync
+
+    async def overtaken(path: str) -> None:
+        bench.ensemble.put(layout.state_path(tp), layout.encode_state(state(0, leader=9)))
+        await sync(path)
+
+    bench.coordination.sync = overtaken  # type: ignore[method-assign]
+    written = await bench.store.write_states({tp: state(0, leader=2, epoch=1)})
+    assert written.conflicts == (tp,)
+
+
+async def test_a_moved_epoch_stops_every_kind_of_write(bench: Bench) -> None:
+    (tp,) = bench.topic("t", 1)
+    bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
+    with pytest.raises(ControllerMoved):
+        await bench.store.write_states({tp: state(0, leader=5)})
+    with pytest.raises(ControllerMoved):
+        await bench.store.delete_nodes([layout.state_path(tp)])
+    assert bench.ensemble.nodes[layout.state_path(tp)].version == 0
+
+
+async def test_a_new_session_stops_every_kind_of_write(bench: Bench) -> None:
+    (tp,) = bench.topic("t", 1)
+    bench.coordination.expire()
+    bench.coordination.attach()
+    with pytest.raises(StaleSession):
+        await bench.store.write_states({tp: state(0, leader=5)})
+    with pytest.raises(StaleSession):
+        await bench.store.delete_nodes([layout.state_path(tp)])
+
+
+async def test_a_multi_that_is_too_large_is_halved_until_it_fits(bench: Bench) -> None:
+    tps = bench.topic("t", 10)
+    multi = bench.coordination.multi
+
+    async def small_only(ops: Any, *, generation: int | None = None) -> Any:
+        if len(ops) > 4:
+            raise TooLarge
+        return await multi(ops, generation=generation)
+
+    bench.coordination.multi = small_only  # type: ignore[method-assign]
+    assert len((await bench.store.write_states({tp: state(0, epoch=1) for tp in tps})).ok) == 10
+
+
+async def test_deleting_is_content_with_nodes_that_are_gone(bench: Bench) -> None:
+    paths = [f"{layout.ISR_CHANGES}/isr_change_{i}" for i in range(450)]
+    for path in paths[::2]:
+        bench.ensemble.put(path)
+    for gone in range(1, 450, 2):
+        assert paths[gone] not in bench.ensemble.nodes
+    await bench.store.delete_nodes(paths[:7])
+    await bench.store.delete_nodes(paths[::2])
+    assert bench.ensemble.children(layout.ISR_CHANGES) == []
+
+
+async def test_unclean_settings_are_the_topics_over_the_brokers(bench: Bench) -> None:
+    bench.ensemble.put(
+        layout.topic_config_path("u"),
+        layout.encode_config({"unclean.leader.election.enable": "true"}),
+    )
+    bench.ensemble.put(layout.topic_config_path("bad"), b"{")
+    settings = await bench.store.read_unclean_settings(["t", "u", "bad"])
+    assert settings == {"t": False, "u": True, "bad": False}
+    config = BrokerConfig.from_mapping({"broker.id": 1, "unclean.leader.election.enable": True})
+    store = ControllerStore(bench.coordination, config, 1, 0)
+    assert await store.read_unclean_settings(["t"]) == {"t": True}
+
+
+async def test_unreadable_states_are_left_out(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = bench.topic("t", 2)
+    bench.ensemble.put(layout.state_path(bad), b"{")
+    assert await bench.store.read_states([good, bad, TopicPartition("t", 2)]) == {good: state(0)}
+    assert "t-1" in caplog.text

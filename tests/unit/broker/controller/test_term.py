@@ -1,0 +1,299 @@
+"""One term in office: what it reads, what it tells the brokers, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
+from support.memory_coordination import Ensemble
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import (
+    Broker,
+    ControllerResponse,
+    LeaderAndIsr,
+    LeaderAndIsrRequest,
+    ReplicaAssignment,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.zk import layout
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Office:
+    """A ruling controller on broker 1, and brokers 2 and 3 as registrations of sessions 102 and 103."""
+
+    def __init__(self) -> None:
+        self.ensemble: Ensemble = new_ensemble()
+        self.candidate = Candidate(self.ensemble, 1)
+
+    def register(self, broker_id: int) -> None:
+        info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
+        self.ensemble.put(layout.broker_path(broker_id), layout.encode_broker(info))
+        self.ensemble.nodes[layout.broker_path(broker_id)].owner = 100 + broker_id
+
+    def epoch_of(self, broker_id: int) -> int:
+        return self.ensemble.nodes[layout.broker_path(broker_id)].czxid
+
+    def state(self, tp: TopicPartition = T0) -> LeaderAndIsr | None:
+        return state_of(self.ensemble, tp)
+
+    async def leader(self, broker_id: int, tp: TopicPartition = T0) -> LeaderAndIsr:
+        state: LeaderAndIsr = await until(
+            lambda: (s := self.state(tp)) and s.leader == broker_id and s
+        )
+        await self.idle()
+        return state
+
+    async def idle(self) -> None:
+        await until(
+            lambda: self.picture().get("state") == "Idle" and not self.picture()["queue_size"]
+        )
+
+    def picture(self) -> dict[str, Any]:
+        return self.candidate.service.describe()
+
+    def to(self, broker_id: int, kind: type) -> list[Any]:
+        return self.candidate.channels.to(broker_id, kind)
+
+
+@pytest.fixture
+async def office() -> AsyncIterator[Office]:
+    office = Office()
+    office.register(2)
+    office.register(3)
+    await office.candidate.start()
+    await until(lambda: office.candidate.service.is_active)
+    await office.idle()
+    yield office
+    await office.candidate.close()
+
+
+async def test_a_created_topic_is_led_and_its_replicas_told(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3], [3, 1])
+    await office.leader(2)
+    await office.leader(3, T1)
+    (request,) = office.to(3, LeaderAndIsrRequest)
+    assert {p.tp for p in request.partitions} == {T0, T1}
+    assert request.broker_epoch == office.epoch_of(3)
+    assert request.topic_ids == (("t", b"0123456789abcdef"),)
+
+
+async def test_a_broker_that_goes_is_replaced_and_its_channel_closed(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    office.ensemble.delete(layout.broker_path(2))
+    state = await office.leader(3)
+    assert state.isr == (3,)
+    assert 2 not in office.candidate.channels.open
+
+
+async def test_a_bounce_that_no_read_saw_is_known_by_its_czxid(office: Office) -> None:
+    """S20: the children are the same two times, the registration is another."""
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    office.ensemble.delete(layout.broker_path(2))
+    office.register(2)
+    await office.leader(3)
+    assert office.candidate.channels.open[2].epoch == office.epoch_of(2)
+    assert office.to(2, LeaderAndIsrRequest)[-1].broker_epoch == office.epoch_of(2)
+
+
+async def test_added_partitions_come_to_life(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    create_topic(office.ensemble, "t", [2, 3], [1, 2])
+    await office.leader(1, T1)
+    state = office.state()
+    assert state is not None
+    assert state.leader_epoch == 0
+
+
+async def test_a_topic_deleted_and_made_again_between_two_reads_starts_anew(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    for path in (layout.state_path(T0), layout.partition_path(T0), layout.partitions_path("t")):
+        office.ensemble.delete(path)
+    office.ensemble.delete(layout.topic_path("t"))
+    create_topic(office.ensemble, "t", [3, 1])
+    state = await office.leader(3)
+    assert state.isr == (3, 1)
+
+
+async def test_an_isr_change_reaches_every_broker_and_its_notification_goes(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3])
+    state = await office.leader(2)
+    shrunk = LeaderAndIsr(2, state.leader_epoch, (2,), state.controller_epoch, 0)
+    office.ensemble.put(layout.state_path(T0), layout.encode_state(shrunk))
+    office.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000007", layout.encode_isr_change([T0]))
+    office.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000008", b"garbage")
+    await until(lambda: office.ensemble.children(layout.ISR_CHANGES) == [])
+    await office.idle()
+    for broker_id in (1, 2, 3):
+        assert office.to(broker_id, UpdateMetadataRequest)[-1].partitions[0].isr == (2,)
+
+
+async def test_stale_notifications_are_removed_at_failover() -> None:
+    office = Office()
+    office.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000001", layout.encode_isr_change([T0]))
+    office.ensemble.put(layout.LOG_DIR_EVENT_PREFIX + "0000000001", layout.encode_log_dir_event(1))
+    await office.candidate.start()
+    await until(lambda: office.candidate.service.is_active)
+    await office.idle()
+    assert office.ensemble.children(layout.ISR_CHANGES) == []
+    assert office.ensemble.children(layout.LOG_DIR_EVENTS) == []
+    await office.candidate.close()
+
+
+async def test_a_failed_log_directory_moves_the_leaders_that_lay_on_it(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3], [2, 3])
+    await office.leader(2)
+
+    def lost_first(broker_id: int, request: Any) -> ControllerResponse | None:
+        if broker_id != 2 or not isinstance(request, LeaderAndIsrRequest):
+            return None
+        codes = {T0: int(ErrorCode.KAFKA_STORAGE_ERROR)}
+        return ControllerResponse(0, tuple((p.tp, codes.get(p.tp, 0)) for p in request.partitions))
+
+    office.candidate.channels.answer = lost_first
+    office.ensemble.put(layout.LOG_DIR_EVENT_PREFIX + "0000000001", layout.encode_log_dir_event(2))
+    state = await office.leader(3)
+    assert state.isr == (3,)
+    assert office.ensemble.children(layout.LOG_DIR_EVENTS) == []
+    await office.leader(2, T1)
+
+
+async def test_controlled_shutdown_answers_what_could_not_be_moved(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3], [3, 2])
+    await office.leader(2)
+    service = office.candidate.service
+    assert await service.controlled_shutdown(2, office.epoch_of(2)) == []
+    assert (await office.leader(3)).isr == (3,)
+    assert [p.tp for p in office.to(2, StopReplicaRequest)[0].partitions] == [T1]
+    assert await service.controlled_shutdown(3, office.epoch_of(3)) == [T0, T1]
+
+
+async def test_controlled_shutdown_of_an_earlier_incarnation_is_refused(office: Office) -> None:
+    with pytest.raises(KafkaError) as error:
+        await office.candidate.service.controlled_shutdown(2, office.epoch_of(2) - 1)
+    assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+async def test_who_waits_for_a_controlled_shutdown_hears_when_the_controller_resigns(
+    office: Office,
+) -> None:
+    gate = asyncio.Event()
+    multi = office.candidate.coordination.multi
+
+    async def held(*args: Any, **kwargs: Any) -> Any:
+        await gate.wait()
+        return await multi(*args, **kwargs)
+
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    office.candidate.coordination.multi = held  # type: ignore[method-assign]
+    waiting = asyncio.gather(
+        office.candidate.service.controlled_shutdown(2, office.epoch_of(2)), return_exceptions=True
+    )
+    await until(lambda: office.picture()["state"] == "ControlledShutdownRequested")
+    office.candidate.coordination.expire()
+    (error,) = await waiting
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.NOT_CONTROLLER
+    gate.set()
+    await until(lambda: office.candidate.channels.open == {})
+
+
+async def test_nothing_is_sent_while_the_lease_is_in_doubt(office: Office) -> None:
+    """A loop that was blocked has not heard yet that its session may be gone: it asks before it acts."""
+    coordination, sent = office.candidate.coordination, office.candidate.channels.sent
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    exists, gate, asked = coordination.exists, asyncio.Event(), asyncio.Event()
+
+    async def held(path: str, *, watch: bool = False) -> Any:
+        asked.set()
+        await gate.wait()
+        return await exists(path, watch=watch)
+
+    coordination.exists = held  # type: ignore[method-assign]
+    turn = coordination._turn
+
+    async def unrenewed(generation: int | None = None) -> None:
+        lease = coordination.lease
+        await turn(generation)
+        coordination.lease = lease or gate.is_set()
+
+    coordination._turn = unrenewed  # type: ignore[method-assign]
+    coordination.lease = False
+    sent.clear()
+    office.ensemble.delete(layout.broker_path(2))
+    await asked.wait()
+    assert sent == []
+    gate.set()
+    await office.leader(3)
+    assert sent
+
+
+async def test_a_mark_for_deletion_hides_the_topic_and_keeps_elections_away(office: Office) -> None:
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    office.ensemble.put(layout.delete_topic_path("t"))
+    await until(lambda: office.picture()["topics_marked_for_deletion"] == ["t"])
+    await office.idle()
+    assert office.to(3, UpdateMetadataRequest)[-1].partitions[0].leader == -2
+    office.ensemble.delete(layout.broker_path(2))
+    await until(lambda: "2" not in office.picture()["brokers"])
+    await office.idle()
+    state = office.state()
+    assert state is not None
+    assert state.leader == 2
+
+
+async def test_unreadable_nodes_are_skipped_until_somebody_mends_them(office: Office) -> None:
+    office.ensemble.put(layout.topic_path("t"), b"garbage")
+    office.ensemble.put(layout.broker_path(9), b"garbage")
+    create_topic(office.ensemble, "u", [3])
+    await office.leader(3, TopicPartition("u", 0))
+    assert "9" not in office.picture()["brokers"]
+    create_topic(office.ensemble, "t", [2])
+    await office.leader(2)
+
+
+async def test_a_reconnect_reads_everything_again_and_finds_what_was_missed(office: Office) -> None:
+    """S31: no event is counted on."""
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    for watch in list(office.ensemble.watches):
+        watch.armed = False
+    office.ensemble.delete(layout.broker_path(2))
+    office.candidate.coordination.suspend()
+    office.candidate.coordination.attach()
+    await office.leader(3)
+
+
+async def test_unclean_election_follows_the_topics_configuration(office: Office) -> None:
+    office.ensemble.put(
+        layout.topic_config_path("t"),
+        layout.encode_config({"unclean.leader.election.enable": "true"}),
+    )
+    create_topic(office.ensemble, "t", [2, 3])
+    state = await office.leader(2)
+    alone = LeaderAndIsr(2, state.leader_epoch, (2,), state.controller_epoch, 0)
+    office.ensemble.put(layout.state_path(T0), layout.encode_state(alone))
+    office.ensemble.delete(layout.broker_path(2))
+    assert (await office.leader(3)).isr == (3,)
+    assert office.picture()["unclean_elections"] == 1
+
+
+async def test_a_topic_without_an_id_is_served_without_one(office: Office) -> None:
+    text = layout.encode_topic(bytes(16), {0: ReplicaAssignment((2,))}).decode()
+    office.ensemble.put(layout.topic_path("t"), text.replace('"topic_id"', '"other"').encode())
+    await office.leader(2)
+    assert office.to(2, LeaderAndIsrRequest)[-1].topic_ids == ()
