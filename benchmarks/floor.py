@@ -45,7 +45,7 @@ def request(payload_bytes: int) -> bytes:
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Calls `frame(start, end)` for each whole frame, and `flush()` after the last of a read."""
+    """Calls `frame(start, end)` for each whole frame."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -82,7 +82,7 @@ class Log:
     """One file, appended to and read from."""
 
     def __init__(self) -> None:
-        self.file = tempfile.TemporaryFile()
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.descriptor = self.file.fileno()
         self.end = 0
 
