@@ -1,0 +1,142 @@
+"""What every Storage must do: the disk of this machine, and the in-memory twin."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import StorageFailed
+from minikafka.base.ports import Storage
+from minikafka.runtime.storage import DiskStorage
+
+
+class Place(NamedTuple):
+    storage: Storage
+    root: str
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    storage: Storage = DiskStorage() if request.param == "disk" else MemoryStorage()
+    root = str(tmp_path)
+    storage.make_directories(root)
+    return Place(storage, root)
+
+
+def test_what_was_written_in_slices_is_read_back_from_any_position(place: Place) -> None:
+    file = place.storage.open(place.path("a"), create=True)
+    assert file.pwritev([b"one", bytearray(b"two"), memoryview(b"three")], 0) == 11
+    assert file.pwritev([b"TWO"], 3) == 3
+    assert file.pread(100, 0) == b"oneTWOthree"
+    assert file.pread(3, 3) == b"TWO"
+    assert file.pread(3, 11) == b""
+    assert file.size() == 11
+    file.close()
+
+
+def test_thousands_of_slices_are_one_write(place: Place) -> None:
+    file = place.storage.open(place.path("a"), create=True)
+    assert file.pwritev([bytes([i % 256]) for i in range(5000)], 10) == 5000
+    assert file.size() == 5010
+    assert file.pread(3, 10) == b"\x00\x01\x02"
+    file.close()
+
+
+def test_a_file_is_cut_and_extended_with_zeros(place: Place) -> None:
+    file = place.storage.open(place.path("a"), create=True)
+    file.pwritev([b"0123456789"], 0)
+    file.truncate(4)
+    assert file.pread(10, 0) == b"0123"
+    file.truncate(6)
+    assert file.pread(10, 0) == b"0123\x00\x00"
+    file.sync()
+    file.close()
+
+
+def test_a_closed_file_refuses_and_closing_twice_is_harmless(place: Place) -> None:
+    file = place.storage.open(place.path("a"), create=True)
+    file.close()
+    file.close()
+    with pytest.raises(StorageFailed):
+        file.pread(1, 0)
+    with pytest.raises(StorageFailed):
+        file.pwritev([b"x"], 0)
+
+
+def test_opening_what_is_not_there_fails_with_its_path(place: Place) -> None:
+    with pytest.raises(StorageFailed) as failure:
+        place.storage.open(place.path("missing"))
+    assert failure.value.path == place.path("missing")
+    assert isinstance(failure.value.cause, FileNotFoundError)
+    with pytest.raises(StorageFailed):
+        place.storage.read(place.path("missing"))
+    with pytest.raises(StorageFailed):
+        place.storage.names(place.path("missing"))
+
+
+def test_a_file_is_replaced_as_a_whole(place: Place) -> None:
+    for data in (b"first and longer", b"second"):
+        place.storage.write_atomically(place.path("a"), data)
+    place.storage.write_atomically(place.path("b"), b"", sync=False)
+    assert place.storage.read(place.path("a")) == b"second"
+    assert place.storage.names(place.root) == ["a", "b"]
+
+
+def test_a_private_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"old")
+    DiskStorage().write_atomically(str(path), b"new", private=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_bytes() == b"new"
+
+
+def test_directories_are_made_with_parents_renamed_and_removed_with_all_in_them(
+    place: Place,
+) -> None:
+    storage = place.storage
+    deep = place.path("x/y")
+    storage.make_directories(deep)
+    storage.make_directories(deep)
+    storage.write_atomically(f"{deep}/f", b"content")
+    assert storage.is_directory(deep)
+    assert not storage.is_directory(f"{deep}/f")
+    storage.rename(place.path("x"), place.path("z"))
+    assert storage.names(place.root) == ["z"]
+    assert storage.read(place.path("z/y/f")) == b"content"
+    storage.sync_directory(place.path("z"))
+    storage.remove_tree(place.path("z"))
+    storage.remove_tree(place.path("z"))
+    assert not storage.exists(place.path("z"))
+
+
+def test_an_open_file_outlives_the_rename_of_its_directory(place: Place) -> None:
+    place.storage.make_directories(place.path("x"))
+    file = place.storage.open(place.path("x/f"), create=True)
+    place.storage.rename(place.path("x"), place.path("z"))
+    file.pwritev([b"late"], 0)
+    assert place.storage.read(place.path("z/f")) == b"late"
+    file.close()
+
+
+def test_removing_a_file_twice_is_no_error(place: Place) -> None:
+    place.storage.write_atomically(place.path("a"), b"x")
+    place.storage.remove(place.path("a"))
+    place.storage.remove(place.path("a"))
+    assert not place.storage.exists(place.path("a"))
+
+
+def test_a_lock_is_held_by_one_until_it_is_closed(place: Place) -> None:
+    held = place.storage.lock(place.path(".lock"))
+    assert held is not None
+    assert place.storage.lock(place.path(".lock")) is None
+    held.close()
+    again = place.storage.lock(place.path(".lock"))
+    assert again is not None
+    again.close()

@@ -1,0 +1,200 @@
+"""A Storage without a disk: the same suite as the real one, and faults on demand.
+
+`fail(path, number)` makes every change below that path raise StorageFailed with the errno, a write after
+half of its bytes, as a full disk does. `clone()` is what a process that was killed leaves behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from minikafka.base.errors import StorageFailed
+from minikafka.base.ports import Buffer
+
+
+def _failed(path: str, number: int) -> StorageFailed:
+    return StorageFailed(path, OSError(number, os.strerror(number)))
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+class MemoryFile:
+    """An open file; like a descriptor it outlives a rename or removal of its path."""
+
+    def __init__(self, storage: MemoryStorage, path: str, content: bytearray) -> None:
+        self.path = path
+        self._storage = storage
+        self._content: bytearray | None = content
+
+    def pread(self, count: int, position: int) -> bytes:
+        return bytes(self._open()[position : position + count])
+
+    def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
+        content = self._open()
+        data = b"".join(slices)
+        broken = self._storage.failure_at(self.path)
+        if broken:
+            data = data[: len(data) // 2]
+        if position > len(content):
+            content += bytes(position - len(content))
+        content[position : position + len(data)] = data
+        if broken:
+            raise _failed(self.path, broken)
+        return len(data)
+
+    def size(self) -> int:
+        return len(self._open())
+
+    def truncate(self, size: int) -> None:
+        content = self._open()
+        self._storage.check(self.path)
+        del content[size:]
+        content += bytes(size - len(content))
+
+    def sync(self) -> None:
+        self._open()
+        self._storage.check(self.path)
+        self._storage.synced.append(self.path)
+
+    def close(self) -> None:
+        self._content = None
+        if self._storage.locks.get(self.path) is self:
+            del self._storage.locks[self.path]
+
+    def _open(self) -> bytearray:
+        if self._content is None:
+            raise _failed(self.path, errno.EBADF)
+        return self._content
+
+
+class MemoryStorage:
+    """Files by path. `synced` lists what was fsynced, in order."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.directories: set[str] = {"/"}
+        self.private: set[str] = set()
+        self.locks: dict[str, MemoryFile] = {}
+        self.synced: list[str] = []
+        self._failures: dict[str, int] = {}
+
+    # ---- for tests
+
+    def fail(self, path: str, number: int = errno.ENOSPC) -> None:
+        """Refuse every change at or below the path from now on."""
+        self._failures[path] = number
+
+    def heal(self) -> None:
+        """Refuse nothing any more."""
+        self._failures.clear()
+
+    def failure_at(self, path: str) -> int:
+        """The errno that changes of this path fail with, or 0."""
+        below = (
+            number for start, number in self._failures.items() if f"{path}/".startswith(f"{start}/")
+        )
+        return next(below, 0)
+
+    def check(self, path: str) -> None:
+        """Raise if changes of this path fail."""
+        number = self.failure_at(path)
+        if number:
+            raise _failed(path, number)
+
+    def clone(self) -> MemoryStorage:
+        """The same content without open files, locks and failures."""
+        other = MemoryStorage()
+        other.files = {path: bytearray(content) for path, content in self.files.items()}
+        other.directories = set(self.directories)
+        other.private = set(self.private)
+        return other
+
+    # ---- the port
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        if path not in self.files:
+            if not create or _parent(path) not in self.directories:
+                raise _failed(path, errno.ENOENT)
+            self.check(path)
+            self.files[path] = bytearray()
+        return MemoryFile(self, path, self.files[path])
+
+    def read(self, path: str) -> bytes:
+        if path not in self.files:
+            raise _failed(path, errno.ENOENT)
+        return bytes(self.files[path])
+
+    def write_atomically(
+        self, path: str, data: bytes, *, private: bool = False, sync: bool = True
+    ) -> None:
+        self.check(path)
+        if _parent(path) not in self.directories:
+            raise _failed(path, errno.ENOENT)
+        self.files[path] = bytearray(data)
+        (self.private.add if private else self.private.discard)(path)
+        if sync:
+            self.synced.append(path)
+
+    def exists(self, path: str) -> bool:
+        return path in self.files or path in self.directories
+
+    def names(self, directory: str) -> list[str]:
+        if directory not in self.directories:
+            raise _failed(directory, errno.ENOENT)
+        every = [*self.files, *self.directories]
+        return sorted(
+            path[len(_parent(path)) :].lstrip("/") for path in every if self._is_in(path, directory)
+        )
+
+    @staticmethod
+    def _is_in(path: str, directory: str) -> bool:
+        return path != "/" and _parent(path) == directory
+
+    def is_directory(self, path: str) -> bool:
+        return path in self.directories
+
+    def make_directories(self, path: str) -> None:
+        if path in self.directories:
+            return
+        self.check(path)
+        while path not in self.directories:
+            self.directories.add(path)
+            path = _parent(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self.check(old)
+        if not self.exists(old):
+            raise _failed(old, errno.ENOENT)
+        for path in [path for path in self.files if path == old or path.startswith(f"{old}/")]:
+            self.files[new + path[len(old) :]] = self.files.pop(path)
+        for path in [
+            path for path in self.directories if path == old or path.startswith(f"{old}/")
+        ]:
+            self.directories.remove(path)
+            self.directories.add(new + path[len(old) :])
+
+    def remove(self, path: str) -> None:
+        self.check(path)
+        self.files.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        self.check(path)
+        for below in [each for each in self.files if each.startswith(f"{path}/")]:
+            del self.files[below]
+        self.directories -= {each for each in self.directories if f"{each}/".startswith(f"{path}/")}
+
+    def sync_directory(self, path: str) -> None:
+        self.check(path)
+        if path not in self.directories:
+            raise _failed(path, errno.ENOENT)
+        self.synced.append(path)
+
+    def lock(self, path: str) -> MemoryFile | None:
+        if path in self.locks:
+            return None
+        self.locks[path] = self.open(path, create=True)
+        return self.locks[path]
