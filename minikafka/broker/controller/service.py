@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -90,7 +89,9 @@ class ControllerService:
         self._changed = asyncio.Event()
         self._is_watching = False
         self._is_closing = False
-        self._loop: Awaitable[None] | None = None
+        self._may_close = asyncio.Event()
+        """The campaign has not begun, has ended, or cannot end because ZooKeeper is away."""
+        self._may_close.set()
 
     # What others may ask.
 
@@ -137,8 +138,9 @@ class ControllerService:
 
     async def start(self) -> None:
         """Begin to campaign; returns at once (D2)."""
+        self._may_close.clear()
         self._tasks.spawn(self._follow_session(), "controller-session")
-        self._loop = self._tasks.spawn(self._run(), "controller")
+        self._tasks.spawn(self._run(), "controller")
 
     async def close(self) -> None:
         """Resign, if ruling, so that another broker can be elected at once; then campaign no more."""
@@ -146,8 +148,8 @@ class ControllerService:
         if self._term is not None:
             self._term.end()
         self._changed.set()
-        if self._loop is not None and self._coordination.state is SessionState.CONNECTED:
-            await self._loop
+        if self._coordination.state is SessionState.CONNECTED:
+            await self._may_close.wait()
 
     async def _follow_session(self) -> None:
         """The end of a session, or of the lease on it, ends the term before anything else happens (R9, S19)."""
@@ -156,8 +158,16 @@ class ControllerService:
                 logger.warning("resigning as controller: the session is %s", event.state.value)
                 self._term.end()
             self._changed.set()
+            if self._is_closing and event.state is not SessionState.CONNECTED:
+                self._may_close.set()
 
     async def _run(self) -> None:
+        try:
+            await self._campaign_and_rule()
+        finally:
+            self._may_close.set()
+
+    async def _campaign_and_rule(self) -> None:
         while not self._is_closing:
             try:
                 await self._step(await self._coordination.connected())

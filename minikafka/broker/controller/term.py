@@ -222,7 +222,7 @@ class Term:
             effects = self.machine.handle(outcome, self._clock.now())
 
     def _stay_in_office(self) -> None:
-        if self.over:
+        if self.over or self._coordination.generation != self.generation:
             raise StaleSession("the term is over")
 
     # Effects.

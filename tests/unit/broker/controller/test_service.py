@@ -234,6 +234,44 @@ async def test_expiry_in_the_middle_of_a_write_lets_nothing_of_the_old_term_thro
     assert state.controller_epoch == 2
 
 
+async def test_a_session_that_ends_right_after_the_election_lets_that_term_send_nothing(
+    ensemble: Ensemble,
+) -> None:
+    one = Candidate(ensemble, 1)
+    multi = one.coordination.multi
+
+    async def won_and_lost(*args: Any, **kwargs: Any) -> Any:
+        one.coordination.multi = multi  # type: ignore[method-assign]
+        stats = await multi(*args, **kwargs)
+        one.coordination.expire()
+        one.coordination.attach()
+        return stats
+
+    one.coordination.multi = won_and_lost  # type: ignore[method-assign]
+    await one.start()
+    await until(lambda: one.service.epoch == 1)
+    await one.register()
+    await until(lambda: one.service.is_active and one.service.epoch == 2 and settled(one))
+    assert {request.controller_epoch for _, request in one.channels.sent} == {2}
+    await one.close()
+
+
+async def test_a_candidate_that_never_started_can_be_closed(ensemble: Ensemble) -> None:
+    one = Candidate(ensemble, 1)
+    await one.coordination.start()
+    await one.service.close()
+
+
+async def test_closing_while_zookeeper_is_away_does_not_wait_for_it(
+    ensemble: Ensemble, start: Start
+) -> None:
+    one = await start(1)
+    await until(lambda: settled(one))
+    one.coordination.suspend()
+    await one.service.close()
+    assert not one.service.is_active
+
+
 async def test_a_lost_lease_makes_the_controller_resign_before_anyone_can_follow_it(
     ensemble: Ensemble, start: Start
 ) -> None:
