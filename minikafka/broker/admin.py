@@ -49,11 +49,19 @@ _CHECK, _CONFIG, _TOPIC = range(3)
 
 
 class Controller(Protocol):
-    """Who rules, as this module needs it (`broker/controller.py`)."""
+    """Who rules the cluster, as this broker knows (`broker/controller/`)."""
 
-    is_active: bool
-    generation: int
-    controller_id: BrokerId
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker does."""
+
+    @property
+    def generation(self) -> int:
+        """Session generation of its term."""
+
+    @property
+    def controller_id(self) -> BrokerId:
+        """Who does; -1 when nobody."""
 
     def fence(self) -> Check:
         """The check that every write of the controller carries. Raises KafkaError(NOT_CONTROLLER)."""

@@ -161,6 +161,7 @@ class Broker:
             data, _ = await self.coordination.get(layout.CLUSTER_ID)
         except NoNode:
             data = layout.encode_cluster_id(layout.topic_id_text(self.rng.bytes(16)))
+            await self.coordination.ensure(layout.CLUSTER_ID.rpartition("/")[0])
             with suppress(NodeExists):
                 await self.coordination.create(layout.CLUSTER_ID, data)
             data, _ = await self.coordination.get(layout.CLUSTER_ID)
@@ -335,6 +336,7 @@ class Broker:
     async def _controlled_shutdown(self) -> None:
         """Ask the controller to move every leadership away; after the retries stop all the same (R23)."""
         config = self.config
+        self.replicas.leaving = True
         for attempt in range(config.controlled_shutdown_max_retries + 1):
             if attempt:
                 await self.clock.sleep(config.controlled_shutdown_retry_backoff_ms)

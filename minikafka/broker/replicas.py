@@ -80,6 +80,8 @@ class ReplicaManager:
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self._last_session_id = 0
         self._checkpoints_started = False
+        self.leaving = False
+        """A broker in controlled shutdown follows no new leader, or it would be taken back into the ISR (R24, S24)."""
 
     def start(self) -> None:
         """Begin the periodic work: ISR writes, lag checks, expiry."""
@@ -202,7 +204,7 @@ class ReplicaManager:
         else:
             partition.become_follower(state)
             self._wake_consumers(partition)
-            if state.leader != NO_LEADER:
+            if state.leader != NO_LEADER and not self.leaving:
                 self.fetchers.add(partition)
         state_change_logger.info(
             "[Broker id=%d] partition %s is %s leader=%d epoch=%d isr=%s",

@@ -291,7 +291,9 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     """
     log = partition.log
     end = log.log_end_offset
-    if end_offset < 0:
+    if end == log.log_start_offset:
+        target, agreed = end, True
+    elif end_offset < 0:
         target, agreed = min(partition.high_watermark, end), True
     else:
         own_epoch, own_end = log.epochs.end_offset_for(epoch, end)

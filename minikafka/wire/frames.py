@@ -24,7 +24,9 @@ _unpack = HEADER.unpack_from
 class Receiver(Protocol):
     """Takes whole requests, one call each, in order."""
 
-    def on_request(self, api: int, version: int, correlation: int, start: int, body: int, end: int) -> None:
+    def on_request(
+        self, api: int, version: int, correlation: int, start: int, body: int, end: int
+    ) -> None:
         """The frame is [start, end) of the buffer; `body` is the first byte after the client id."""
 
 

@@ -13,7 +13,7 @@ from support.memory_storage import MemoryStorage
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.model import PartitionState, TopicPartition
-from minikafka.record.batch import build, records
+from minikafka.record.batch import Record, build, records
 from minikafka.replication.follower import Follower
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Purgatory
@@ -56,7 +56,6 @@ class Replica:
             clean=clean,
             recovery_point=0,
             log_start_offset=0,
-            wall_ms=0,
         )
         self.partition = Partition(
             TP, self.id, self.log, LAG_MS, lambda broker: broker in self.alive
@@ -155,13 +154,9 @@ class Replicas:
         """Append one batch through the leader core; the required offset, or minus the error code."""
         replica = self[broker]
         pid, epoch, sequence = producer or (-1, -1, -1)
+        rows = [Record(0, 1000, None, value, ()) for value in values]
         batch = bytearray(
-            build(
-                [(None, value) for value in values],
-                producer_id=pid,
-                producer_epoch=epoch,
-                base_sequence=sequence,
-            )
+            build(rows, producer_id=pid, producer_epoch=epoch, base_sequence=sequence)
         )
         if not replica.log.pending:
             replica.purgatory.dirty.append(replica.partition)
