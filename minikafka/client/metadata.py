@@ -160,8 +160,8 @@ class Metadata:
 
     def _candidates(self) -> list[Address]:
         known = {Address(node.host, node.port) for node in self._cluster.brokers.values()}
-        rest = [address for address in self._bootstrap if address not in known]
-        return self._network.least_loaded(known) + rest
+        rest = set(self._bootstrap) - known
+        return self._network.least_loaded(known) + self._network.least_loaded(rest)
 
 
 def error_code(number: int) -> ErrorCode:

@@ -47,15 +47,22 @@ class Network:
         self._clock = clock
         self._client_id = client_id
         self._connections: dict[Address, Connection] = {}
+        self._failed: set[Address] = set()
         self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def ask(
         self, address: Address, api: int, timeout_ms: int, body: codec.Entity
     ) -> codec.Entity:
         """The response to one request. Raises OSError, also when the answer is not Kafka's."""
-        connection = await self.connection(address, timeout_ms)
-        data = await connection.request(api, VERSIONS[api], body, timeout_ms)
-        return decode(api, data)
+        try:
+            connection = await self.connection(address, timeout_ms)
+            data = await connection.request(api, VERSIONS[api], body, timeout_ms)
+            response = decode(api, data)
+        except OSError:
+            self._failed.add(address)
+            raise
+        self._failed.discard(address)
+        return response
 
     async def connection(self, address: Address, timeout_ms: int) -> Connection:
         """The open connection to an address. Raises OSError."""
@@ -67,8 +74,11 @@ class Network:
             return connection
 
     def least_loaded(self, addresses: Iterable[Address]) -> list[Address]:
-        """The addresses, those first that answer soonest by what is known: fewest in flight."""
-        return sorted(set(addresses), key=self._load)
+        """The addresses, those first that answer soonest by what is known: fewest in flight.
+
+        Last come those that failed last time: a broker that hangs still takes connections.
+        """
+        return sorted(sorted(set(addresses)), key=self._load)
 
     def close(self) -> None:
         """Drop all connections."""
@@ -76,11 +86,12 @@ class Network:
             connection.close()
         self._connections.clear()
 
-    def _load(self, address: Address) -> tuple[int, Address]:
+    def _load(self, address: Address) -> tuple[bool, int]:
         connection = self._connections.get(address)
+        failed = address in self._failed
         if connection is None or not connection.is_open:
-            return 1, address
-        return 2 * connection.in_flight, address
+            return failed, 1
+        return failed, 2 * connection.in_flight
 
     async def _connect(self, address: Address, timeout_ms: int) -> Connection:
         async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):

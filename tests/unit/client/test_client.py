@@ -1,0 +1,374 @@
+"""The client against brokers that move, fall silent, die and lose answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.memory_transport import MemoryTransport
+from support.stub_cluster import StubCluster
+
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.client import Client, NewTopic, Produced, Record
+from minikafka.client import client as client_module
+from minikafka.client.partitioner import partition_for_key
+from minikafka.wire import versions
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[StubCluster]:
+    cluster = await StubCluster(MemoryTransport()).start()
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def client(cluster: StubCluster) -> AsyncIterator[Client]:
+    async with connect(cluster) as client:
+        yield client
+
+
+def connect(cluster: StubCluster, **options: int) -> Client:
+    options = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 10_000} | options
+    return Client(cluster.bootstrap, transport=cluster.transport, **options)  # type: ignore[arg-type]
+
+
+def numbered(first: int, last: int) -> list[Record]:
+    return [Record(value=b"%d" % i) for i in range(first, last)]
+
+
+async def values(client: Client, topic: str, **options: object) -> list[bytes | None]:
+    stream = client.consume(topic, until_end=True, max_wait_ms=50, **options)  # type: ignore[arg-type]
+    return [record.value async for record in stream]
+
+
+async def failing_with(code: ErrorCode, operation: object) -> str:
+    with pytest.raises(KafkaError) as caught:
+        await operation  # type: ignore[misc]
+    assert caught.value.code is code
+    return caught.value.detail
+
+
+async def test_records_come_back_with_all_that_was_given(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [2])
+    full = Record(timestamp=1234, key=b"k", value=b"v", headers=(("h", b"1"), ("n", None)))
+    assert await client.produce("t", [full, Record()]) == [Produced(0, 0), Produced(0, 1)]
+    read = [record async for record in client.consume("t", until_end=True)]
+    assert read[0] == (0, 0, 1234, b"k", b"v", (("h", b"1"), ("n", None)))
+    assert read[1][:2] == (0, 1)
+    assert read[1].timestamp > 10**12
+    assert read[1][3:] == (None, None, ())
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+async def test_every_codec_is_written_and_read(
+    cluster: StubCluster, client: Client, codec: int
+) -> None:
+    cluster.create("t", [1])
+    await client.produce("t", numbered(0, 100), codec=codec)
+    assert await values(client, "t") == [b"%d" % i for i in range(100)]
+
+
+async def test_a_key_chooses_the_partition_and_offsets_come_in_the_records_order(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2, 3])
+    keys = [b"key-%d" % (i % 7) for i in range(50)]
+    produced = await client.produce("t", [Record(key=key, value=key) for key in keys])
+    assert [p.partition for p in produced] == [partition_for_key(key, 3) for key in keys]
+    for number, partition in enumerate(cluster.topics["t"]):
+        offsets = [p.offset for p in produced if p.partition == number]
+        assert offsets == list(range(len(offsets)))
+        stored = [key for key in keys if partition_for_key(key, 3) == number]
+        assert partition.values() == stored
+
+
+async def test_records_without_a_key_stay_together_and_rotate_over_led_partitions(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, -1, 3])
+    used = []
+    for _ in range(4):
+        produced = await client.produce("t", numbered(0, 3))
+        assert len({p.partition for p in produced}) == 1
+        used.append(produced[0].partition)
+    assert used in ([0, 2, 0, 2], [2, 0, 2, 0])
+
+
+async def test_a_partition_can_be_chosen(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1, 2, 3])
+    assert await client.produce("t", [Record(key=b"any")], partition=2) == [Produced(2, 0)]
+
+
+async def test_many_records_are_cut_into_batches_that_a_broker_accepts(
+    cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "BATCH_BYTES", 1000)
+    cluster.create("t", [1])
+    sent = [Record(value=b"%d" % i * 20) for i in range(100)] + [Record(value=bytes(5000))]
+    produced = await client.produce("t", sent)
+    assert [p.offset for p in produced] == list(range(101))
+    batches = cluster.topics["t"][0].batches
+    assert len(batches) > 3
+    assert max(map(len, batches[:-1])) < 1200
+    assert cluster.topics["t"][0].values() == [record.value for record in sent]
+
+
+async def test_nothing_to_produce_is_nothing_sent(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1])
+    assert await client.produce("t", []) == []
+    assert cluster.asked(versions.PRODUCE) == []
+
+
+async def test_produce_follows_the_leader(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1])
+    await client.produce("t", numbered(0, 2))
+    cluster.lead("t", 0, 3)
+    await client.produce("t", numbered(2, 4))
+    assert cluster.asked(versions.PRODUCE) == [1, 1, 3]
+    assert cluster.topics["t"][0].values() == [b"0", b"1", b"2", b"3"]
+
+
+async def test_produce_waits_for_a_leader_while_there_is_none(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    await client.produce("t", numbered(0, 1))
+    cluster.lead("t", 0, -1)
+    produce = asyncio.create_task(client.produce("t", numbered(1, 2)))
+    await asyncio.sleep(0.15)
+    assert not produce.done()
+    cluster.lead("t", 0, 2)
+    assert await produce == [Produced(0, 1)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE],
+)
+async def test_a_retriable_refusal_is_repeated(
+    cluster: StubCluster, client: Client, code: ErrorCode
+) -> None:
+    cluster.create("t", [1])
+    cluster.failures[versions.PRODUCE].append(code)
+    assert await client.produce("t", numbered(0, 1)) == [Produced(0, 0)]
+
+
+async def test_a_final_refusal_is_raised_and_the_client_goes_on(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    cluster.failures[versions.PRODUCE].append(ErrorCode.MESSAGE_TOO_LARGE)
+    await failing_with(ErrorCode.MESSAGE_TOO_LARGE, client.produce("t", numbered(0, 1)))
+    assert await client.produce("t", numbered(1, 2)) == [Produced(0, 0)]
+    assert cluster.producer_ids == 2, "the fate of a sequence is not known: a new identity"
+
+
+async def test_a_lost_answer_does_not_write_a_record_twice(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    for i in range(5):
+        cluster.lose_answers_of.add(versions.PRODUCE)
+        assert await client.produce("t", numbered(i, i + 1)) == [Produced(0, i)]
+    assert cluster.topics["t"][0].values() == [b"0", b"1", b"2", b"3", b"4"]
+    assert cluster.producer_ids == 1
+
+
+async def test_with_acks_one_nobody_promises_that(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1])
+    cluster.lose_answers_of.add(versions.PRODUCE)
+    await client.produce("t", numbered(0, 1), acks=1)
+    assert cluster.topics["t"][0].values() == [b"0", b"0"]
+    assert cluster.producer_ids == 0
+
+
+async def test_with_acks_zero_nothing_is_awaited(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1])
+    assert await client.produce("t", numbered(0, 1), acks=0) == [Produced(0, -1)]
+    await client.produce("t", numbered(1, 2), acks=1)
+    assert cluster.topics["t"][0].values() == [b"0", b"1"]
+
+
+async def test_calls_made_at_once_are_appended_in_their_order(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    await client.produce("t", [])
+    cluster.failures[versions.PRODUCE].append(ErrorCode.NOT_ENOUGH_REPLICAS)
+    async with asyncio.TaskGroup() as group:
+        for i in range(5):
+            group.create_task(client.produce("t", numbered(i, i + 1), partition=0))
+    assert cluster.topics["t"][0].values() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_an_overdue_answer_is_asked_for_elsewhere(cluster: StubCluster) -> None:
+    async with connect(cluster, request_timeout_ms=200) as client:
+        cluster.create("t", [1])
+        await client.produce("t", numbered(0, 1))
+        cluster.silent.add(1)
+        cluster.lead("t", 0, 2)
+        cluster.known_by = {}
+        assert await client.produce("t", numbered(1, 2)) == [Produced(0, 1)]
+
+
+async def test_an_error_that_lasts_is_raised_after_the_delivery_timeout(
+    cluster: StubCluster,
+) -> None:
+    async with connect(cluster, delivery_timeout_ms=300) as client:
+        cluster.create("t", [-1])
+        await failing_with(
+            ErrorCode.LEADER_NOT_AVAILABLE, client.produce("t", numbered(0, 1), partition=0)
+        )
+
+
+async def test_a_cluster_that_is_not_there_is_a_network_exception(cluster: StubCluster) -> None:
+    for broker in (1, 2, 3):
+        await cluster.kill(broker)
+    async with connect(cluster, delivery_timeout_ms=200) as client:
+        detail = await failing_with(ErrorCode.NETWORK_EXCEPTION, client.list_topics())
+    assert "no broker answers" in detail
+
+
+async def test_any_bootstrap_server_will_do(cluster: StubCluster, client: Client) -> None:
+    await cluster.kill(1)
+    await cluster.kill(2)
+    assert await client.list_topics() == []
+
+
+async def test_a_topic_that_does_not_exist_is_said_after_a_while(
+    cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "UNKNOWN_TOPIC_MS", 250)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await failing_with(unknown, client.produce("no", numbered(0, 1))) == "no"
+    assert await failing_with(unknown, client.list_offsets("no", "latest")) == "no"
+    assert await failing_with(unknown, client.fetch("no", 0, 0)) == "no"
+    assert await failing_with(unknown, client.describe_topics("no")) == "no"
+
+
+async def test_produce_lets_the_broker_create_the_topic(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.auto_create = True
+    assert (await client.produce("new", numbered(0, 1)))[0].offset == 0
+    with pytest.raises(KafkaError):
+        await client.describe_topics("never produced to")
+    assert list(cluster.topics) == ["new"]
+
+
+async def test_topics_are_created_described_listed_and_deleted(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.controller = 3
+    await client.create_topics(
+        NewTopic("b", 2, 3, {"retention.ms": "1"}), NewTopic("a", assignment={0: [2, 3]})
+    )
+    assert cluster.asked(versions.CREATE_TOPICS) == [3]
+    assert await client.list_topics() == ["a", "b"]
+    (a,) = await client.describe_topics("a")
+    assert a.partitions[0].leader == 2
+    assert a.partitions[0].isr == (1, 2, 3)
+    await failing_with(ErrorCode.TOPIC_ALREADY_EXISTS, client.create_topics(NewTopic("a", 1)))
+    await client.delete_topics("a", "b")
+    assert await client.list_topics() == []
+    await failing_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, client.delete_topics("a"))
+
+
+async def test_admin_requests_follow_the_controller(cluster: StubCluster, client: Client) -> None:
+    answer = cluster.metadata
+    lag = iter([1])
+
+    def lagging(broker: int, request: object) -> object:
+        told = answer(broker, request)
+        return told | {"controller_id": next(lag, 2)}
+
+    cluster.controller = 2
+    versions_metadata = versions.METADATA
+    original = cluster.answer
+    cluster.answer = lambda broker, api, request: (  # type: ignore[method-assign]
+        lagging(broker, request) if api == versions_metadata else original(broker, api, request)
+    )
+    await client.create_topics(NewTopic("t", 1, 1))
+    assert cluster.asked(versions.CREATE_TOPICS) == [1, 2]
+
+
+async def test_the_cluster_can_be_described(cluster: StubCluster, client: Client) -> None:
+    cluster_info = await client.describe_cluster()
+    assert cluster_info.cluster_id == "stub"
+    assert cluster_info.controller_id == 1
+    assert {i: node.port for i, node in cluster_info.brokers.items()} == cluster.ports
+
+
+async def test_offsets_are_found_by_name_and_by_time(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1, 2])
+    await client.produce("t", [Record(timestamp=t) for t in (10, 20, 30)], partition=0)
+    assert await client.list_offsets("t", "earliest") == {0: 0, 1: 0}
+    assert await client.list_offsets("t", "latest") == {0: 3, 1: 0}
+    assert await client.list_offsets("t", 15, [0]) == {0: 1}
+    assert await client.list_offsets("t", 31) == {0: -1, 1: -1}
+
+
+async def test_offsets_follow_the_leader(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1])
+    await client.list_offsets("t", "latest")
+    cluster.lead("t", 0, 2)
+    assert await client.list_offsets("t", "latest") == {0: 0}
+
+
+async def test_metadata_of_a_broker_that_lags_behind_is_not_believed(
+    cluster: StubCluster, client: Client
+) -> None:
+    (partition,) = cluster.create("t", [1])
+    partition.epoch = 5
+    await client.produce("t", numbered(0, 1))
+    cluster.known_by = {broker: {("t", 0): (3, 4)} for broker in (1, 2, 3)}
+    cluster.failures[versions.PRODUCE].append(ErrorCode.NOT_ENOUGH_REPLICAS)
+    await client.produce("t", numbered(1, 2))
+    assert set(cluster.asked(versions.PRODUCE)) == {1}
+
+
+async def test_a_topic_made_anew_is_believed_with_its_lower_epoch(
+    cluster: StubCluster, client: Client
+) -> None:
+    (partition,) = cluster.create("t", [1])
+    partition.epoch = 5
+    await client.produce("t", numbered(0, 1))
+    cluster.create("t", [2])
+    cluster.topic_ids["t"] = bytes(15) + b"\2"
+    assert await client.produce("t", numbered(1, 2)) == [Produced(0, 0)]
+
+
+async def test_fetch_gives_records_from_the_offset_on_and_where_to_go_on(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    await client.produce("t", numbered(0, 10))
+    fetched = await client.fetch("t", 0, 4)
+    assert [record.offset for record in fetched.records] == [4, 5, 6, 7, 8, 9]
+    assert fetched.next_offset == fetched.high_watermark == 10
+    assert fetched.log_start_offset == 0
+    empty = await client.fetch("t", 0, 10, max_wait_ms=10)
+    assert (empty.records, empty.next_offset) == ([], 10)
+
+
+async def test_fetch_beyond_the_log_is_refused(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1])
+    detail = await failing_with(ErrorCode.OFFSET_OUT_OF_RANGE, client.fetch("t", 0, 1))
+    assert detail == "t-0 at offset 1"
+
+
+async def test_fetch_follows_the_leader(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1])
+    await client.produce("t", numbered(0, 1))
+    cluster.lead("t", 0, 2)
+    assert len((await client.fetch("t", 0, 0)).records) == 1
+
+
+def test_bootstrap_servers_must_be_addresses() -> None:
+    for text in ("", "host", "host:", ":9092", "host:port", "host:0", "host:70000", "a:1,,b:2"):
+        with pytest.raises(ConfigError):
+            Client(text)

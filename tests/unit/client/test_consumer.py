@@ -1,0 +1,185 @@
+"""Reading a topic through changes of leader, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.memory_transport import MemoryTransport
+from support.stub_cluster import StubCluster
+from support.until import until
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.client import Client, Record
+from minikafka.client.consumer import records_from
+from minikafka.record.batch import CONTROL, build
+from minikafka.wire import versions
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[StubCluster]:
+    cluster = await StubCluster(MemoryTransport()).start()
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def client(cluster: StubCluster) -> AsyncIterator[Client]:
+    async with Client(
+        cluster.bootstrap,
+        transport=cluster.transport,
+        request_timeout_ms=5_000,
+        delivery_timeout_ms=10_000,
+    ) as client:
+        yield client
+
+
+def fill(cluster: StubCluster, partition: int, first: int, last: int) -> None:
+    """Batches of three, so that a fetch ends somewhere in between."""
+    log = cluster.topics["t"][partition]
+    for at in range(first, last, 3):
+        values = range(at, min(at + 3, last))
+        log.append(build([Record(timestamp=1, value=b"%d" % value) for value in values]))
+
+
+async def read(client: Client, **options: object) -> dict[int, list[int]]:
+    """Offsets by partition."""
+    seen: dict[int, list[int]] = {}
+    options = {"until_end": True, "max_wait_ms": 50} | options
+    async for record in client.consume("t", **options):  # type: ignore[arg-type]
+        assert record.value == b"%d" % record.offset
+        seen.setdefault(record.partition, []).append(record.offset)
+    return seen
+
+
+async def test_every_partition_is_read_in_order_to_its_end(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2, 3, 1, -1])
+    cluster.topics["t"].pop()
+    for partition in (0, 1, 3):
+        fill(cluster, partition, 0, 200)
+    assert await read(client) == {p: list(range(200)) for p in (0, 1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"start": "latest"}, {}),
+        ({"start": 7}, {0: [7, 8, 9], 1: [7, 8, 9]}),
+        ({"start": {0: 9, 1: 8}}, {0: [9], 1: [8, 9]}),
+        ({"start": {1: 8}}, {1: [8, 9]}),
+        ({"start": 8, "partitions": [0]}, {0: [8, 9]}),
+        ({"partitions": [1]}, {1: list(range(10))}),
+    ],
+)
+async def test_reading_begins_where_it_is_told(
+    cluster: StubCluster, client: Client, options: dict[str, object], expected: object
+) -> None:
+    cluster.create("t", [1, 2])
+    fill(cluster, 0, 0, 10)
+    fill(cluster, 1, 0, 10)
+    assert await read(client, **options) == expected
+
+
+async def test_reading_to_the_end_stops_at_the_end_there_was(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    fill(cluster, 0, 0, 4)
+    seen = []
+    async for record in client.consume("t", until_end=True):
+        if not seen:
+            cluster.topics["t"][0].append(build([Record(timestamp=1, value=b"later")] * 5))
+        seen.append(record.offset)
+    assert seen == [0, 1, 2, 3]
+
+
+async def test_reading_without_an_end_waits_for_more(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1, 2])
+    fill(cluster, 0, 0, 3)
+    stream = client.consume("t", max_wait_ms=20)
+    assert [(await anext(stream)).offset for _ in range(3)] == [0, 1, 2]
+    more = asyncio.ensure_future(anext(stream))
+    fetches = len(cluster.asked(versions.FETCH))
+    await until(lambda: len(cluster.asked(versions.FETCH)) > fetches + 2)
+    fill(cluster, 1, 0, 1)
+    assert (await more).partition == 1
+    await stream.aclose()
+
+
+async def test_an_idle_leader_does_not_hold_up_another(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2])
+    stream = client.consume("t", max_wait_ms=60_000)
+    waiting = asyncio.ensure_future(anext(stream))
+    await until(lambda: len(cluster.asked(versions.FETCH)) == 2)
+    cluster.lead("t", 1, 3)
+    for link in cluster.links[2]:
+        link.abort()
+    fill(cluster, 1, 0, 3)
+    async with asyncio.timeout(5):
+        assert (await waiting).partition == 1
+    await stream.aclose()
+
+
+async def test_no_record_is_lost_or_repeated_while_leaders_move_and_die(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2])
+    fill(cluster, 0, 0, 600)
+    fill(cluster, 1, 0, 600)
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    count = 0
+    async for record in client.consume("t", until_end=True, max_wait_ms=50):
+        seen[record.partition].append(record.offset)
+        count += 1
+        if count == 200:
+            cluster.lead("t", 0, 3)
+        if count == 400:
+            await cluster.kill(2)
+            cluster.lead("t", 1, -1)
+        if count == 600:
+            cluster.lead("t", 1, 1)
+        if count == 800:
+            cluster.failures[versions.FETCH].append(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    assert seen == {0: list(range(600)), 1: list(range(600))}
+
+
+async def test_an_offset_that_is_not_in_the_log_is_raised(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    cluster.topics["t"][0].start = 5
+    with pytest.raises(KafkaError, match=r"OFFSET_OUT_OF_RANGE: t-0"):
+        await anext(client.consume("t", start=3))
+
+
+async def test_a_reader_that_stops_leaves_nothing_behind(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2])
+    fill(cluster, 0, 0, 300)
+    async for _ in client.consume("t", max_wait_ms=50):
+        break
+    assert await read(client) == {0: list(range(300))}
+
+
+def test_records_before_the_offset_and_a_cut_batch_are_left_out() -> None:
+    first = build([Record(timestamp=1, value=b"%d" % i) for i in range(5)], base_offset=10)
+    second = build([Record(timestamp=1)], base_offset=15)
+    found, next_offset = records_from(first + second[:-1], 12)
+    assert [record.offset for record in found] == [12, 13, 14]
+    assert next_offset == 15
+
+
+def test_the_next_offset_passes_control_batches() -> None:
+    marker = build([Record(timestamp=1)], base_offset=4, attributes=CONTROL)
+    assert records_from(marker, 4) == ([], 5)
+
+
+def test_no_records_leave_the_offset_where_it_is() -> None:
+    assert records_from(None, 7) == ([], 7)
+    assert records_from(b"", 7) == ([], 7)

@@ -1,0 +1,29 @@
+"""Keys go where the partitioners of other clients put them."""
+
+from __future__ import annotations
+
+from aiokafka.partitioner import murmur2 as murmur2_of_aiokafka
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minikafka.client.partitioner import murmur2, partition_for_key
+
+
+@given(st.binary(max_size=40))
+def test_the_hash_is_that_of_another_implementation(data: bytes) -> None:
+    assert murmur2(data) == murmur2_of_aiokafka(data) & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=20), st.integers(1, 1000))
+def test_a_key_has_one_partition_among_those_there_are(key: bytes, count: int) -> None:
+    partition = partition_for_key(key, count)
+    assert 0 <= partition < count
+    assert partition == partition_for_key(key, count)
+
+
+def test_known_hashes_stay_what_they_are() -> None:
+    # Figures of Kafka's own test of its hash function.
+    assert murmur2(b"21") == -973932308 & 0xFFFFFFFF
+    assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF
+    assert murmur2(b"a-little-bit-long-string") == -985981536 & 0xFFFFFFFF
+    assert murmur2(b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8") == -58897971 & 0xFFFFFFFF
