@@ -28,6 +28,11 @@ _BLOCK: Final = Struct(">i")
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_LZ4_HEAD: Final = bytes.fromhex("04224d18604082")
+"""Magic, flags (version 1, independent blocks), block size 64 KiB, and the checksum byte of the two."""
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_SIZE: Final = Struct("<I")
+_LZ4_STORED: Final = 1 << 31
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _VARINT_BITS: Final = 63
 
@@ -38,6 +43,8 @@ def compress(codec: int, data: Buffer) -> bytes:
         return bytes(data)
     if codec == SNAPPY:
         return _xerial(bytes(data))
+    if codec == LZ4:
+        return _lz4_frame(bytes(data))
     return bytes(_module(codec).compress(bytes(data)))
 
 
@@ -109,6 +116,20 @@ def _xerial(data: bytes) -> bytes:
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         out += (_BLOCK.pack(len(block)), block)
+    return b"".join(out)
+
+
+def _lz4_frame(data: bytes) -> bytes:
+    """An LZ4 frame of independent 64 KiB blocks: the Java client reads no others, and cramjam links its blocks."""
+    out = [_LZ4_HEAD]
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        raw = data[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
+        if len(block) < len(raw):
+            out += (_LZ4_SIZE.pack(len(block)), block)
+        else:
+            out += (_LZ4_SIZE.pack(len(raw) | _LZ4_STORED), raw)
+    out.append(_LZ4_SIZE.pack(0))
     return b"".join(out)
 
 

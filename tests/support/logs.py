@@ -1,0 +1,99 @@
+"""Logs and batches for tests of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from minikafka.base.config import TopicConfig
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Storage
+from minikafka.log.log import Log
+from minikafka.record.batch import HEADER, Record, build, records
+
+TP = TopicPartition("t", 0)
+DIRECTORY = "/d/t-0"
+
+
+def config(**settings: Any) -> TopicConfig:
+    return replace(TopicConfig(), **settings)
+
+
+def open_log(
+    storage: Storage,
+    *,
+    clean: bool = False,
+    directory: str = DIRECTORY,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    **settings: Any,
+) -> Log:
+    return Log.open(
+        storage,
+        directory,
+        TP,
+        config(**settings),
+        clean=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+    )
+
+
+def batch(count: int = 1, *, size: int = 10, timestamp: int = 1000, **fields: Any) -> bytearray:
+    """A batch of so many records with values of so many bytes, one ms apart."""
+    made = [Record(timestamp=timestamp + i, value=b"%0*d" % (size, i)) for i in range(count)]
+    return bytearray(build(made, **fields))
+
+
+def append(log: Log, data: bytearray | None = None, *, epoch: int = 0, wall_ms: int = 5000) -> int:
+    """Append one batch as leader, unflushed; its base offset."""
+    data = batch() if data is None else data
+    header = HEADER.unpack_from(data)
+    return log.append(data, memoryview(data), 0, len(data), header, epoch, wall_ms)
+
+
+def produce(log: Log, *counts: int, epoch: int = 0, **fields: Any) -> None:
+    """Append and flush one batch of each of these record counts."""
+    for count in counts:
+        append(log, batch(count, **fields), epoch=epoch)
+        log.flush()
+
+
+def replicate(log: Log, data: bytes) -> None:
+    """Append whole batches as a follower."""
+    received = bytearray(data)
+    log.append_replicated(received, memoryview(received), 0, len(received))
+
+
+def read_all(log: Log, max_bytes: int = 1 << 20) -> bytes:
+    """Everything written, over all segments."""
+    position, data = log.segments[0].start, b""
+    while position < log.written_position:
+        chunk, offset, position = log.read(position, log.written_position, max_bytes)
+        assert chunk, (position, log.written_position)
+        data += chunk
+        assert position == log.locate(offset)
+    return data
+
+
+def offsets(data: bytes) -> list[int]:
+    return [record.offset for record in records(data)]
+
+
+def state_of(log: Log) -> dict[str, Any]:
+    """Everything that recovery must bring back alike."""
+    return {
+        "start": log.log_start_offset,
+        "end": log.log_end_offset,
+        "epochs": log.epochs.entries,
+        "producers": log.producers.encode(),
+        "data": read_all(log),
+        "segments": [segment.base_offset for segment in log.segments],
+        "indexes": [index_of(log, slot) for slot in range(len(log.segments))],
+    }
+
+
+def index_of(log: Log, slot: int) -> tuple[Sequence[int], Sequence[int]]:
+    index = log.segments[slot].index
+    return list(index.lasts), list(index.positions)

@@ -1,0 +1,194 @@
+"""Record batches: which a client may produce, what is stamped, what is read back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minikafka.base.errors import CorruptBatch, ErrorCode
+from minikafka.record import batch as b
+from minikafka.record.batch import HEADER, Record, build, check_produced, records, stamp, valid_run
+from minikafka.record.codecs import crc32c
+
+
+def check(data: bytes, end: int | None = None) -> int:
+    padded = b"head" + bytes(data)
+    stop = len(padded) if end is None else 4 + end
+    return check_produced(memoryview(padded), 4, stop, HEADER.unpack_from(padded, 4))
+
+
+def produced(**fields: int) -> bytes:
+    return build([Record(timestamp=5, value=b"v")], **fields)
+
+
+def patched(data: bytes, fix_crc: bool = True, **fields: int) -> bytes:
+    """The batch with header fields replaced by name, the CRC made right again."""
+    header = list(HEADER.unpack_from(data))
+    for name, value in fields.items():
+        header[getattr(b, name.upper())] = value
+    changed = bytearray(data)
+    HEADER.pack_into(changed, 0, *header)
+    if fix_crc:
+        struct.pack_into(">I", changed, 17, crc32c(changed[21:]))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("attributes", [0, b.TRANSACTIONAL, b.LOG_APPEND_TIME])
+def test_a_proper_batch_is_accepted(codec: int, attributes: int) -> None:
+    data = build(
+        [Record(timestamp=5, value=b"v")] * 3,
+        codec=codec,
+        attributes=attributes,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    assert check(data) == 0
+
+
+INVALID = ErrorCode.INVALID_RECORD
+REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
+    ("of magic 1", lambda data: patched(data, magic=1), INVALID),
+    ("with a base offset", lambda data: patched(data, base_offset=1), INVALID),
+    ("with another behind it", lambda data: data + data, INVALID),
+    ("that is a control batch", lambda data: patched(data, attributes=b.CONTROL), INVALID),
+    ("with no record", lambda data: patched(data, count=0, last_offset_delta=-1), INVALID),
+    ("whose count is not its offsets", lambda data: patched(data, count=2), INVALID),
+    ("with more records than bytes", lambda data: patched(data, count=9, last_offset_delta=8), INVALID),
+    ("of a producer without sequence", lambda data: patched(data, producer_id=1), INVALID),
+    ("transactional of no producer", lambda data: patched(data, attributes=b.TRANSACTIONAL), INVALID),
+    ("of an unknown codec", lambda data: patched(data, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ("longer than the field", lambda data: patched(data, batch_length=10_000), ErrorCode.CORRUPT_MESSAGE),
+    ("shorter than a header", lambda data: patched(data, batch_length=48), ErrorCode.CORRUPT_MESSAGE),
+    ("of negative length", lambda data: patched(data, batch_length=-1), ErrorCode.CORRUPT_MESSAGE),
+    ("with a wrong CRC", lambda data: patched(data, fix_crc=False, crc=1), ErrorCode.CORRUPT_MESSAGE),
+    ("with a flipped bit", lambda data: data[:-1] + bytes([data[-1] ^ 1]), ErrorCode.CORRUPT_MESSAGE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_a_batch_is_refused(change: Callable[[bytes], bytes], code: ErrorCode) -> None:
+    assert check(change(produced())) == code
+
+
+@given(st.binary(min_size=61, max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_chance_bytes_are_never_accepted(data: bytes) -> None:
+    assert check(data) != 0
+
+
+def test_stamping_offset_and_epoch_leaves_the_crc_right() -> None:
+    data = bytearray(b"head" + produced())
+    header = HEADER.unpack_from(data, 4)
+    stamp(data, 4, 1234, header[b.BATCH_LENGTH], 9)
+    view = memoryview(data)
+    headers, stop = valid_run(data, view, 4, len(data), 1234)
+    assert stop == len(data)
+    assert headers[0] == (1234, header[1], 9, *header[3:])
+
+
+def test_log_append_time_gives_every_record_the_time_of_the_broker() -> None:
+    data = bytearray(build([Record(timestamp=5), Record(timestamp=9)]))
+    b.stamp_append_time(data, 0, len(data), 777)
+    assert [record.timestamp for record in records(data)] == [777, 777]
+    assert HEADER.unpack_from(data)[b.MAX_TIMESTAMP] == 777
+    assert check(data) == 0
+
+
+def test_a_run_of_batches_ends_at_the_first_gap_or_damage() -> None:
+    made = [bytearray(build([Record(value=b"v")] * 2, base_offset=offset)) for offset in (0, 2, 4)]
+    size = len(made[0])
+    whole = b"".join(made)
+    assert len(valid_run(whole, memoryview(whole), 0, len(whole), 0)[0]) == 3
+    cut = whole[:-1]
+    assert valid_run(cut, memoryview(cut), 0, len(cut), 0)[1] == 2 * size
+    gap = bytes(made[0] + made[2])
+    assert valid_run(gap, memoryview(gap), 0, len(gap), 0)[1] == size
+    made[1][70] ^= 1
+    rotten = b"".join(made)
+    assert valid_run(rotten, memoryview(rotten), 0, len(rotten), 0)[1] == size
+    assert valid_run(whole, memoryview(whole), 0, len(whole), 1) == ([], 0)
+
+
+fields = st.none() | st.binary(max_size=20)
+some_records = st.lists(
+    st.builds(
+        Record,
+        timestamp=st.integers(0, 2**40),
+        key=fields,
+        value=fields,
+        headers=st.lists(st.tuples(st.text(max_size=5), fields), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@given(some_records, st.integers(0, 4), st.integers(0, 2**40))
+@settings(max_examples=60, deadline=None)
+def test_records_come_back_as_they_were_built(made: list[Record], codec: int, base: int) -> None:
+    data = build(made, codec=codec, base_offset=base)
+    expected = [record._replace(offset=base + i) for i, record in enumerate(made)]
+    assert list(records(data)) == expected
+    header = HEADER.unpack_from(data)
+    assert header[b.MAX_TIMESTAMP] == max(record.timestamp for record in made)
+    assert header[b.COUNT] == len(made)
+
+
+def test_reading_skips_control_batches_and_a_batch_that_is_cut_off() -> None:
+    data = produced() + build([Record(key=b"k")], base_offset=1, attributes=b.CONTROL)
+    data += build([Record(value=b"last")], base_offset=2)
+    cut_off = build([Record(value=b"more")], base_offset=3)[:-1]
+    assert [record.offset for record in records(data + cut_off)] == [0, 2]
+    assert [record.offset for record in records(data, control=True)] == [0, 1, 2]
+
+
+def test_reading_damaged_batches_raises() -> None:
+    flipped = bytearray(produced())
+    flipped[-1] ^= 1
+    for data in (bytes(flipped), patched(produced(), magic=1), patched(produced(), batch_length=3)):
+        with pytest.raises(CorruptBatch):
+            list(records(data))
+
+
+@given(st.binary(max_size=40), st.integers(1, 3))
+@settings(max_examples=100, deadline=None)
+def test_records_that_are_no_records_raise_and_nothing_else(body: bytes, count: int) -> None:
+    header = (0, 49 + len(body), 0, 2, 0, 0, count - 1, 0, 0, -1, -1, -1, count)
+    data = patched(HEADER.pack(*header) + body)
+    with suppress(CorruptBatch):
+        list(records(data))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_another_client_reads_what_is_built_and_builds_what_is_read(codec: int) -> None:
+    rows = [Record(i, 100 + i, b"k%d" % i, b"v" * i, (("h", b"x"),)) for i in range(5)]
+    read = MemoryRecords(build(rows, codec=codec)).next_batch()
+    assert read is not None
+    assert read.validate_crc()
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in read] == [row[:4] for row in rows]
+
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=10_000,
+    )
+    for offset, timestamp, key, value, headers in rows:
+        builder.append(offset, timestamp, key, value, list(headers))
+    built = bytes(builder.build())
+    assert check(built) == 0
+    assert list(records(built)) == rows
