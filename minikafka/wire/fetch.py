@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer
-from minikafka.wire.produce import read_uvarint, skip_tags, uvarint
+from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
 FLEXIBLE: Final = 12
 FOLLOWER_VERSION: Final = 12
@@ -133,7 +133,7 @@ def _partitions(
 
 
 def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) -> FetchRequest:
-    position = skip_tags(buf, position, end)
+    position = skip_tags(buf, position)
     replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buf, position)
     session_id, session_epoch = _SESSION.unpack_from(buf, position + 17)
     count, position = read_uvarint(buf, position + 25)
@@ -141,7 +141,7 @@ def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) 
     for _ in range(count - 1):
         topic, position = _compact_string(buf, position, end)
         partitions, position = _flexible_partitions(buf, view, position, end)
-        position = skip_tags(buf, position, end)
+        position = skip_tags(buf, position)
         topics.append((topic, partitions))
     count, position = read_uvarint(buf, position)
     forgotten = []
@@ -150,7 +150,7 @@ def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) 
         size, position = read_uvarint(buf, position)
         stop = _within(position + 4 * max(size - 1, 0), position, end)
         forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position:stop])]))
-        position = skip_tags(buf, stop, end)
+        position = skip_tags(buf, stop)
     return FetchRequest(
         replica_id,
         max_wait,
@@ -176,7 +176,7 @@ def _flexible_partitions(
     partitions = []
     for _ in range(count):
         row = _V12.unpack_from(buf, position)
-        position = skip_tags(buf, position + _V12.size - 1, end)
+        position = skip_tags(buf, position + _V12.size - 1)
         partitions.append(row[:6])
     return partitions, position
 
@@ -337,7 +337,7 @@ _HEAD: Final = Struct(">ihi")
 
 def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
     """Head of a v12 response whose correlation id ends at `body` (header tag section next)."""
-    position = skip_tags(buf, body, len(buf))
+    position = skip_tags(buf, body)
     _, error, session_id = _HEAD.unpack_from(buf, position)
     count, position = read_uvarint(buf, position + 10)
     return ResponseHead(error, session_id, max(count - 1, 0), position)
@@ -363,11 +363,11 @@ def response_partitions(
             diverging = None
             if buf[position]:
                 diverging = _diverging(buf, position, end)
-                position = skip_tags(buf, position, end)
+                position = skip_tags(buf, position)
             else:
                 position += 1
             yield topic, partition, error, hw, start, records, records + max(size - 1, 0), diverging
-        position = skip_tags(buf, position, end)
+        position = skip_tags(buf, position)
 
 
 def _diverging(buf: bytearray, position: int, end: int) -> tuple[int, int] | None:

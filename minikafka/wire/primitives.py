@@ -21,7 +21,8 @@ NO_TAGS: Final = b"\x00"
 """An empty section of tagged fields (KIP-482)."""
 NULL_UUID: Final = bytes(16)
 
-_UVARINT_BYTES: Final = 5
+_SHIFTS: Final = (7, 14, 21, 28)
+_UINT32_MAX: Final = 2**32 - 1
 _ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
 
 
@@ -39,16 +40,20 @@ def uvarint(n: int) -> bytes:
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     """(number, position behind it). Raises ProtocolViolation when cut off or wider than 32 bits."""
-    end = min(len(buf), pos + _UVARINT_BYTES)
-    value = shift = 0
-    for at in range(pos, end):
-        byte = buf[at]
-        value |= (byte & 0x7F) << shift
+    try:
+        byte = buf[pos]
+        pos += 1
         if byte < 128:
-            if value >> 32:
-                break
-            return value, at + 1
-        shift += 7
+            return byte, pos
+        value = byte & 0x7F
+        for shift in _SHIFTS:
+            byte = buf[pos]
+            pos += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 128 and value <= _UINT32_MAX:
+                return value, pos
+    except IndexError:
+        pass
     raise ProtocolViolation("a varint is cut off or too long")
 
 

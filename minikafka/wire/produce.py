@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
 FLEXIBLE: Final = 9
 _ACKS_TIMEOUT: Final = Struct(">hi")
@@ -78,7 +79,7 @@ def _decode(buf: bytearray, position: int, end: int) -> ProduceRequest:
 
 
 def _decode_flexible(buf: bytearray, position: int, end: int) -> ProduceRequest:
-    position = skip_tags(buf, position, end)
+    position = skip_tags(buf, position)
     transactional_id, position = _compact_string(buf, position, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     topic_count, position = _count(buf, position + 6, end)
@@ -95,10 +96,10 @@ def _decode_flexible(buf: bytearray, position: int, end: int) -> ProduceRequest:
             partitions.append(
                 PartitionRecords(partition, position if size else -1, position + max(size - 1, 0))
             )
-            position = skip_tags(buf, _within(position + max(size - 1, 0), end), end)
-        position = skip_tags(buf, position, end)
+            position = skip_tags(buf, _within(position + max(size - 1, 0), end))
+        position = skip_tags(buf, position)
         topics.append((topic or b"", partitions))
-    position = skip_tags(buf, position, end)
+    position = skip_tags(buf, position)
     return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
 
 
@@ -139,32 +140,6 @@ def tail_bytes(version: int) -> int:
     return 3 if version >= FLEXIBLE else 0
 
 
-def read_uvarint(buf: bytearray | memoryview | bytes, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes and the position after it."""
-    byte = buf[position]
-    position += 1
-    if byte < 128:
-        return byte, position
-    value = byte & 127
-    for shift in (7, 14, 21, 28):
-        byte = buf[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise ProtocolViolation("varint is longer than five bytes")
-
-
-def skip_tags(buf: bytearray | memoryview, position: int, end: int) -> int:
-    """The position after a section of tagged fields."""
-    count, position = read_uvarint(buf, position)
-    for _ in range(count):
-        _, position = read_uvarint(buf, position)
-        size, position = read_uvarint(buf, position)
-        position = _within(position + size, end)
-    return position
-
-
 def _within(position: int, end: int) -> int:
     if position > end:
         raise ProtocolViolation("a field reaches beyond the end of its request")
@@ -191,18 +166,6 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes | No
         return None, position
     stop = _within(position + size - 1, end)
     return bytes(buf[position:stop]), stop
-
-
-def uvarint(value: int) -> bytes:
-    """An unsigned varint."""
-    if value < 128:
-        return bytes((value,))
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
