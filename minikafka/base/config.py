@@ -62,9 +62,6 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int = key(
         INT, 18_000, "Silence after which ZooKeeper takes the broker for dead.", low=1
     )
-    zookeeper_max_in_flight_requests: int = key(
-        INT, 256, "Requests to ZooKeeper that may wait for their answers. Kafka has 10.", low=1
-    )
 
     # Topics.
     num_partitions: int = key(INT, 1, "Partitions of a topic made without a number.", low=1)
@@ -160,10 +157,7 @@ class BrokerConfig:
         LONG, 5_000, "How often high watermarks are written.", low=1
     )
 
-    # The controller, and leaving.
-    controller_socket_timeout_ms: int = key(
-        INT, 30_000, "How long the controller waits for a broker's answer.", low=1
-    )
+    # Leaving.
     controlled_shutdown_enable: bool = key(
         BOOLEAN, True, "Whether a broker hands its leaderships over before it ends."
     )
@@ -172,13 +166,7 @@ class BrokerConfig:
 
     # Connections of clients.
     connections_max_idle_ms: int = key(LONG, 600_000, "Silence that ends a connection; -1: none.")
-    max_connections: int = key(INT, 2_147_483_647, "Connections of clients.", low=0)
-    queued_max_requests: int = key(INT, 500, "Unanswered requests of one connection.", low=1)
     socket_request_max_bytes: int = key(INT, 104_857_600, "Largest request.", low=1)
-    fetch_max_bytes: int = key(INT, 57_671_680, "Largest answer to one fetch.", low=1024)
-    max_incremental_fetch_session_cache_slots: int = key(
-        INT, 1_000, "Incremental fetch sessions that are kept.", low=0
-    )
 
     given: frozenset[str] = frozenset()
     """The keys that were set, not left at their defaults."""
@@ -469,14 +457,19 @@ class ClusterConfig:
     overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
 
     @classmethod
+    def keys(cls) -> dict[str, Key]:
+        """The table of `[cluster]` and `[zookeeper]`, by section and name."""
+        return _CLUSTER_KEYS
+
+    @classmethod
     def parse(cls, text: str) -> ClusterConfig:
         """From the text of a `cluster.toml`. Raises ConfigError."""
         document = _toml(text)
         for section in document:
             if section not in ("cluster", "zookeeper", "broker"):
                 raise unknown_key(section, ["cluster", "zookeeper", "broker"])
-        cluster = parse_all(_CLUSTER_KEYS, _as_table(document, "cluster"))
-        zookeeper = parse_all(_ZOOKEEPER_KEYS, _as_table(document, "zookeeper"))
+        own = {name: _as_table(document, name) for name in ("cluster", "zookeeper")}
+        told = parse_all(_CLUSTER_KEYS, flatten(own))
         tables = _as_table(document, "broker")
         singles = {name for name in tables if name.isdecimal()}
         for name in singles:
@@ -486,9 +479,9 @@ class ClusterConfig:
         overrides = {int(name): flatten(tables[name]) for name in singles}
         for keys in (common, *overrides.values()):
             _check_cluster_keys(keys)
-        return cls(
-            **cluster, zookeeper=zookeeper.get("connect"), broker=common, overrides=overrides
-        )
+        fields = {name.removeprefix("cluster_"): value for name, value in told.items()}
+        zookeeper = fields.pop("zookeeper_connect", None)
+        return cls(**fields, zookeeper=zookeeper, broker=common, overrides=overrides)
 
     def keys_of(self, broker_id: int) -> dict[str, object]:
         """The keys one broker gets from the file."""
@@ -498,12 +491,26 @@ class ClusterConfig:
 _BROKER_KEYS: Final = table(BrokerConfig)
 _TOPIC_KEYS: Final = table(TopicConfig)
 _CLUSTER_KEYS: Final = {
-    "brokers": Key(INT, 3, "Brokers, numbered from 1.", low=1, high=1000, name="brokers"),
-    "port": Key(INT, 9092, "Kafka port of broker 1.", low=0, high=65_535, name="port"),
-    "data": Key(STRING, "data", "Directory of everything the cluster keeps.", low=1, name="data"),
-}
-_ZOOKEEPER_KEYS: Final = {
-    "connect": Key(STRING, None, "An ensemble to use.", low=1, name="connect"),
+    row.name: row
+    for row in (
+        Key(INT, 3, "Brokers, numbered from 1.", low=1, high=1000, name="cluster.brokers"),
+        Key(
+            INT,
+            9092,
+            "Kafka port of broker 1, the others follow; 0: free ports.",
+            low=0,
+            high=65_535,
+            name="cluster.port",
+        ),
+        Key(STRING, "data", "Directory of all that the cluster keeps.", low=1, name="cluster.data"),
+        Key(
+            STRING,
+            None,
+            "host:port,…[/chroot] of an ensemble to use; without it a server is started.",
+            low=1,
+            name="zookeeper.connect",
+        ),
+    )
 }
 _OF_THE_CLUSTER: Final = ("broker.id", "listeners", "log.dir", "log.dirs", "zookeeper.connect")
 

@@ -90,6 +90,8 @@ class Key:
         """What the key may hold, for people; empty when anything goes."""
         if self.choices:
             return ", ".join(self.choices)
+        if self.kind in (Kind.STRING, Kind.PASSWORD):
+            return f"{self.low} characters or more" if self.low is not None else ""
         if self.low is not None and self.high is not None:
             return f"{self.low} to {self.high}"
         return f"at least {self.low}" if self.low is not None else ""
@@ -143,7 +145,7 @@ class Key:
         if self.choices and value not in self.choices:
             raise self._refused(value, f"it is one of {self.bounds()}")
         if self.low is not None and len(value) < self.low:
-            raise ConfigError(f"{self.name} is too short: it has {self.low} characters or more")
+            raise ConfigError(f"{self.name} is too short: it has {self.bounds()}")
         return value
 
     def _refused(self, value: object, rule: str) -> ConfigError:

@@ -1,0 +1,176 @@
+"""What no linter says: sizes, doc blocks, documentation that is as the code is, and no unused vocabulary."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from minikafka.base.config import BrokerConfig, ClusterConfig, TopicConfig
+from minikafka.base.errors import ErrorCode
+from minikafka.wire.versions import NAMES, SERVED
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "minikafka"
+SOURCES = sorted(
+    path
+    for folder in ("minikafka", "scripts", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+)
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 600
+FIXTURES_ONLY = ("conftest", "test_scenarios")
+"""Test modules of tests/unit that have no module of their own to mirror."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def functions_of(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [
+        node
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the first statement behind the docstring to the last."""
+    body = function.body
+    first = body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
+        first = body[1]
+    return (body[-1].end_lineno or 0) - first.lineno + 1
+
+
+def named(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+
+
+def test_no_function_is_longer_than_sixty_lines():
+    long = [
+        f"{named(path, function)} {function.name}: {body_lines(function)}"
+        for path in SOURCES
+        for function in functions_of(path)
+        if body_lines(function) > FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_no_module_is_longer_than_six_hundred_lines():
+    sizes = {path: path.read_text().count("\n") for path in SOURCES}
+    assert [f"{path}: {size}" for path, size in sizes.items() if size > MODULE_LINES_MAX] == []
+
+
+def test_every_module_opens_with_what_it_is():
+    assert [path for path in SOURCES if not ast.get_docstring(tree_of(path))] == []
+
+
+def test_tasks_are_made_in_one_place():
+    makers = {"create_task", "ensure_future"}
+    found = [
+        named(path, node)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and node.attr in makers
+        if path != PACKAGE / "runtime" / "tasks.py"
+    ]
+    assert found == []
+
+
+def test_no_error_is_caught_without_a_name():
+    found = [
+        named(path, node)
+        for path in SOURCES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert found == []
+
+
+def test_every_error_code_is_used():
+    used = set(
+        re.findall(r"ErrorCode\.([A-Z_]+)", "".join(map(Path.read_text, PACKAGE.rglob("*.py"))))
+    )
+    assert sorted({code.name for code in ErrorCode} - used) == []
+
+
+def test_every_broker_key_is_read_by_someone():
+    """A key that nothing reads is an option that does nothing."""
+    inherited = {name for key in TopicConfig.keys().values() for name, _ in key.synonyms}
+    text = "".join(map(Path.read_text, PACKAGE.rglob("*.py")))
+    unread = [
+        name
+        for name, key in BrokerConfig.keys().items()
+        if name not in inherited and not re.search(rf"\.{key.attribute}\b", text)
+    ]
+    assert unread == []
+
+
+def test_every_key_is_documented():
+    for keys in (BrokerConfig.keys(), TopicConfig.keys(), ClusterConfig.keys()):
+        assert [name for name, key in keys.items() if not key.doc.endswith(".")] == []
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "protocol.md"])
+def test_generated_pages_are_as_the_code_is(page):
+    """If this fails: .venv/bin/python scripts/write_docs.py"""
+    pages = runpy.run_path(str(ROOT / "scripts" / "write_docs.py"))["PAGES"]
+
+    assert (ROOT / "docs" / page).read_text() == pages[page]()
+
+
+def test_every_served_api_has_its_block_in_a_family():
+    protocol = (ROOT / "docs" / "protocol.md").read_text()
+    families = protocol[protocol.index("## `apis/") :]
+    for api in SERVED:
+        assert re.search(rf"\b{NAMES[api]} \(?(key )?{api}\b", families), NAMES[api]
+
+
+def test_unit_tests_mirror_the_modules():
+    unit = ROOT / "tests" / "unit"
+    strays = [
+        str(path.relative_to(unit))
+        for path in unit.rglob("test_*.py")
+        if path.stem not in FIXTURES_ONLY
+        if not any(
+            (base / path.relative_to(unit).with_name(path.name.removeprefix("test_"))).exists()
+            for base in (PACKAGE, ROOT)
+        )
+    ]
+    assert strays == []
+
+
+def test_the_shipped_cluster_file_is_valid():
+    config = ClusterConfig.parse((ROOT / "cluster.toml").read_text())
+
+    assert config.brokers == 3
+    assert config.broker["zookeeper.session.timeout.ms"] == 6000
+
+
+def test_nothing_is_pinned_to_an_address():
+    lock = (ROOT / "requirements.lock").read_text()
+
+    assert "://" not in lock
+    assert not re.search(r"^\s*-", lock.replace("    --hash=", ""), re.MULTILINE)
+
+
+def test_the_readme_names_folders_that_exist():
+    readme = (ROOT / "README.md").read_text()
+    named_folders = re.findall(r"^\| `([a-z]+)/` ", readme, re.MULTILINE)
+
+    assert len(named_folders) >= 4
+    assert [name for name in named_folders if not (ROOT / name).is_dir()] == []
+
+
+def test_the_package_readme_has_a_line_for_every_package():
+    readme = (PACKAGE / "README.md").read_text()
+    packages = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
+
+    assert [name for name in packages if not re.search(rf"`{name}(/|\.py)`", readme)] == []

@@ -1,0 +1,258 @@
+"""Every config that exists is valid, and the tables say what Kafka 3.9 says."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from minikafka.base.config import BrokerConfig, ClusterConfig, TopicConfig
+from minikafka.base.errors import ConfigError
+from minikafka.base.keys import Kind
+
+HOUR_MS = 3_600_000
+ONE = {"broker.id": 1}
+
+
+def broker(**keys) -> BrokerConfig:
+    return BrokerConfig.from_mapping(
+        ONE | {name.replace("_", "."): value for name, value in keys.items()}
+    )
+
+
+KAFKA_DEFAULTS = {
+    "num.partitions": 1,
+    "default.replication.factor": 1,
+    "min.insync.replicas": 1,
+    "unclean.leader.election.enable": False,
+    "auto.create.topics.enable": True,
+    "delete.topic.enable": True,
+    "replica.lag.time.max.ms": 30_000,
+    "replica.fetch.max.bytes": 1_048_576,
+    "replica.fetch.wait.max.ms": 500,
+    "replica.fetch.min.bytes": 1,
+    "replica.fetch.backoff.ms": 1_000,
+    "replica.fetch.response.max.bytes": 10_485_760,
+    "replica.high.watermark.checkpoint.interval.ms": 5_000,
+    "controlled.shutdown.max.retries": 3,
+    "controlled.shutdown.retry.backoff.ms": 5_000,
+    "zookeeper.session.timeout.ms": 18_000,
+    "log.segment.bytes": 1_073_741_824,
+    "log.index.interval.bytes": 4_096,
+    "log.index.size.max.bytes": 10_485_760,
+    "log.roll.hours": 168,
+    "log.retention.hours": 168,
+    "message.max.bytes": 1_048_588,
+    "socket.request.max.bytes": 104_857_600,
+    "connections.max.idle.ms": 600_000,
+    "producer.id.expiration.ms": 86_400_000,
+    "log.flush.offset.checkpoint.interval.ms": 60_000,
+}
+
+
+@pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
+def test_defaults_are_kafkas(name, default):
+    assert BrokerConfig.keys()[name].default == default
+
+
+def test_the_only_key_kafka_does_not_have_is_the_clusters_secret():
+    keys = BrokerConfig.keys()
+
+    assert [name for name in keys if name.startswith("minikafka")] == ["minikafka.cluster.secret"]
+    assert keys["minikafka.cluster.secret"].sensitive
+
+
+@pytest.mark.parametrize("config", [BrokerConfig, TopicConfig])
+def test_every_field_but_given_is_a_key_whose_default_is_valid(config):
+    keys = config.keys()
+
+    assert {field.name for field in fields(config)} - {key.attribute for key in keys.values()} == {
+        "given"
+    }
+    for name, key in keys.items():
+        if name != "broker.id" and key.default not in (None, (), ""):
+            assert key.parse(key.default) == key.default
+
+
+def test_topic_defaults_are_what_the_broker_defaults_give():
+    inherited = TopicConfig.from_broker(broker(), {})
+
+    assert inherited == TopicConfig()
+
+
+def test_a_topic_takes_its_own_value_before_the_brokers():
+    config = broker(log_segment_bytes=1_000_000, min_insync_replicas=2)
+
+    topic = TopicConfig.from_broker(config, {"segment.bytes": "2000"})
+
+    assert (topic.segment_bytes, topic.min_insync_replicas) == (2000, 2)
+    assert topic.given == {"segment.bytes"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "retention_ms"),
+    [
+        ({}, 168 * HOUR_MS),
+        ({"log_retention_hours": 1}, HOUR_MS),
+        ({"log_retention_minutes": 2, "log_retention_hours": 1}, 120_000),
+        ({"log_retention_ms": 5, "log_retention_minutes": 2}, 5),
+        ({"log_retention_hours": -1}, -1),
+        ({"log_retention_ms": -1, "log_retention_hours": 1}, -1),
+    ],
+)
+def test_milliseconds_go_before_minutes_before_hours(keys, retention_ms):
+    assert TopicConfig.from_broker(broker(**keys), {}).retention_ms == retention_ms
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({}, "broker.id is not set"),
+        ({"broker.id": -1}, "at least 0"),
+        (ONE | {"num.partitions": 0}, "at least 1"),
+        (ONE | {"log.segment.byte": 1}, "nearest is log.segment.bytes"),
+        (ONE | {"ssl.keystore.location": "x"}, "is not a key that minikafka has"),
+        (ONE | {"log.dirs": "a,b,a"}, "twice"),
+        (ONE | {"replica.fetch.wait.max.ms": 500, "replica.lag.time.max.ms": 400}, "above"),
+        (ONE | {"listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
+        (ONE | {"listeners": "PLAINTEXT://:9092"}, "advertised.listeners"),
+        (ONE | {"advertised.listeners": "OTHER://h:1"}, "listeners does not"),
+        (ONE | {"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "others can reach"),
+        (ONE | {"advertised.listeners": "PLAINTEXT://h:0"}, "others can reach"),
+        (ONE | {"listener.security.protocol.map": "PLAINTEXT:SSL"}, "only PLAINTEXT"),
+        (ONE | {"zookeeper.connect": "h:2181/"}, "chroot"),
+        (
+            ONE | {"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1},
+            "min.compaction.lag.ms",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(keys, reason):
+    with pytest.raises(ConfigError, match=reason.replace(".", r"\.")):
+        BrokerConfig.from_mapping(keys)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"segment.bytes": "13"}, {"cleanup.policy": "shred"}, {"min.insync.replicas": "0"}, {"log.segment.bytes": "99"},
+     {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, {"retention.ms": "-2"}],
+)  # fmt: skip
+def test_a_topic_setting_that_cannot_be_is_refused(overrides):
+    with pytest.raises(ConfigError):
+        TopicConfig.from_broker(broker(), overrides)
+
+
+def test_listeners_are_what_is_listened_on_and_told():
+    config = broker(listeners="PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:0")
+
+    assert config.kafka_listener == config.advertised_kafka_listener == ("127.0.0.1", 9092)
+    assert config.control_listener == ("127.0.0.1", 0)
+    assert config.advertised_control_listener is None
+    assert config.exposed_listeners == ()
+
+
+def test_advertised_listeners_are_told_instead_and_exposure_is_known():
+    config = broker(
+        listeners=["PLAINTEXT://0.0.0.0:9092", "CONTROLLER://127.0.0.1:9093"],
+        advertised_listeners="PLAINTEXT://kafka.example:19092,CONTROLLER://kafka.example:19093",
+    )
+
+    assert config.advertised_kafka_listener == ("kafka.example", 19092)
+    assert config.advertised_control_listener == ("kafka.example", 19093)
+    assert config.exposed_listeners == ("PLAINTEXT://0.0.0.0:9092",)
+
+
+def test_without_a_control_listener_there_is_one_beside_the_kafka_one():
+    config = broker(listeners="PLAINTEXT://127.0.0.2:9092")
+
+    assert config.control_listener == ("127.0.0.2", 0)
+
+
+def test_log_dir_stands_in_for_log_dirs():
+    assert broker(log_dir="/var/a").log_dirs == ("/var/a",)
+    assert broker(log_dir="/var/a", log_dirs="/var/b, /var/c").log_dirs == ("/var/b", "/var/c")
+
+
+def test_values_are_told_as_kafka_tells_them_and_the_secret_is_not():
+    config = broker(minikafka_cluster_secret="x" * 16, log_dirs="/a,/b")
+
+    assert config.text("log.dirs") == "/a,/b"
+    assert config.text("delete.topic.enable") == "true"
+    assert config.text("broker.rack") is None
+    assert config.text("minikafka.cluster.secret") is None
+    assert config.given == {"broker.id", "minikafka.cluster.secret", "log.dirs"}
+
+
+def test_a_brokers_file_has_one_table_of_dotted_keys():
+    config = BrokerConfig.parse("[broker]\nbroker.id = 7\nlog.segment.bytes = 1_000\n")
+
+    assert (config.broker_id, config.log_segment_bytes) == (7, 1000)
+
+
+@pytest.mark.parametrize(
+    "text", ["[broker", "[brokers]\nbroker.id = 1", "broker = 3", "broker.id = 1\nx = 2"]
+)
+def test_a_brokers_file_with_anything_else_is_refused(text):
+    with pytest.raises(ConfigError):
+        BrokerConfig.parse(text)
+
+
+def test_a_cluster_file_gives_keys_to_all_brokers_and_to_one():
+    config = ClusterConfig.parse(
+        """
+        [cluster]
+        brokers = 5
+        port = 0
+        data = "elsewhere"
+        [zookeeper]
+        connect = "h:2181/x"
+        [broker]
+        min.insync.replicas = 2
+        [broker.2]
+        broker.rack = "b"
+        min.insync.replicas = 1
+        """
+    )
+
+    assert (config.brokers, config.port, config.data, config.zookeeper) == (
+        5,
+        0,
+        "elsewhere",
+        "h:2181/x",
+    )
+    assert config.keys_of(1) == {"min.insync.replicas": 2}
+    assert config.keys_of(2) == {"min.insync.replicas": 1, "broker.rack": "b"}
+
+
+def test_an_empty_cluster_file_is_three_brokers_and_a_managed_zookeeper():
+    assert ClusterConfig.parse("") == ClusterConfig()
+    assert ClusterConfig().zookeeper is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[clusters]", "nearest is cluster"),
+        ("[cluster]\nbroker = 3", r"nearest is cluster\.brokers"),
+        ("[cluster]\nbrokers = 0", "1 to 1000"),
+        ("[cluster]\nport = 70000", "0 to 65535"),
+        ("[broker]\nlog.segment.bytez = 1", r"nearest is log\.segment\.bytes"),
+        ("[broker]\nlog.dirs = 'x'", "given to each broker by the cluster"),
+        ("[broker.1]\nbroker.id = 4", "given to each broker by the cluster"),
+        ("[broker.1]\nnum.partitions = 0", "at least 1"),
+        ("[zookeeper]\nport = 1", r"nearest is zookeeper\.connect"),
+        ("cluster = 3", "is a table"),
+        ("[[cluster]]", "is a table"),
+        ("[broker]\n1 = 2", "is a table"),
+        ("[cluster]\nbrokers = 3\nbrokers = 4", "not TOML"),
+    ],
+)  # fmt: skip
+def test_a_cluster_file_that_cannot_be_is_refused_with_a_reason(text, reason):
+    with pytest.raises(ConfigError, match=reason):
+        ClusterConfig.parse(text)
+
+
+def test_kinds_have_the_numbers_of_describe_configs():
+    assert {kind.name: int(kind) for kind in Kind} == {
+        "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7, "PASSWORD": 9,
+    }  # fmt: skip

@@ -1,0 +1,129 @@
+"""A value that left a key is of its kind and within its bounds; everything else is an error with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind, flatten, parse_all
+
+
+def key(kind: Kind, **rest) -> Key:
+    return Key(kind, None, "", name="some.key", **rest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "parsed"),
+    [
+        (Kind.BOOLEAN, True, True),
+        (Kind.BOOLEAN, " False ", False),
+        (Kind.INT, "12", 12),
+        (Kind.INT, -1, -1),
+        (Kind.INT, 3.0, 3),
+        (Kind.LONG, str(LONG_MAX), LONG_MAX),
+        (Kind.DOUBLE, "0.25", 0.25),
+        (Kind.DOUBLE, 1, 1.0),
+        (Kind.LIST, "a, b,,c", ("a", "b", "c")),
+        (Kind.LIST, ["a", "b"], ("a", "b")),
+        (Kind.LIST, "", ()),
+        (Kind.STRING, "", ""),
+        (Kind.PASSWORD, "x", "x"),
+    ],
+)
+def test_a_value_of_toml_or_of_kafkas_text_is_taken(kind, value, parsed):
+    found = key(kind).parse(value)
+
+    assert found == parsed
+    assert type(found) is type(parsed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Kind.BOOLEAN, 1),
+        (Kind.BOOLEAN, "yes"),
+        (Kind.INT, True),
+        (Kind.INT, "2.5"),
+        (Kind.INT, 1.5),
+        (Kind.INT, ""),
+        (Kind.INT, float("inf")),
+        (Kind.INT, float("nan")),
+        (Kind.INT, INT_MAX + 1),
+        (Kind.INT, -INT_MAX - 2),
+        (Kind.LONG, LONG_MAX + 1),
+        (Kind.INT, "9" * 5000),
+        (Kind.DOUBLE, "much"),
+        (Kind.LIST, 5),
+        (Kind.STRING, 5),
+        (Kind.STRING, None),
+        (Kind.PASSWORD, 12),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(kind, value):
+    with pytest.raises(ConfigError, match=r"^some\.key cannot be"):
+        key(kind).parse(value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, "nan"])
+def test_bounds_hold_for_fractions_and_for_what_is_no_number(value):
+    with pytest.raises(ConfigError, match="it is 0 to 1"):
+        key(Kind.DOUBLE, low=0, high=1).parse(value)
+
+
+def test_bounds_are_themselves_allowed():
+    row = key(Kind.INT, low=-1, high=9)
+
+    assert [row.parse(-1), row.parse(9)] == [-1, 9]
+    for value in (-2, 10):
+        with pytest.raises(ConfigError, match="it is -1 to 9"):
+            row.parse(value)
+
+
+def test_choices_hold_for_each_word_of_a_list_and_an_empty_list_is_none():
+    row = key(Kind.LIST, choices=("delete", "compact"))
+
+    assert row.parse("compact,delete") == ("compact", "delete")
+    for value in ("delete,shred", ""):
+        with pytest.raises(ConfigError, match="delete, compact"):
+            row.parse(value)
+
+
+def test_a_secret_is_never_shown_not_even_in_an_error():
+    row = key(Kind.PASSWORD, low=16)
+
+    with pytest.raises(ConfigError) as short:
+        row.parse("hunter2")
+    with pytest.raises(ConfigError) as wrong:
+        row.parse(["hunter2"])
+
+    assert "hunter2" not in str(short.value) + str(wrong.value)
+    assert row.text("hunter2") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (Kind.BOOLEAN, True, "true"),
+        (Kind.LONG, -1, "-1"),
+        (Kind.LIST, ("a", "b"), "a,b"),
+        (Kind.STRING, None, None),
+        (Kind.DOUBLE, 0.5, "0.5"),
+    ],
+)
+def test_a_value_is_written_as_kafka_writes_it(kind, value, text):
+    assert key(kind).text(value) == text
+
+
+def test_an_unknown_key_is_an_error_with_the_nearest_that_exists():
+    keys = {"log.segment.bytes": key(Kind.INT), "log.dirs": key(Kind.LIST)}
+
+    with pytest.raises(ConfigError, match=r"^log\.segment\.byte is not .* log\.segment\.bytes$"):
+        parse_all(keys, {"log.segment.byte": 1})
+    with pytest.raises(ConfigError, match="nearest is"):
+        parse_all(keys, {"完全に違う": 1})
+
+
+def test_nested_tables_of_toml_become_dotted_names():
+    nested = {"log": {"segment": {"bytes": 1}, "dirs": ["a"]}, "broker.id": 3}
+
+    assert flatten(nested) == {"log.segment.bytes": 1, "log.dirs": ["a"], "broker.id": 3}
