@@ -1,0 +1,121 @@
+"""What a client believes of what brokers tell it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.memory_transport import MemoryTransport
+from support.stub_cluster import StubCluster
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.client.metadata import Metadata, error_code
+from minikafka.client.network import Network, parse_bootstrap
+from minikafka.runtime.clock import SystemClock
+from minikafka.wire import versions
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[StubCluster]:
+    cluster = await StubCluster(MemoryTransport()).start()
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def metadata(cluster: StubCluster) -> AsyncIterator[Metadata]:
+    network = Network(cluster.transport, SystemClock(), "test")
+    yield Metadata(network, parse_bootstrap(cluster.bootstrap))
+    network.close()
+
+
+async def test_a_leader_that_is_known_is_not_asked_for_again(
+    cluster: StubCluster, metadata: Metadata
+) -> None:
+    cluster.create("t", [2])
+    for _ in range(3):
+        assert (await metadata.leader("t", 0)).node == 2
+    assert len(cluster.asked(versions.METADATA)) == 1
+
+
+async def test_all_who_found_it_wrong_wait_for_one_refresh(
+    cluster: StubCluster, metadata: Metadata
+) -> None:
+    cluster.create("t", [2])
+    await metadata.leader("t", 0)
+    cluster.lead("t", 0, 3)
+    for _ in range(5):
+        metadata.invalidate()
+    leaders = await asyncio.gather(*(metadata.leader("t", 0) for _ in range(5)))
+    assert {leader.node for leader in leaders} == {3}
+    assert len(cluster.asked(versions.METADATA)) == 2
+
+
+async def test_the_leader_of_a_broker_that_lags_behind_is_not_believed(
+    cluster: StubCluster, metadata: Metadata
+) -> None:
+    (partition,) = cluster.create("t", [1])
+    partition.epoch = 5
+    await metadata.leader("t", 0)
+    cluster.known_by = {broker: {("t", 0): (3, 4)} for broker in (1, 2, 3)}
+    metadata.invalidate()
+    leader = await metadata.leader("t", 0)
+    assert (leader.node, leader.leader_epoch) == (1, 5)
+
+
+async def test_a_topic_made_anew_is_believed_with_its_lower_epoch(
+    cluster: StubCluster, metadata: Metadata
+) -> None:
+    (partition,) = cluster.create("t", [1])
+    partition.epoch = 5
+    await metadata.leader("t", 0)
+    cluster.create("t", [2])
+    cluster.topic_ids["t"] = bytes(15) + b"\2"
+    metadata.invalidate()
+    leader = await metadata.leader("t", 0)
+    assert (leader.node, leader.leader_epoch) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "code"),
+    [
+        ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 0, ErrorCode.LEADER_NOT_AVAILABLE),
+    ],
+)
+async def test_a_partition_without_a_leader_says_why(
+    cluster: StubCluster, metadata: Metadata, topic: str, partition: int, code: ErrorCode
+) -> None:
+    cluster.create("t", [-1])
+    with pytest.raises(KafkaError) as caught:
+        await metadata.leader(topic, partition)
+    assert caught.value.code is code
+
+
+async def test_a_topic_that_went_away_is_not_remembered(
+    cluster: StubCluster, metadata: Metadata
+) -> None:
+    cluster.create("t", [1])
+    await metadata.leader("t", 0)
+    del cluster.topics["t"]
+    metadata.invalidate()
+    with pytest.raises(KafkaError):
+        await metadata.leader("t", 0)
+    cluster.create("t", [2])
+    assert (await metadata.leader("t", 0)).node == 2
+
+
+async def test_a_cluster_without_a_controller_has_none_to_ask(
+    cluster: StubCluster, metadata: Metadata
+) -> None:
+    cluster.controller = -1
+    with pytest.raises(KafkaError) as caught:
+        await metadata.controller()
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+
+def test_a_code_without_use_for_us_is_a_server_error() -> None:
+    assert error_code(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert error_code(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
