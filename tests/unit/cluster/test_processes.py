@@ -77,7 +77,7 @@ async def test_a_paused_process_is_alive_and_is_woken_to_be_ended(
 ) -> None:
     process = start(started)
     processes.send_signal(process, signal.SIGSTOP)
-    while not processes.is_paused(process):
+    while not processes.is_paused(process):  # noqa: ASYNC110 - the kernel announces nothing
         await asyncio.sleep(0.001)
     assert processes.is_alive(process)
     await processes.end(process, SystemClock())

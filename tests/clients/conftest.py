@@ -1,0 +1,7 @@
+"""One cluster for all tests of this folder."""
+
+from __future__ import annotations
+
+from support.running_cluster import cluster, shared_cluster
+
+__all__ = ["cluster", "shared_cluster"]

@@ -1,0 +1,71 @@
+"""Every client, every codec, replication 3, while the broker that leads most goes away in three ways."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.real_clients import CLIENTS, Client, ConfluentKafka, Writing
+from support.running_cluster import (
+    BROKERS,
+    busiest,
+    create_topic,
+    heal,
+    wait_for_leaders,
+)
+
+from minikafka.cluster import LocalCluster
+from minikafka.history import Reading, disagreements, verdict
+
+PARTITIONS = 2
+STREAM_SECONDS = 1.0
+PAIRS = [(client, codec) for client in CLIENTS for codec in client.codecs()]
+
+
+def topic_of(client: Client, codec: str, fault: str) -> str:
+    return f"{client.name}-{codec}-{fault}"
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause", "stop"])
+async def test_every_record_that_any_client_was_told_is_safe_is_read_back(
+    cluster: LocalCluster, fault: str
+) -> None:
+    topics = {topic_of(client, codec, fault): (client, codec) for client, codec in PAIRS}
+    await asyncio.gather(*(create_topic(cluster, topic, PARTITIONS) for topic in topics))
+    writing = {
+        topic: Writing(client, cluster.bootstrap, topic, codec)
+        for topic, (client, codec) in topics.items()
+    }
+    await asyncio.sleep(STREAM_SECONDS)
+    victim = await busiest(cluster)
+    await getattr(cluster, fault)(victim)
+    await asyncio.gather(*(wait_for_leaders(cluster, t, PARTITIONS, victim) for t in topics))
+    await asyncio.sleep(STREAM_SECONDS)
+    await heal(cluster)
+    histories = {t: await asyncio.to_thread(w.finish) for t, w in writing.items()}
+    problems = {}
+    for topic, (client, _) in topics.items():
+        reading = await asyncio.to_thread(client.read, cluster.bootstrap, topic, PARTITIONS)
+        result = verdict([histories[topic]], reading)
+        if not result.ok or not result.acked:
+            problems[topic] = str(result)
+    assert problems == {}
+
+
+async def test_each_surviving_replica_set_gives_the_same_records(cluster: LocalCluster) -> None:
+    topics = sorted({tp.topic for tp in (await cluster.state()).partitions})
+    assert topics, "the tests above left none"
+    before = await read_all(cluster, topics)
+    for victim in BROKERS:
+        await cluster.kill(victim)
+        await asyncio.gather(*(wait_for_leaders(cluster, t, PARTITIONS, victim) for t in topics))
+        after = await read_all(cluster, topics)
+        differing = {t: disagreements(before[t], after[t]) for t in topics}
+        assert not any(differing.values()), differing
+        await heal(cluster)
+
+
+async def read_all(cluster: LocalCluster, topics: list[str]) -> dict[str, Reading]:
+    client = ConfluentKafka()
+    reads = (asyncio.to_thread(client.read, cluster.bootstrap, t, PARTITIONS) for t in topics)
+    return dict(zip(topics, await asyncio.gather(*reads), strict=True))

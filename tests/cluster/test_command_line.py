@@ -1,0 +1,210 @@
+"""The commands over a cluster of their own: up, status, topics, produce, consume, stop, start, down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import minikafka
+from minikafka.cluster import LocalCluster, processes
+from minikafka.cluster.processes import ProcessId, identify, is_alive
+from minikafka.runtime.clock import SystemClock
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}
+
+
+def run(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "minikafka", *arguments],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def ok(*arguments: str, cwd: Path, stdin: str = "") -> str:
+    done = run(*arguments, cwd=cwd, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def status(cwd: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ok("status", "--json", cwd=cwd))
+    return found
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory in which a cluster is up."""
+    directory = tmp_path_factory.mktemp("cluster")
+    (directory / "cluster.toml").write_text(
+        "[cluster]\nport = 0\n[broker]\nzookeeper.session.timeout.ms = 4_000\n"
+    )
+    try:
+        ok("up", cwd=directory)
+        yield directory
+    finally:
+        run("down", cwd=directory)
+
+
+def test_up_again_says_that_it_runs_and_changes_nothing(here: Path) -> None:
+    before = status(here)
+    again = run("up", "--json", cwd=here)
+    assert again.returncode == 0
+    assert "already running" in again.stderr
+    shown = json.loads(again.stdout)
+    assert shown.keys() == {"bootstrap", "zookeeper", "zookeeper_pid", "brokers"}
+    assert {key: before[key] for key in ("bootstrap", "zookeeper", "zookeeper_pid")}.items() <= (
+        shown.items()
+    )
+    assert [b["pid"] for b in shown["brokers"]] == [b["pid"] for b in before["brokers"]]
+    for broker in shown["brokers"]:
+        assert broker.keys() == {"id", "host", "port", "pid", "log_dir"}
+        assert Path(broker["log_dir"], "meta.properties").exists()
+
+
+def test_records_go_in_and_come_out_in_order(here: Path) -> None:
+    assert ok(
+        "topics", "create", "lines", "--partitions", "2", "--replication-factor", "3", cwd=here
+    )
+    text = "".join(f"k{i % 3}:line {i}\n" for i in range(100))
+    ok("produce", "lines", "-K", ":", "--compression", "zstd", cwd=here, stdin=text)
+    out = ok("consume", "lines", "-e", "-K", ":", cwd=here)
+    assert sorted(out.splitlines()) == sorted(text.splitlines())
+    for key in ("k0:", "k1:", "k2:"):
+        assert [x for x in out.splitlines() if x.startswith(key)] == [
+            x for x in text.splitlines() if x.startswith(key)
+        ]
+    rows = [
+        json.loads(row) for row in ok("consume", "lines", "-e", "--json", cwd=here).splitlines()
+    ]
+    assert len(rows) == 100
+    first = ok("consume", "lines", "-p", "0", "-o", "1:3", "--json", cwd=here).splitlines()
+    assert [json.loads(row)["offset"] for row in first] == [1, 2]
+    assert len(ok("consume", "lines", "-c", "7", cwd=here).splitlines()) == 7
+
+
+def test_topics_are_listed_described_and_deleted(here: Path) -> None:
+    assert ok("topics", "create", "short", cwd=here) == "Created topic short.\n"
+    assert "short" in json.loads(ok("topics", "list", "--json", cwd=here))
+    assert ok("topics", "describe", "short", cwd=here).startswith("Topic: short\tTopicId: ")
+    assert json.loads(ok("topics", "describe", "short", "--json", cwd=here))[0]["topic"] == "short"
+    twice = run("topics", "create", "short", cwd=here)
+    assert (twice.returncode, twice.stderr.count("\n")) == (1, 1)
+    assert "TOPIC_ALREADY_EXISTS" in twice.stderr
+    ok("topics", "delete", "short", cwd=here)
+    missing = run("topics", "describe", "never-made", cwd=here)
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+
+
+def test_a_broker_killed_from_outside_is_shown_and_started_by_hand_as_the_same(here: Path) -> None:
+    before = status(here)["brokers"][0]
+    os.kill(before["pid"], signal.SIGKILL)
+    gone = status(here)["brokers"][0]
+    assert (gone["state"], gone["pid"]) == ("down", None)
+    log = (here / "by-hand.log").open("wb")
+    with log:
+        command = [sys.executable, "-m", "minikafka", "broker", "--config", "broker-1.toml"]
+        by_hand = subprocess.Popen(
+            command, cwd=here / "data", env=ENVIRONMENT, stdout=log, stderr=log
+        )
+    try:
+        while "serves on" not in (here / "by-hand.log").read_text():
+            assert by_hand.poll() is None, (here / "by-hand.log").read_text()
+        after = status(here)["brokers"][0]
+        assert (after["id"], after["port"], after["pid"]) == (1, before["port"], by_hand.pid)
+        assert after["broker_epoch"] > before["broker_epoch"]
+        ok("stop", "1", cwd=here)
+    finally:
+        by_hand.kill()
+        by_hand.wait()
+    ok("start", "1", cwd=here)
+    assert status(here)["brokers"][0]["state"] == "up"
+
+
+def test_down_ends_everything_and_up_brings_the_same_cluster_with_its_data(here: Path) -> None:
+    ok("topics", "create", "kept", "--replication-factor", "3", cwd=here)
+    ok("produce", "kept", cwd=here, stdin="precious\n")
+    before = status(here)
+    pids = [before["zookeeper_pid"], *(broker["pid"] for broker in before["brokers"])]
+    ok("down", cwd=here)
+    assert [identify(pid) for pid in pids] == [None] * 4
+    ok("up", cwd=here)
+    assert status(here)["bootstrap"] == before["bootstrap"]
+    assert ok("consume", "kept", "-e", cwd=here) == "precious\n"
+
+
+def test_leftovers_of_a_cluster_whose_record_names_other_processes_are_not_touched(
+    here: Path,
+) -> None:
+    """A pid that was given out again belongs to somebody else now."""
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        cluster = LocalCluster(data=here / "data", attached=False)
+        record = cluster.record
+        asyncio.run(cluster.kill(3))
+        stale = ProcessId(bystander.pid, 1)
+        cluster.directory.write(record.with_broker(replace(record.broker(3), process=stale)))
+        ok("up", cwd=here)
+        assert bystander.poll() is None
+        assert status(here)["brokers"][2]["pid"] != bystander.pid
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_an_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text("[cluster]\nport = 0\n")
+    command = [sys.executable, "-m", "minikafka", "up"]
+    up = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    cluster = LocalCluster(data=tmp_path / "data", attached=False)
+    while cluster.directory.read() is None or not cluster.is_running():
+        assert up.poll() is None
+    record = cluster.record
+    started = [record.zookeeper_process, *(broker.process for broker in record.brokers)]
+    up.send_signal(signal.SIGINT)
+    assert up.wait(60) == 130
+    assert not any(map(is_alive, started))
+
+
+def test_a_cluster_dies_with_the_process_that_started_it_and_its_directory_can_be_used_again(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import asyncio, sys, time\nfrom minikafka import LocalCluster\n"
+        "async def main():\n    await LocalCluster(1, data=sys.argv[1]).start()\n"
+        "    print('up', flush=True); time.sleep(600)\nasyncio.run(main())"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], env=ENVIRONMENT, stdout=subprocess.PIPE
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"up\n"
+    cluster = LocalCluster(data=tmp_path)
+    record = cluster.record
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    asyncio.run(_use_again(cluster, [record.zookeeper_process, record.brokers[0].process]))
+
+
+async def _use_again(cluster: LocalCluster, former: list[ProcessId | None]) -> None:
+    for process in former:
+        assert process is not None
+        assert await processes.wait_until_gone(process, SystemClock(), 10_000)
+    async with cluster:
+        assert (await cluster.state()).controller == 1

@@ -1,0 +1,159 @@
+"""Brokers, the controller, sessions and ZooKeeper itself go away under load; nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from support.real_clients import ConfluentKafka, Writing
+from support.running_cluster import (
+    BROKERS,
+    busiest,
+    create_topic,
+    eventually,
+    heal,
+    wait_for_leaders,
+)
+
+from minikafka.cluster import ClusterError, LocalCluster
+from minikafka.cluster.processes import identify
+from minikafka.history import verdict
+
+PARTITIONS = 3
+STREAM_SECONDS = 1.0
+CLIENT = ConfluentKafka()
+
+
+@asynccontextmanager
+async def load(cluster: LocalCluster, topic: str) -> AsyncIterator[None]:
+    """A stream to a new topic from before the fault to after the healing, then its verdict."""
+    await create_topic(cluster, topic, PARTITIONS)
+    writing = Writing(CLIENT, cluster.bootstrap, topic, "none")
+    try:
+        await asyncio.sleep(STREAM_SECONDS)
+        yield
+        await asyncio.sleep(STREAM_SECONDS)
+        await heal(cluster)
+    finally:
+        history = await asyncio.to_thread(writing.finish)
+    reading = await asyncio.to_thread(CLIENT.read, cluster.bootstrap, topic, PARTITIONS)
+    result = verdict([history], reading)
+    assert result.ok, result
+    assert result.acked == result.sent, "some records were never acknowledged"
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause", "stop"])
+async def test_a_leader_that_goes_away_loses_nothing(cluster: LocalCluster, fault: str) -> None:
+    topic = f"leader-{fault}"
+    async with load(cluster, topic):
+        victim = await busiest(cluster)
+        await getattr(cluster, fault)(victim)
+        await wait_for_leaders(cluster, topic, PARTITIONS, victim)
+
+
+async def test_a_controller_that_goes_away_is_followed_by_one_of_a_higher_epoch(
+    cluster: LocalCluster,
+) -> None:
+    async with load(cluster, "controller-kill"):
+        before = await cluster.state()
+        assert before.controller is not None
+        assert before.controller_epoch is not None
+        await cluster.kill(before.controller)
+        await wait_for_leaders(cluster, "controller-kill", PARTITIONS, before.controller)
+        after = await cluster.state()
+        assert after.controller not in (None, before.controller)
+        assert after.controller_epoch is not None
+        assert after.controller_epoch > before.controller_epoch
+
+
+async def test_the_cluster_goes_on_without_zookeeper_and_after_its_return(
+    cluster: LocalCluster,
+) -> None:
+    async with load(cluster, "zookeeper-kill"):
+        await cluster.kill_zookeeper()
+        await asyncio.sleep(STREAM_SECONDS)
+        await cluster.start_zookeeper()
+        await cluster.kill(await busiest(cluster))
+
+
+async def test_sessions_that_all_expired_while_zookeeper_was_away_are_made_anew(
+    cluster: LocalCluster,
+) -> None:
+    async with load(cluster, "sessions-expired"):
+        before = await epochs(cluster)
+        await cluster.kill_zookeeper()
+        await asyncio.sleep(6)
+        await cluster.start_zookeeper()
+
+        async def all_are_new() -> bool:
+            after = await epochs(cluster)
+            return after.keys() == before.keys() and all(after[b] > before[b] for b in before)
+
+        await eventually(all_are_new)
+
+
+async def test_a_broker_whose_session_expired_registers_again_and_loses_nothing(
+    cluster: LocalCluster,
+) -> None:
+    async with load(cluster, "session-expired"):
+        victim = await busiest(cluster)
+        before = (await epochs(cluster))[victim]
+        await cluster.pause(victim)
+        await wait_for_leaders(cluster, "session-expired", PARTITIONS, victim)
+        await cluster.resume(victim)
+
+        async def is_new() -> bool:
+            return (await epochs(cluster)).get(victim, before) > before
+
+        await eventually(is_new)
+
+
+async def epochs(cluster: LocalCluster) -> dict[int, int]:
+    """Broker epochs of the brokers that answer."""
+    answers = (await cluster.state()).answers
+    return {broker: answer["broker_epoch"] for broker, answer in answers.items()}
+
+
+async def test_a_killed_broker_that_is_started_again_is_the_same_broker(
+    cluster: LocalCluster,
+) -> None:
+    before = cluster.record.broker(2)
+    process = cluster.process(2)
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    await cluster.start(2)
+    after = cluster.record.broker(2)
+    assert (after.port, after.control_port) == (before.port, before.control_port)
+    assert after.process != before.process
+    with pytest.raises(ClusterError, match="already running"):
+        await cluster.start(2)
+
+
+async def test_all_brokers_killed_at_once_come_back_with_every_record(
+    cluster: LocalCluster,
+) -> None:
+    async with load(cluster, "all-killed"):
+        for broker in BROKERS:
+            await cluster.kill(broker)
+        await asyncio.gather(*(cluster.start(broker) for broker in BROKERS))
+
+
+async def test_a_restarted_broker_leaves_and_comes_back(cluster: LocalCluster) -> None:
+    async with load(cluster, "restart"):
+        for broker in BROKERS:
+            await cluster.restart(broker)
+            await cluster.wait_for_isr("restart")
+
+
+async def test_what_is_not_running_cannot_be_paused(cluster: LocalCluster) -> None:
+    await cluster.kill(1)
+    assert cluster.process(1) is None
+    with pytest.raises(ClusterError, match="broker 1 is not running"):
+        await cluster.pause(1)
+    with pytest.raises(ClusterError, match="no broker 9"):
+        await cluster.kill(9)
+    assert identify(os.getpid()) is not None

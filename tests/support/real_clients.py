@@ -1,0 +1,266 @@
+"""Unmodified Kafka clients as writers and readers that keep a history: confluent-kafka, aiokafka, kafka-python, kcat.
+
+A writer sends records "0", "1", … until it is told to stop, then waits for what is under way. A client
+that does not say where its records went (kcat) leaves them acked at an unknown offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import aiokafka
+import kafka
+import kafka.codec
+from aiokafka.structs import TopicPartition as AioPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from minikafka.history import History, Reading
+
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+PAUSE_SECONDS = 0.002
+END_SECONDS = 60.0
+"""How long a writer may take to end, and a reader to get on."""
+
+
+class Client(Protocol):
+    """One client library."""
+
+    name: str
+
+    def codecs(self) -> tuple[str, ...]:
+        """Those it can write and read as it is installed."""
+
+    def write(self, bootstrap: str, topic: str, codec: str, stop: threading.Event) -> History:
+        """Send until stopped; returns when the outcome of every record is known or given up."""
+
+    def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
+        """Everything that is there now."""
+
+
+class ConfluentKafka:
+    """librdkafka behind Python."""
+
+    name = "confluent-kafka"
+
+    def codecs(self) -> tuple[str, ...]:
+        return CODECS
+
+    def write(self, bootstrap: str, topic: str, codec: str, stop: threading.Event) -> History:
+        history = History()
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "compression.type": codec,
+                "linger.ms": 5,
+            }
+        )
+
+        def report(ticket: int, error: Any, message: Any) -> None:
+            if error is None:
+                history.acked(ticket, message.partition(), message.offset())
+
+        while not stop.is_set():
+            value = b"%d" % len(history)
+            ticket = history.sent(value)
+            producer.produce(topic, value, on_delivery=partial(report, ticket))
+            producer.poll(PAUSE_SECONDS)
+        producer.flush(END_SECONDS)
+        return history
+
+    def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "t", "enable.auto.commit": False}
+        )
+        try:
+            starts = [TopicPartition(topic, p, 0) for p in range(partitions)]
+            ends = [consumer.get_watermark_offsets(tp, timeout=END_SECONDS)[1] for tp in starts]
+            consumer.assign(starts)
+            reading: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(partitions)}
+            left = sum(ends)
+            while left:
+                messages = consumer.consume(min(left, 1000), END_SECONDS)
+                assert messages, f"{left} records never came"
+                for message in messages:
+                    assert message.error() is None, message.error()
+                    reading[message.partition()].append((message.offset(), message.value()))
+                left -= len(messages)
+        finally:
+            consumer.close()
+        return reading
+
+
+class Aiokafka:
+    """aiokafka, in an event loop of its own."""
+
+    name = "aiokafka"
+
+    def codecs(self) -> tuple[str, ...]:
+        return CODECS
+
+    def write(self, bootstrap: str, topic: str, codec: str, stop: threading.Event) -> History:
+        return asyncio.run(self._write(bootstrap, topic, codec, stop))
+
+    async def _write(
+        self, bootstrap: str, topic: str, codec: str, stop: threading.Event
+    ) -> History:
+        history = History()
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap,
+            enable_idempotence=True,
+            compression_type=codec,
+            retry_backoff_ms=100,
+        )
+        await producer.start()
+        waiting = []
+        try:
+            while not stop.is_set():
+                value = b"%d" % len(history)
+                waiting.append((history.sent(value), await producer.send(topic, value)))
+                await asyncio.sleep(PAUSE_SECONDS)
+            async with asyncio.timeout(END_SECONDS):
+                await producer.flush()
+        finally:
+            await producer.stop()
+        for ticket, future in waiting:
+            if future.done() and future.exception() is None:
+                history.acked(ticket, future.result().partition, future.result().offset)
+        return history
+
+    def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
+        return asyncio.run(self._read(bootstrap, topic, partitions))
+
+    async def _read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="none")
+        await consumer.start()
+        try:
+            everything = [AioPartition(topic, p) for p in range(partitions)]
+            consumer.assign(everything)
+            await consumer.seek_to_beginning(*everything)
+            ends = await consumer.end_offsets(everything)
+            reading: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(partitions)}
+            left = sum(ends.values())
+            async with asyncio.timeout(END_SECONDS):
+                while left > 0:
+                    for tp, found in (await consumer.getmany(timeout_ms=1000)).items():
+                        reading[tp.partition] += [(r.offset, r.value) for r in found]
+                        left -= len(found)
+        finally:
+            await consumer.stop()
+        return reading
+
+
+class KafkaPython:
+    """kafka-python; it needs a package of its own for each codec but gzip."""
+
+    name = "kafka-python"
+
+    def codecs(self) -> tuple[str, ...]:
+        return tuple(codec for codec in CODECS if getattr(kafka.codec, f"has_{codec}")())
+
+    def write(self, bootstrap: str, topic: str, codec: str, stop: threading.Event) -> History:
+        history = History()
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap, compression_type=codec, linger_ms=5
+        )
+        waiting = []
+        try:
+            while not stop.wait(PAUSE_SECONDS):
+                value = b"%d" % len(history)
+                waiting.append((history.sent(value), producer.send(topic, value)))
+            producer.flush(END_SECONDS)
+        finally:
+            producer.close(END_SECONDS)
+        for ticket, future in waiting:
+            if future.succeeded():
+                history.acked(ticket, future.value.partition, future.value.offset)
+        return history
+
+    def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
+        consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        try:
+            everything = [kafka.TopicPartition(topic, p) for p in range(partitions)]
+            consumer.assign(everything)
+            ends = consumer.end_offsets(everything)
+            reading: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(partitions)}
+            left = sum(ends.values())
+            while left > 0:
+                found = consumer.poll(timeout_ms=int(END_SECONDS * 1000))
+                assert found, f"{left} records never came"
+                for tp, records in found.items():
+                    reading[tp.partition] += [(r.offset, r.value) for r in records]
+                    left -= len(records)
+        finally:
+            consumer.close()
+        return reading
+
+
+class Kcat:
+    """The command-line client; it says of a run only whether everything was delivered."""
+
+    name = "kcat"
+
+    def codecs(self) -> tuple[str, ...]:
+        return CODECS if shutil.which("kcat") else ()
+
+    def write(self, bootstrap: str, topic: str, codec: str, stop: threading.Event) -> History:
+        history = History()
+        command = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-z", codec]
+        command += ["-X", "enable.idempotence=true", "-X", "linger.ms=5"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            assert child.stdin is not None
+            while not stop.wait(PAUSE_SECONDS):
+                value = b"%d" % len(history)
+                history.sent(value)
+                child.stdin.write(value + b"\n")
+                child.stdin.flush()
+            _, errors = child.communicate(timeout=END_SECONDS)
+        if child.returncode == 0 and b"Delivery failed" not in errors:
+            for ticket in range(len(history)):
+                history.acked(ticket, -1, -1)
+        return history
+
+    def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
+        command = ["kcat", "-C", "-b", bootstrap, "-t", topic, "-e", "-q", "-o", "beginning"]
+        command += ["-f", "%p %o %s\n"]
+        found = subprocess.run(command, capture_output=True, timeout=END_SECONDS, check=True)
+        reading: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(partitions)}
+        for line in found.stdout.splitlines():
+            partition, offset, value = line.split(b" ", 2)
+            reading[int(partition)].append((int(offset), value))
+        return reading
+
+
+CLIENTS: tuple[Client, ...] = (ConfluentKafka(), Aiokafka(), KafkaPython(), Kcat())
+
+
+class Writing:
+    """A client that writes in a thread of its own until `finish`."""
+
+    def __init__(self, client: Client, bootstrap: str, topic: str, codec: str) -> None:
+        self._stop = threading.Event()
+        self._outcome: list[History | Exception] = []
+        write = partial(client.write, bootstrap, topic, codec, self._stop)
+        self._thread = threading.Thread(target=self._run, args=(write,), daemon=True)
+        self._thread.start()
+
+    def _run(self, write: Callable[[], History]) -> None:
+        try:
+            self._outcome.append(write())
+        except Exception as error:  # noqa: BLE001 - raised where the writer is finished
+            self._outcome.append(error)
+
+    def finish(self) -> History:
+        """Stop it; everything that it sent."""
+        self._stop.set()
+        self._thread.join(2 * END_SECONDS)
+        assert self._outcome, "the writer does not end"
+        if isinstance(self._outcome[0], Exception):
+            raise self._outcome[0]
+        return self._outcome[0]

@@ -1,0 +1,84 @@
+"""A real cluster for all tests of a folder, healed after each of them.
+
+from support.running_cluster import cluster, shared_cluster
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+
+from minikafka.client import Client, NewTopic
+from minikafka.cluster import LocalCluster
+from minikafka.cluster.processes import is_paused
+
+BROKERS = (1, 2, 3)
+KEYS = {
+    "zookeeper.session.timeout.ms": 4_000,
+    "replica.lag.time.max.ms": 4_000,
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "controlled.shutdown.retry.backoff.ms": 300,
+}
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[LocalCluster]:
+    running = LocalCluster(len(BROKERS), config=KEYS)
+    asyncio.run(running.start())
+    try:
+        yield running
+    finally:
+        asyncio.run(running.stop())
+
+
+@pytest.fixture
+async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
+    try:
+        yield shared_cluster
+    finally:
+        await heal(shared_cluster)
+
+
+async def heal(cluster: LocalCluster) -> None:
+    """Everything runs, and every topic is fully replicated, as the next test expects it."""
+    for broker in BROKERS:
+        process = cluster.process(broker)
+        if process is not None and is_paused(process):
+            await cluster.resume(broker)
+    await cluster.start()
+    for topic in {tp.topic for tp in (await cluster.state()).partitions}:
+        await cluster.wait_for_isr(topic)
+
+
+async def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None:
+    """With the cluster's replication factor of 3."""
+    async with Client(cluster.bootstrap) as client:
+        await client.create_topics(NewTopic(name, partitions, len(BROKERS)))
+
+
+async def busiest(cluster: LocalCluster) -> int:
+    """The broker that leads most partitions."""
+    leaders = [view.leader for view in (await cluster.state()).partitions.values()]
+    return max(BROKERS, key=leaders.count)
+
+
+async def wait_for_leaders(
+    cluster: LocalCluster, topic: str, partitions: int, without: int
+) -> None:
+    """Until every partition is led by another broker than this one."""
+    for partition in range(partitions):
+
+        async def is_led(partition: int = partition) -> bool:
+            return await cluster.leader_of(topic, partition) != without
+
+        await eventually(is_led)
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Until it holds; what is asked is other processes, which announce nothing."""
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.05)
