@@ -21,18 +21,15 @@ class Offsets(NamedTuple):
     end: int | None
 
 
-class _OffsetsType(click.ParamType):
-    name = "offsets"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Offsets:
-        if value in ("earliest", "latest"):
-            return Offsets(value, None)
-        start, separator, end = str(value).partition(":")
-        if start.isdecimal() and (end.isdecimal() or not separator):
-            return Offsets(int(start), int(end) if separator else None)
-        return self.fail(f"{value!r} is not earliest, latest, an offset or FROM:TO", param, ctx)
+def parse_offsets(context: click.Context, option: click.Parameter, text: str) -> Offsets:
+    """earliest, latest, N, or N:M."""
+    if text in ("earliest", "latest"):
+        return Offsets(text, None)
+    start, separator, end = text.partition(":")
+    if start.isdecimal() and (end.isdecimal() or not separator):
+        return Offsets(int(start), int(end) if separator else None)
+    problem = f"{text!r} is not earliest, latest, an offset or FROM:TO"
+    raise click.BadParameter(problem, context, option)
 
 
 @click.command()
@@ -41,7 +38,7 @@ class _OffsetsType(click.ParamType):
 @click.option(
     "-o",
     "--offset",
-    type=_OffsetsType(),
+    callback=parse_offsets,
     default="earliest",
     show_default=True,
     metavar="WHERE",

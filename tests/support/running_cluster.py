@@ -80,5 +80,5 @@ async def wait_for_leaders(
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     """Until it holds; what is asked is other processes, which announce nothing."""
     async with asyncio.timeout(60):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.05)

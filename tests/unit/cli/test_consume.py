@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from click import BadParameter
+from click import BadParameter, Context, Option
 
-from minikafka.cli.consume import Offsets, _OffsetsType, as_json_line, as_line
+from minikafka.cli.consume import Offsets, as_json_line, as_line, consume, parse_offsets
 from minikafka.client.consumer import ConsumedRecord
 
 RECORD = ConsumedRecord(2, 7, 1_000, b"key", b"value", (("h", b"\xff"), ("n", None)))
@@ -23,13 +23,13 @@ RECORD = ConsumedRecord(2, 7, 1_000, b"key", b"value", (("h", b"\xff"), ("n", No
     ],
 )
 def test_where_to_begin_and_end(text: str, offsets: Offsets) -> None:
-    assert _OffsetsType().convert(text, None, None) == offsets
+    assert parse_offsets(Context(consume), Option(["-o"]), text) == offsets
 
 
 @pytest.mark.parametrize("text", ["", "-1", "5:", ":5", "first", "1:2:3"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
     with pytest.raises(BadParameter):
-        _OffsetsType().convert(text, None, None)
+        parse_offsets(Context(consume), Option(["-o"]), text)
 
 
 def test_a_line_is_the_value_or_key_and_value() -> None:
