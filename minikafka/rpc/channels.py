@@ -68,11 +68,6 @@ class Channels:
             return
         channel.send(request, on_response)
 
-    def queued(self, broker_id: BrokerId) -> int:
-        """Requests not answered yet, the one in flight included."""
-        channel = self._channels.get(broker_id)
-        return len(channel.queue) if channel is not None else 0
-
     def stop(self) -> None:
         """Resign: drop everything at once, without another byte to any broker."""
         for broker_id in list(self._channels):

@@ -115,7 +115,6 @@ async def test_requests_go_one_by_one_in_the_order_sent(world: World) -> None:
         attempt.answer.set_result(OK)
     await world.settle()
     assert world.responses == [(1, 1, 0), (1, 2, 0), (1, 3, 0)]
-    assert world.channels.queued(1) == 0
 
 
 async def test_a_broker_that_does_not_answer_holds_up_no_other(world: World) -> None:
