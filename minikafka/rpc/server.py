@@ -60,11 +60,13 @@ class HttpControlPlane:
         self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
         self._verifier = Verifier(secret, cluster_id)
         self._session: aiohttp.ClientSession | None = None
+        self._servers: list[_Server] = []
 
     async def serve(self, handler: Handler, host: str, port: int) -> Listener:
         """See ControlPlane. A KafkaError that leaves the handler becomes the caller's."""
         server = _Server(handler, self._verifier, self._clock)
         await server.start(host, port)
+        self._servers.append(server)
         return server
 
     async def call(
@@ -88,7 +90,10 @@ class HttpControlPlane:
             raise ConnectionError(f"{host}:{port}: {error}") from error
 
     async def close(self) -> None:
-        """See ControlPlane; listeners are closed by who opened them."""
+        """See ControlPlane; listeners that are still open are closed too."""
+        for server in self._servers:
+            await server.close()
+        self._servers.clear()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -140,7 +145,7 @@ class _Server:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting, give running handlers a moment, drop the connections.
+        """Stop accepting, give running handlers a moment, drop the connections; harmless twice.
 
         aiohttp forgets a handler whose caller has gone; none may go on in a broker that is closed.
         """

@@ -374,6 +374,29 @@ async def test_a_new_incarnation_of_a_sender_counts_from_one(world: World) -> No
     assert len(world.calls) == 3
 
 
+async def test_closing_the_control_plane_ends_its_handlers_and_its_listener(world: World) -> None:
+    asked = asyncio.Event()
+    ended: list[str] = []
+
+    async def endless(call: Call) -> dict[str, Any]:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(call.method)
+        raise AssertionError
+
+    world.answer = endless
+    call = asyncio.create_task(world.call("state", {}))
+    await asked.wait()
+    await world.served.close()
+    with pytest.raises(ConnectionError):
+        await call
+    assert ended == ["state"]
+    with pytest.raises(ConnectionError):
+        await world.call("state", {})
+
+
 async def test_a_port_that_is_taken_is_an_oserror(world: World) -> None:
     with pytest.raises(OSError, match=r"."):
         await world.served.serve(world.handle, "127.0.0.1", world.port)
