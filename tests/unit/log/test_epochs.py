@@ -1,0 +1,119 @@
+"""Leader epochs: the answers of KIP-101, and a file that always rises."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.memory_storage import MemoryStorage
+
+from minikafka.log.epochs import LeaderEpochs, decode, encode
+
+PATH = "/leader-epoch-checkpoint"
+
+
+def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
+    return LeaderEpochs(MemoryStorage(), PATH, list(entries))
+
+
+def test_the_file_is_kafkas_and_follows_every_change() -> None:
+    storage = MemoryStorage()
+    cache = LeaderEpochs(storage, PATH, [])
+    cache.assign(0, 0)
+    cache.assign(3, 17)
+    assert storage.read(PATH) == b"0\n2\n0 0\n3 17\n"
+    assert decode(storage.read(PATH)) == [(0, 0), (3, 17)]
+    assert storage.synced == []
+    cache.sync()
+    assert storage.synced == [PATH]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (-1, (-1, -1)),
+        (0, (0, 5)),
+        (1, (1, 5)),
+        (2, (2, 9)),
+        (3, (2, 9)),
+        (4, (4, 12)),
+        (5, (4, 12)),
+        (7, (7, 20)),
+        (8, (-1, -1)),
+    ],
+)
+def test_the_end_of_an_epoch_is_where_the_next_begins(asked: int, answer: tuple[int, int]) -> None:
+    assert epochs((2, 5), (4, 9), (7, 12)).end_offset_for(asked, 20) == answer
+
+
+def test_a_cache_that_is_empty_knows_no_end() -> None:
+    assert epochs().end_offset_for(0, 10) == (-1, -1)
+    assert epochs().latest == -1
+    assert epochs().epoch_of(5) == -1
+
+
+def test_epochs_are_found_by_offset_and_offsets_by_epoch() -> None:
+    cache = epochs((2, 5), (4, 9))
+    assert [cache.epoch_of(offset) for offset in (4, 5, 8, 9, 100)] == [-1, 2, 2, 4, 4]
+    assert [cache.start_offset_of(epoch) for epoch in (2, 3, 4, 5)] == [5, -1, 9, -1]
+
+
+def test_an_epoch_without_a_record_gives_way_to_the_next_at_the_same_offset() -> None:
+    cache = epochs((1, 0), (2, 10))
+    cache.assign(3, 10)
+    assert cache.entries == [(1, 0), (3, 10)]
+
+
+def test_assigning_the_latest_epoch_again_changes_nothing_unless_it_began_earlier() -> None:
+    cache = epochs((1, 0), (2, 10))
+    cache.assign(2, 15)
+    assert cache.entries == [(1, 0), (2, 10)]
+    cache.assign(2, 8)
+    assert cache.entries == [(1, 0), (2, 8)]
+
+
+def test_a_lower_epoch_or_offset_removes_the_entries_that_contradict_it() -> None:
+    cache = epochs((1, 0), (3, 10), (5, 20))
+    cache.assign(4, 15)
+    assert cache.entries == [(1, 0), (3, 10), (4, 15)]
+    assert cache.latest == 4
+
+
+def test_truncation_from_the_end_drops_epochs_that_begin_at_the_end_or_behind() -> None:
+    cache = epochs((1, 0), (3, 10), (5, 20))
+    cache.truncate_from_end(10)
+    assert cache.entries == [(1, 0)]
+    assert cache.latest == 1
+    cache.truncate_from_end(0)
+    assert cache.latest == -1
+
+
+def test_truncation_from_the_start_keeps_the_epoch_that_covers_the_start() -> None:
+    cache = epochs((1, 0), (3, 10), (5, 20))
+    cache.truncate_from_start(15)
+    assert cache.entries == [(3, 15), (5, 20)]
+    cache.truncate_from_start(15)
+    assert cache.entries == [(3, 15), (5, 20)]
+    cache.truncate_from_start(20)
+    assert cache.entries == [(5, 20)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"0", b"0\n", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1 0", b"0\nx\n", b"0\n1\n1\n", b"0\n2\n3 0\n2 5\n", b"\xff"],
+)  # fmt: skip
+def test_a_file_that_is_no_rising_checkpoint_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        decode(data)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100)), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_assigned_epochs_and_offsets_rise(assignments: list[tuple[int, int]]) -> None:
+    storage = MemoryStorage()
+    cache = LeaderEpochs(storage, PATH, [])
+    for epoch, start in assignments:
+        cache.assign(epoch, start)
+        assert cache.latest == epoch
+        assert decode(encode(cache.entries)) == cache.entries
+        assert decode(storage.read(PATH)) == cache.entries

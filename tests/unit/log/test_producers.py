@@ -1,0 +1,130 @@
+"""Idempotence: what is a duplicate, what is out of order, and what survives in a snapshot."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from support.logs import batch
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import ErrorCode
+from minikafka.log.producers import APPEND, ProducerStates
+from minikafka.record.batch import HEADER, Header
+from minikafka.record.codecs import crc32c
+
+OUT_OF_ORDER = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+FENCED = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
+LAST = 2**31 - 1
+
+
+def header(
+    sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7, timestamp: int = 1000
+) -> Header:
+    data = batch(
+        count,
+        timestamp=timestamp,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    return HEADER.unpack_from(data)
+
+
+@pytest.fixture
+def states() -> ProducerStates:
+    storage = MemoryStorage()
+    storage.make_directories("/d")
+    return ProducerStates(storage, "/d")
+
+
+def test_a_producer_not_seen_before_may_begin_anywhere(states: ProducerStates) -> None:
+    assert states.check(header(55)) == APPEND
+
+
+def test_the_next_sequence_is_appended_and_a_gap_is_not(states: ProducerStates) -> None:
+    states.update(header(0, 3), 100)
+    assert states.check(header(3)) == APPEND
+    assert states.check(header(4)) == OUT_OF_ORDER
+
+
+def test_the_last_five_batches_are_known_again_with_their_offsets(states: ProducerStates) -> None:
+    for i in range(7):
+        states.update(header(2 * i, 2), 100 + 2 * i)
+    assert [states.check(header(2 * i, 2)) for i in range(7)] == [
+        OUT_OF_ORDER, OUT_OF_ORDER, 104, 106, 108, 110, 112,
+    ]  # fmt: skip
+    assert states.check(header(12, 1)) == OUT_OF_ORDER, "same first sequence, other last"
+
+
+def test_sequences_wrap_to_zero(states: ProducerStates) -> None:
+    states.update(header(LAST - 1, 2), 0)
+    assert states.check(header(0)) == APPEND
+    states.update(header(LAST, 3), 10)
+    assert states.check(header(2)) == APPEND
+    assert states.check(header(LAST, 3)) == 10
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_begins_at_zero(states: ProducerStates) -> None:
+    states.update(header(0, epoch=3), 0)
+    assert states.check(header(1, epoch=2)) == FENCED
+    assert states.check(header(0, epoch=4)) == APPEND
+    assert states.check(header(1, epoch=4)) == OUT_OF_ORDER
+    states.update(header(0, epoch=4), 1)
+    assert states.check(header(0, epoch=3)) == FENCED
+
+
+def test_a_snapshot_is_kafkas_version_1_with_a_crc(states: ProducerStates) -> None:
+    states.update(header(4, 3, epoch=2, timestamp=500), 50)
+    data = states.encode()
+    entries = struct.pack(">qhiqiqiq", 7, 2, 6, 52, 2, 502, -1, -1)
+    count = struct.pack(">i", 1)
+    assert data == struct.pack(">hI", 1, crc32c(count + entries)) + count + entries
+
+
+def test_the_newest_usable_snapshot_not_above_the_end_is_restored(states: ProducerStates) -> None:
+    states.update(header(0, 3), 0)
+    states.snapshot(3)
+    states.update(header(3, 3), 3)
+    states.snapshot(6)
+    states.snapshot(99)
+    storage = states._storage
+    storage.write_atomically("/d/00000000000000000008.snapshot", b"rotten")
+    assert states.restore(10) == 6
+    assert states.snapshot_offsets() == [3, 6], "a newer and an unreadable one are gone"
+    assert states.check(header(3, 3)) == 3
+    assert states.check(header(6)) == APPEND
+    assert states.restore(5) == 3
+    assert states.check(header(3)) == APPEND
+    assert states.restore(2) == -1
+    assert len(states) == 0
+
+
+def test_snapshots_of_segments_and_the_newest_are_kept(states: ProducerStates) -> None:
+    for offset in (1, 2, 3, 4):
+        states.snapshot(offset)
+    states.keep_snapshots({2})
+    assert states.snapshot_offsets() == [2, 4]
+    states.clear()
+    assert states.snapshot_offsets() == []
+
+
+def test_a_producer_expires_when_it_was_idle_and_its_batches_are_old(
+    states: ProducerStates,
+) -> None:
+    states.update(header(0, producer=1, timestamp=0), 0)
+    states.update(header(0, producer=2, timestamp=950), 1)
+    states.expire(1000, 100)
+    assert len(states) == 2, "old timestamps alone do not make a producer idle"
+    states.expire(1000, 100)
+    assert len(states) == 1
+    states.expire(1050, 100)
+    assert len(states) == 0
+
+
+def test_a_transaction_marker_raises_the_epoch_and_leaves_the_sequence(
+    states: ProducerStates,
+) -> None:
+    states.update(header(0, 2, epoch=0), 0)
+    states.update(header(-1, epoch=0), 2)
+    assert states.check(header(2, epoch=0)) == APPEND
