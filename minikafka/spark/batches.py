@@ -16,8 +16,6 @@ from minikafka.spark.checksum import Checksum
 from minikafka.spark.inflate import INFLATED_MAX, inflate
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
-"""base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
-timestamp, producer id, producer epoch, base sequence, count (`wire-protocol.md` §3)."""
 _PREFIX: Final = Struct(">qi")
 _PREFIX_BYTES: Final = 12
 """Base offset and length; the length counts what comes after."""
@@ -26,6 +24,24 @@ _MAGIC: Final = 2
 _CODEC_BITS: Final = 0x07
 _APPEND_TIME_BIT: Final = 0x08
 _CONTROL_BIT: Final = 0x20
+
+
+class _Header(NamedTuple):
+    """The fields of `_HEADER` by name, in their order (`wire-protocol.md` §3)."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
 
 
 class Extent(NamedTuple):
@@ -44,7 +60,7 @@ class Section(NamedTuple):
     timestamp: int
     """Base timestamp, or the broker's append time of the whole batch; Unix milliseconds."""
     append_time: bool
-    count: int
+    record_count: int
     records: memoryview
 
 
@@ -62,35 +78,40 @@ def extent(data: memoryview) -> Extent:
     return Extent(next_offset, needed)
 
 
-def sections(data: memoryview, start: int, end: int, checksum: Checksum | None) -> Iterator[Section]:
+def sections(
+    data: memoryview, start: int, end: int, checksum: Checksum | None
+) -> Iterator[Section]:
     """The data batches with offsets in [start, end), in order. Raises `CorruptBatch`.
 
     Control batches are left out; a batch that only overlaps the range comes whole.
     """
     position = 0
     while len(data) - position >= _HEADER.size:
-        header = _HEADER.unpack_from(data, position)
-        base, length, _, magic, crc, attributes, last_delta, first_time, last_time, _, _, _, count = header
-        stop = position + _PREFIX_BYTES + _checked_length(base, length)
+        header = _Header._make(_HEADER.unpack_from(data, position))
+        first = header.base_offset
+        stop = position + _PREFIX_BYTES + _checked_length(first, header.length)
         if stop > len(data):
             return
-        if magic != _MAGIC:
-            raise CorruptBatch(f"offset {base}: message format {magic}, only format 2 is read")
-        if checksum is not None and checksum(data[position + _CRC_FROM : stop]) != crc:
-            raise CorruptBatch(f"offset {base}: the batch does not have the CRC-32C its header says")
-        inside = count > 0 and base < end and base + last_delta >= start
-        if inside and not attributes & _CONTROL_BIT:
-            records = data[position + _HEADER.size : stop]
-            codec = attributes & _CODEC_BITS
-            by_broker = bool(attributes & _APPEND_TIME_BIT)
-            yield Section(
-                base,
-                last_time if by_broker else first_time,
-                by_broker,
-                count,
-                inflate(codec, records) if codec else records,
-            )
+        if header.magic != _MAGIC:
+            raise CorruptBatch(f"offset {first}: message format {header.magic}, only 2 is read")
+        if checksum is not None and checksum(data[position + _CRC_FROM : stop]) != header.crc:
+            raise CorruptBatch(f"offset {first}: the CRC-32C is not the one its header says")
+        is_inside = first < end and first + header.last_offset_delta >= start
+        if is_inside and header.record_count > 0 and not header.attributes & _CONTROL_BIT:
+            yield _section(header, data[position + _HEADER.size : stop])
         position = stop
+
+
+def _section(header: _Header, records: memoryview) -> Section:
+    codec = header.attributes & _CODEC_BITS
+    append_time = bool(header.attributes & _APPEND_TIME_BIT)
+    return Section(
+        header.base_offset,
+        header.max_timestamp if append_time else header.base_timestamp,
+        append_time,
+        header.record_count,
+        inflate(codec, records) if codec else records,
+    )
 
 
 def _checked_length(base: int, length: int) -> int:

@@ -45,7 +45,9 @@ class Connection:
         self._fill(memoryview(head))
         size, correlation = _ANSWER.unpack(head)
         if correlation != self._waiting.popleft() or not 4 <= size <= _ANSWER_MAX:
-            raise ProtocolViolation(f"an answer of {size} bytes that does not belong to the request")
+            raise ProtocolViolation(
+                f"an answer of {size} bytes that does not belong to the request"
+            )
         body = memoryview(bytearray(size - 4))
         self._fill(body)
         return body

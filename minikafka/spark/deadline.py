@@ -1,4 +1,7 @@
-"""How long to go on trying: the only place of this package that knows the time or sleeps."""
+"""How long to go on trying: the only place of this package that knows the time or sleeps.
+
+A task on an executor is plain blocking code, so there is no Clock port to take the time from.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ class Deadline:
 
     def restart(self) -> None:
         """There was progress: the whole span lies ahead again."""
-        self._end = time.monotonic() + self._seconds
+        self._end = time.monotonic() + self._seconds  # noqa: TID251
         self._pause = _FIRST_PAUSE_S
 
     def left(self) -> float:
         """Seconds until the end, never below 0."""
-        return max(self._end - time.monotonic(), 0.0)
+        return max(self._end - time.monotonic(), 0.0)  # noqa: TID251
 
     def wait_to_retry(self) -> bool:
         """Sleep a little; False, at once, when the time is up."""
         left = self.left()
         if not left:
             return False
-        time.sleep(min(self._pause, left))
+        time.sleep(min(self._pause, left))  # noqa: TID251
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
         return True

@@ -66,7 +66,8 @@ def decode(
 
     `sections` may overlap the range at both sides. Raises `CorruptBatch`.
     """
-    data = np.frombuffer(b"".join([*(section.records for section in sections), bytes(PADDING)]), np.uint8)
+    records = [section.records for section in sections]
+    data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
     if len(data) > np.iinfo(np.int32).max:
         raise CorruptBatch("a batch of more than 2 GiB")
     try:
@@ -89,7 +90,7 @@ def decode(
 
 def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
     """Read the numbers of all records, and check that each record has the length it says."""
-    counts = np.array([section.count for section in sections], dtype=np.int64)
+    counts = np.array([section.record_count for section in sections], dtype=np.int64)
     sizes = np.array([len(section.records) for section in sections], dtype=np.int64)
     bodies, ends = find(data, np.cumsum(sizes) - sizes, counts)
 
@@ -101,12 +102,14 @@ def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
     keys, position = _span(data, position, ends)
     values, position = _span(data, position, ends)
     header_counts, position = varints(data, position)
-    if header_counts.min(initial=0) < 0 or np.any(position[header_counts == 0] != ends[header_counts == 0]):
+    is_done = header_counts == 0
+    if header_counts.min(initial=0) < 0 or np.any(position[is_done] != ends[is_done]):
         raise CorruptBatch("a record is not as long as it says")
     append_times = per_record([section.append_time for section in sections])
+    time_deltas[append_times == 1] = 0
     return _Rows(
         per_record([section.base_offset for section in sections]) + offset_deltas,
-        per_record([section.timestamp for section in sections]) + np.where(append_times, 0, time_deltas),
+        per_record([section.timestamp for section in sections]) + time_deltas,
         append_times,
         keys,
         values,

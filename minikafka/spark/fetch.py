@@ -101,7 +101,9 @@ class RangeReader:
             self._wait_for_a_whole_batch(reach.needed_bytes)
             return False
         if reach.next_offset <= self._offset:
-            raise ProtocolViolation(f"{self._tp}: asked for offset {self._offset}, got older batches only")
+            raise ProtocolViolation(
+                f"{self._tp}: asked for offset {self._offset}, got older batches only"
+            )
         self._offset = reach.next_offset
         self._deadline.restart()
         if self._offset < self._end:

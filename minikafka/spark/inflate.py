@@ -26,9 +26,9 @@ def inflate(codec: int, data: memoryview) -> memoryview:
     """The records of a batch; `codec` is bits 0-2 of its attributes (`wire-protocol.md` §3)."""
     try:
         if codec == _SNAPPY:
-            return memoryview(_snappy(data))
+            return memoryview(_snappy(data)).cast("B")
         if codec in _STREAMED:
-            return memoryview(_stream(_STREAMED[codec], data))
+            return memoryview(_stream(_STREAMED[codec], data)).cast("B")
     except (OSError, IndexError) as error:
         raise CorruptBatch(f"records do not decompress: {error}") from error
     raise CorruptBatch(f"codec {codec} is none of Kafka's")
@@ -45,7 +45,7 @@ def _stream(name: str, data: memoryview) -> pa.Buffer:
 def _snappy(data: memoryview) -> bytes | pa.Buffer:
     """Raw snappy, or the blocks of snappy-java's framing (the Java client and librdkafka differ)."""
     codec = pa.Codec("snappy")
-    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return codec.decompress(data, _claimed_size(data, INFLATED_MAX))
     position, room, blocks = _XERIAL_HEADER, INFLATED_MAX, []
     while position < len(data):

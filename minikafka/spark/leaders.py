@@ -31,7 +31,9 @@ class Unreachable(MinikafkaError):
 class Leaders:
     """A client's picture of some topics; `refresh` renews it, `connection` uses it. Not thread-safe."""
 
-    def __init__(self, servers: Sequence[Address], client_id: str, request_timeout_s: float) -> None:
+    def __init__(
+        self, servers: Sequence[Address], client_id: str, request_timeout_s: float
+    ) -> None:
         self._servers = list(servers)
         self._brokers: dict[int, Address] = {}
         self._client_id = client_id
@@ -58,7 +60,9 @@ class Leaders:
         raise Unreachable(f"no broker answers ({'; '.join(failures)})")
 
     def _ask(self, address: Address, topics: Sequence[str]) -> protocol.Metadata:
-        connection = Connection(*address, self._client_id, min(self._timeout_s, _METADATA_TIMEOUT_S))
+        connection = Connection(
+            *address, self._client_id, min(self._timeout_s, _METADATA_TIMEOUT_S)
+        )
         try:
             answer = connection.call(protocol.METADATA, protocol.metadata_request(topics))
         finally:
@@ -123,7 +127,9 @@ class Leaders:
                 self.wait_and_refresh(missing, deadline)
         return found
 
-    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
+    def _by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[Address, list[TopicPartition]]:
         groups: dict[Address, list[TopicPartition]] = {}
         for tp in partitions:
             if address := self.address(tp):

@@ -82,7 +82,9 @@ def _check_named(option: str, offsets: Offsets, partitions: list[TopicPartition]
     if isinstance(offsets, int):
         return
     if missing := [str(tp) for tp in partitions if tp not in offsets]:
-        raise ConfigError(f"option {option} must name every partition; not named: {', '.join(missing)}")
+        raise ConfigError(
+            f"option {option} must name every partition; not named: {', '.join(missing)}"
+        )
     if extra := sorted(str(tp) for tp in offsets.keys() - set(partitions)):
         raise ConfigError(f"option {option} names partitions that do not exist: {', '.join(extra)}")
 

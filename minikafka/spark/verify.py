@@ -1,0 +1,141 @@
+"""The Spark half of the proof that nothing was lost: a topic, joined with the lines it was made from.
+
+`python -m minikafka.spark.verify --bootstrap B --topic T --source LINES.parquet --output DIRECTORY [--json]`
+reads the topic through `format("minikafka")`. A record's key is a file name, its value one line without
+the line end; the value does not say which line, so the n-th record of a key (by offset) must be line n.
+The source table has the columns file, line_no (from 1) and text. What is written as Parquet is the
+join of both with a column `state`: same, differs, missing (not in the topic) or extra (not in the source).
+
+Invariant: every line and every record is in exactly one row of the result, so its counts cannot hide one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as f
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.spark.sequences import Difference, compare
+from minikafka.spark.session import session
+from minikafka.spark.source import FORMAT
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Counts over all files. `differing`: records with a content their file does not have."""
+
+    lines: int
+    records: int
+    lost: int
+    duplicated: int
+    reordered: int
+    differing: int
+    files_affected: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the topic holds exactly the lines, in order."""
+        return not (self.lost or self.duplicated or self.reordered or self.differing)
+
+
+def verify(spark: SparkSession, bootstrap: str, topic: str, source: str, output: str) -> Verdict:
+    """Read, join, count and write `output` (a directory, replaced). `source` is a Parquet file."""
+    read = spark.read.format(FORMAT).option("kafka.bootstrap.servers", bootstrap)
+    joined = _join(
+        _sent(spark.read.parquet(source)), _numbered(read.option("subscribe", topic).load())
+    )
+    counts = Observation("counts")
+    observed = joined.observe(
+        counts,
+        f.count("text").alias("lines"),
+        f.count("offset").alias("records"),
+        f.count_if(f.col("state") != "same").alias("suspects"),
+    )
+    observed.write.mode("overwrite").parquet(output)
+    differences = _differences(spark.read.parquet(output)) if counts.get["suspects"] else []
+    return Verdict(
+        lines=counts.get["lines"],
+        records=counts.get["records"],
+        lost=sum(found.lost for found in differences),
+        duplicated=sum(found.duplicated for found in differences),
+        reordered=sum(found.reordered for found in differences),
+        differing=sum(found.foreign for found in differences),
+        files_affected=len(differences),
+    )
+
+
+def _sent(source: DataFrame) -> DataFrame:
+    return source.select(
+        f.col("file").cast("string"),
+        f.col("line_no").cast("int"),
+        f.col("text").cast("binary"),
+    )
+
+
+def _numbered(records: DataFrame) -> DataFrame:
+    """The records with their place in the file. A file lies in one partition, so offsets order it."""
+    place = f.row_number().over(Window.partitionBy("file").orderBy("partition", "offset"))
+    named = records.withColumn("file", f.col("key").cast("string"))
+    return named.select("file", place.alias("line_no"), "value", "partition", "offset", "timestamp")
+
+
+def _join(sent: DataFrame, read: DataFrame) -> DataFrame:
+    both = sent.join(read, ["file", "line_no"], "full_outer")
+    state = (
+        f.when(f.col("offset").isNull(), "missing")
+        .when(f.col("text").isNull(), "extra")
+        .when(f.col("text") == f.col("value"), "same")
+        .otherwise("differs")
+    )
+    return both.withColumn("state", state)
+
+
+def _differences(result: DataFrame) -> list[Difference]:
+    """What is wrong with each file that has a row other than `same`; such files are few."""
+    affected = result.where("state != 'same'").select("file").distinct()
+    rows = result.join(f.broadcast(affected), "file").orderBy("file", "line_no")
+    sent: dict[str, list[bytes]] = {}
+    read: dict[str, list[bytes]] = {}
+    columns = rows.select("file", "text", "value", "offset").toArrow().to_pydict()
+    for file, text, value, offset in zip(*columns.values(), strict=True):
+        sent.setdefault(file, [])
+        read.setdefault(file, [])
+        if text is not None:
+            sent[file].append(text)
+        if offset is not None:
+            read[file].append(value)
+    return [compare(lines, read[file]) for file, lines in sent.items()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: the topic holds exactly the lines; 1: it does not; 2: it could not be found out."""
+    parser = argparse.ArgumentParser(prog="python -m minikafka.spark.verify", description=__doc__)
+    for name in ("bootstrap", "topic", "source", "output"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--json", action="store_true", help="one line of JSON on standard output")
+    given = parser.parse_args(arguments)
+    try:
+        spark = session("minikafka verify", given.master)
+        verdict = verify(spark, given.bootstrap, given.topic, given.source, given.output)
+    except MinikafkaError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    facts = asdict(verdict) | {"ok": verdict.ok, "output": given.output}
+    text = (
+        json.dumps(facts)
+        if given.json
+        else "\n".join(f"{name}: {fact}" for name, fact in facts.items())
+    )
+    sys.stdout.write(text + "\n")
+    return 0 if verdict.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Record batches made by other people's encoders, for tests of what reads them."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from fastcrc.crc32 import iscsi
+
+with warnings.catch_warnings():
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # of importlib.resources, which it still uses
+    from kafka.record.memory_records import MemoryRecordsBuilder
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+FIELDS = ("base", "length", "epoch", "magic", "crc", "attributes", "last_delta")
+FIELDS += ("first_time", "max_time", "producer_id", "producer_epoch", "sequence", "count")
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Sample(NamedTuple):
+    """What goes into one record."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def by_aiokafka(samples: Sequence[Sample], codec: int = 0) -> bytes:
+    """One batch; aiokafka frames snappy as snappy-java does."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 30,
+    )
+    for index, (timestamp, key, value, headers) in enumerate(samples):
+        assert builder.append(index, timestamp, key, value, list(headers)) is not None
+    return bytes(builder.build())
+
+
+def by_kafka_python(samples: Sequence[Sample], codec: int = 0) -> bytes:
+    """One batch."""
+    builder = MemoryRecordsBuilder(2, codec, 1 << 30)
+    for timestamp, key, value, headers in samples:
+        builder.append(timestamp=timestamp, key=key, value=value, headers=list(headers))
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def altered(batch: bytes, **fields: int) -> bytes:
+    """The batch with other header fields and a CRC that fits them."""
+    header = dict(zip(FIELDS, HEADER.unpack_from(batch), strict=True)) | fields
+    out = bytearray(HEADER.pack(*header.values()) + batch[HEADER.size :])
+    struct.pack_into(">I", out, 17, fields.get("crc", iscsi(bytes(out[21:]))))
+    return bytes(out)
+
+
+def raw_batch(
+    records: bytes, count: int, *, codec: int = 0, first_time: int = 0, base: int = 0
+) -> bytes:
+    """A batch around record bytes that are already encoded (and compressed)."""
+    layout = struct.Struct(">qiibIhiqqqhii")
+    header = layout.pack(
+        base,
+        49 + len(records),
+        0,
+        2,
+        0,
+        codec,
+        count - 1,
+        first_time,
+        first_time,
+        -1,
+        -1,
+        -1,
+        count,
+    )
+    return altered(header + records)

@@ -1,0 +1,251 @@
+"""Brokers of a test's own that serve what a batch read needs: Metadata v7, ListOffsets v4, Fetch v11.
+
+Threads behind real sockets, logs in memory, no replication: leadership is what the test says. They
+answer as Kafka does in the cases a reader must bear: batches cut at the byte limit, at least one batch
+whole, errors for the wrong leader or epoch.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+
+LATEST = -1
+NOT_LEADER = 6
+UNKNOWN_TOPIC = 3
+OFFSET_OUT_OF_RANGE = 1
+FENCED = 74
+UNKNOWN_EPOCH = 75
+
+
+def _string(text: str | None) -> bytes:
+    return struct.pack(">h", -1) if text is None else struct.pack(">h", len(text)) + text.encode()
+
+
+class _Body:
+    """A request body, read from front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.position = data, 0
+
+    def take(self, layout: str) -> tuple:
+        values = struct.unpack_from(">" + layout, self.data, self.position)
+        self.position += struct.calcsize(">" + layout)
+        return values
+
+    def string(self) -> str | None:
+        (size,) = self.take("h")
+        if size < 0:
+            return None
+        self.position += size
+        return self.data[self.position - size : self.position].decode()
+
+
+@dataclass
+class Partition:
+    """One log: (base offset, last offset, bytes) per batch."""
+
+    leader: int = 0
+    epoch: int = 0
+    log_start: int = 0
+    high_watermark: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+
+    def append(self, batch: bytes, *, base: int | None = None) -> None:
+        """Add a batch at the end, or at `base` to leave a gap; its own last offset delta counts."""
+        base = self.high_watermark if base is None else base
+        (last_delta,) = struct.unpack_from(">i", batch, 23)
+        self.batches.append((base, base + last_delta, struct.pack(">q", base) + batch[8:]))
+        self.high_watermark = base + last_delta + 1
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """From the batch that holds the offset, cut at the limit anywhere but in the first batch."""
+        found = [
+            batch
+            for base, last, batch in self.batches
+            if last >= offset and base < self.high_watermark
+        ]
+        if not found:
+            return b""
+        return b"".join(found)[: max(limit, len(found[0]))]
+
+
+class FetchBrokers:
+    """`count` brokers with one picture of the topics, which the test may change at any time."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.topics: dict[str, list[Partition]] = {}
+        self.fetch_errors: list[int] = []
+        """Codes for the next Fetch answers."""
+        self.answers_before_kill: dict[int, int] = {}
+        """Broker id: after so many Fetch answers it breaks off its next one in the middle and dies."""
+        self.cut_first_batch = False
+        """Obey the byte limit even in the first batch, as very old brokers did."""
+        self.requests: list[tuple[int, int]] = []
+        """(broker id, API key) of every request."""
+        self.lock = threading.Lock()
+        self.listeners: dict[int, socket.socket] = {}
+        self.connections: dict[int, list[socket.socket]] = {index: [] for index in range(count)}
+        for index in range(count):
+            self.start(index)
+        self.ports = {
+            index: listener.getsockname()[1] for index, listener in self.listeners.items()
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def create(self, topic: str, partitions: int = 1) -> list[Partition]:
+        self.topics[topic] = [Partition() for _ in range(partitions)]
+        return self.topics[topic]
+
+    def move(self, topic: str, partition: int, leader: int) -> None:
+        """A new leader with the next epoch."""
+        with self.lock:
+            self.topics[topic][partition].leader = leader
+            self.topics[topic][partition].epoch += 1
+
+    def start(self, index: int) -> None:
+        listener = socket.create_server(("127.0.0.1", getattr(self, "ports", {}).get(index, 0)))
+        self.listeners[index] = listener
+        threading.Thread(target=self._accept, args=(index, listener), daemon=True).start()
+
+    def kill(self, index: int) -> None:
+        """Refuse connections from now on and reset those that are open."""
+        listener = self.listeners.pop(index, None)
+        if listener is not None:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        for connection in self.connections[index]:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+        self.connections[index] = []
+
+    def close(self) -> None:
+        for index in list(self.connections):
+            self.kill(index)
+
+    def _accept(self, index: int, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            self.connections[index].append(connection)
+            threading.Thread(target=self._serve, args=(index, connection), daemon=True).start()
+
+    def _serve(self, index: int, connection: socket.socket) -> None:
+        stream = connection.makefile("rb")
+        try:
+            while len(head := stream.read(4)) == 4:
+                body = _Body(stream.read(int.from_bytes(head, "big")))
+                api, version, correlation = body.take("hhi")
+                body.string()
+                assert (api, version) in {(1, 11), (2, 4), (3, 7)}, (api, version)
+                with self.lock:
+                    self.requests.append((index, api))
+                    answer = {1: self._fetch, 2: self._list_offsets, 3: self._metadata}[api](
+                        index, body
+                    )
+                frame = struct.pack(">ii", len(answer) + 4, correlation) + answer
+                if api == 1 and self._dies_now(index):
+                    connection.sendall(frame[: len(frame) // 2])
+                    self.kill(index)
+                    return
+                connection.sendall(frame)
+        except OSError:
+            return
+        finally:
+            stream.close()
+            connection.close()
+
+    def _dies_now(self, index: int) -> bool:
+        if index not in self.answers_before_kill:
+            return False
+        self.answers_before_kill[index] -= 1
+        if self.answers_before_kill[index] >= 0:
+            return False
+        survivor = next(other for other in self.listeners if other != index)
+        for topic, partitions in self.topics.items():
+            for number, partition in enumerate(partitions):
+                if partition.leader == index:
+                    self.move(topic, number, survivor)
+        return True
+
+    def _metadata(self, index: int, body: _Body) -> bytes:
+        asked = [body.string() for _ in range(body.take("i")[0])]
+        (auto_create,) = body.take("b")
+        assert auto_create == 0
+        out = [struct.pack(">ii", 0, len(self.listeners))]
+        for broker in self.listeners:
+            out.append(struct.pack(">i", broker) + _string("127.0.0.1"))
+            out.append(struct.pack(">i", self.ports[broker]) + _string(None))
+        out.append(_string("cluster") + struct.pack(">ii", 0, len(asked)))
+        for topic in asked:
+            partitions = self.topics.get(topic)
+            code = UNKNOWN_TOPIC if partitions is None else 0
+            out.append(
+                struct.pack(">h", code)
+                + _string(topic)
+                + struct.pack(">bi", 0, len(partitions or []))
+            )
+            for number, partition in enumerate(partitions or []):
+                out.append(struct.pack(">hiii", 0, number, partition.leader, partition.epoch))
+                out.append(struct.pack(">iiiii", 1, partition.leader, 1, partition.leader, 0))
+        return b"".join(out)
+
+    def _check(self, index: int, topic: str, number: int, epoch: int) -> int:
+        partition = self.topics[topic][number]
+        if partition.leader != index:
+            return NOT_LEADER
+        if epoch == partition.epoch or epoch == -1:
+            return 0
+        return FENCED if epoch < partition.epoch else UNKNOWN_EPOCH
+
+    def _list_offsets(self, index: int, body: _Body) -> bytes:
+        body.take("ib")
+        out = []
+        (topic_count,) = body.take("i")
+        for _ in range(topic_count):
+            topic = body.string()
+            (count,) = body.take("i")
+            out.append(_string(topic) + struct.pack(">i", count))
+            for _ in range(count):
+                number, epoch, timestamp = body.take("iiq")
+                code = self._check(index, topic, number, epoch)
+                partition = self.topics[topic][number]
+                offset = partition.high_watermark if timestamp == LATEST else partition.log_start
+                out.append(
+                    struct.pack(">ihqqi", number, code, -1, -1 if code else offset, partition.epoch)
+                )
+        return struct.pack(">ii", 0, topic_count) + b"".join(out)
+
+    def _fetch(self, index: int, body: _Body) -> bytes:
+        replica, max_wait, min_bytes, _, isolation, session, _ = body.take("iiiibii")
+        assert (replica, isolation, session, min_bytes) == (-1, 0, 0, 1)
+        assert max_wait > 0
+        assert body.take("i") == (1,)
+        topic = body.string()
+        assert body.take("i") == (1,)
+        number, epoch, offset, _, max_bytes = body.take("iiqqi")
+        partition = self.topics[topic][number]
+        code, records = self._check(index, topic, number, epoch), b""
+        if self.fetch_errors:
+            code = self.fetch_errors.pop(0)
+        if not code and not partition.log_start <= offset <= partition.high_watermark:
+            code = OFFSET_OUT_OF_RANGE
+        if not code:
+            records = partition.read(offset, max_bytes)
+            records = records[:max_bytes] if self.cut_first_batch else records
+        head = struct.pack(">ihii", 0, 0, 0, 1) + _string(topic) + struct.pack(">i", 1)
+        high, start = partition.high_watermark, partition.log_start
+        return (
+            head
+            + struct.pack(">ihqqqiii", number, code, high, high, start, -1, -1, len(records))
+            + records
+        )
