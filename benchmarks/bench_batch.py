@@ -1,0 +1,38 @@
+"""Checking and stamping one produced batch of 259 bytes and of 16 KiB."""
+
+from __future__ import annotations
+
+from benchmarks.kafka import batch_of
+from benchmarks.micro import Outcome, main, timed
+from minikafka.record.batch import HEADER, check_produced, stamp
+
+
+def _check_and_stamp(size: int, operations: int) -> Outcome:
+    buffer = bytearray(batch_of(size))
+    view = memoryview(buffer)
+
+    def work() -> int:
+        errors = 0
+        for _ in range(operations):
+            header = HEADER.unpack_from(buffer, 0)
+            errors += check_produced(view, 0, size, header)
+            stamp(buffer, 0, 0, header[1], 7)
+        return errors
+
+    return timed(operations, work)
+
+
+def check_and_stamp_259_bytes(operations: int) -> Outcome:
+    """What every small batch costs before it may join the log."""
+    return _check_and_stamp(259, operations)
+
+
+def check_and_stamp_16_kib(operations: int) -> Outcome:
+    """The same with a CRC over 16 KiB."""
+    return _check_and_stamp(16_384, operations)
+
+
+BENCHES = (check_and_stamp_259_bytes, check_and_stamp_16_kib)
+
+if __name__ == "__main__":
+    main(*BENCHES)

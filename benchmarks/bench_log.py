@@ -1,0 +1,77 @@
+"""A leader's appends with a flush per 64, and a follower's appends of whole fetches, to a real file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from benchmarks.kafka import batch_of
+from benchmarks.micro import Outcome, main, timed
+from minikafka.base.config import TopicConfig
+from minikafka.base.model import TopicPartition
+from minikafka.log.log import Log
+from minikafka.record.batch import HEADER, stamp
+from minikafka.runtime.storage import DiskStorage
+
+SIZE = 259
+TICK = 64
+EPOCH = 3
+
+
+@contextmanager
+def fresh_log() -> Iterator[Log]:
+    """An empty log in a directory of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Log.open(
+            DiskStorage(), f"{directory}/t-0", TopicPartition("t", 0), TopicConfig(), clean=True
+        )
+        try:
+            yield log
+        finally:
+            log.close()
+
+
+def ticks(operations: int, tick: Callable[[], None]) -> None:
+    """As many ticks as make up the operations."""
+    for _ in range(-(-operations // TICK)):
+        tick()
+
+
+def append_and_flush(operations: int) -> Outcome:
+    """The leader's path: 64 checked batches, then one pwritev."""
+    buffer = bytearray(batch_of(SIZE) * TICK)
+    view = memoryview(buffer)
+    header = HEADER.unpack_from(buffer, 0)
+
+    with fresh_log() as log:
+
+        def tick() -> None:
+            for start in range(0, SIZE * TICK, SIZE):
+                log.append(buffer, view, start, start + SIZE, header, EPOCH, 0)
+            log.flush()
+
+        return timed(operations, lambda: (ticks(operations, tick), log.written_log_end_offset))
+
+
+def append_replicated(operations: int) -> Outcome:
+    """The follower's path: 64 batches of one fetch, every header and CRC checked, one pwrite."""
+    buffer = bytearray(batch_of(SIZE) * TICK)
+    view = memoryview(buffer)
+    length = HEADER.unpack_from(buffer, 0)[1]
+
+    with fresh_log() as log:
+
+        def tick() -> None:
+            offset = log.log_end_offset
+            for index in range(TICK):
+                stamp(buffer, index * SIZE, offset + index, length, EPOCH)
+            log.append_replicated(buffer, view, 0, len(buffer))
+
+        return timed(operations, lambda: (ticks(operations, tick), log.written_log_end_offset))
+
+
+BENCHES = (append_and_flush, append_replicated)
+
+if __name__ == "__main__":
+    main(*BENCHES)

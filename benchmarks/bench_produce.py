@@ -1,0 +1,54 @@
+"""Cutting Produce requests out of a receive buffer: frames, then topics, partitions and slices."""
+
+from __future__ import annotations
+
+from benchmarks.kafka import batch_of, produce_request
+from benchmarks.micro import Outcome, main, timed
+from minikafka.wire.frames import frames
+from minikafka.wire.produce import decode
+
+TICK = 64
+SIZE_MAX = 1 << 20
+
+
+class _Decoder:
+    """Decodes each request that `frames` finds, and adds up where the records begin."""
+
+    def __init__(self, buffer: bytearray) -> None:
+        self.buffer = buffer
+        self.total = 0
+
+    def on_request(
+        self, api: int, version: int, correlation: int, start: int, body: int, end: int
+    ) -> None:
+        """One request."""
+        request = decode(self.buffer, body, end, version)
+        self.total += request.topics[0][1][0].start
+
+
+def _decode(version: int, operations: int) -> Outcome:
+    buffer = bytearray(produce_request(version, "topic", 3, batch_of(259), 1) * TICK)
+    decoder = _Decoder(buffer)
+
+    def work() -> int:
+        for _ in range(-(-operations // TICK)):
+            frames(buffer, 0, len(buffer), decoder, SIZE_MAX)
+        return decoder.total
+
+    return timed(operations, work)
+
+
+def decode_produce_v7(operations: int) -> Outcome:
+    """The old encoding, without the memo of a connection."""
+    return _decode(7, operations)
+
+
+def decode_produce_v9(operations: int) -> Outcome:
+    """The flexible encoding."""
+    return _decode(9, operations)
+
+
+BENCHES = (decode_produce_v7, decode_produce_v9)
+
+if __name__ == "__main__":
+    main(*BENCHES)

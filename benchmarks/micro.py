@@ -1,0 +1,44 @@
+"""One step of the hot path, in process: nanoseconds per operation, and a hash of what came out.
+
+A bench is a function from a number of operations to `Outcome`; the hash shows that the work was done
+and was the same work. With a small number they run as tests, so that they do not rot.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import NamedTuple
+
+OPERATIONS = 100_000
+ROUNDS = 5
+
+
+class Outcome(NamedTuple):
+    """`digest`: CRC-32 of the result; equal numbers of operations give equal digests."""
+
+    nanoseconds: int
+    operations: int
+    digest: int
+
+
+Bench = Callable[[int], Outcome]
+
+
+def timed(operations: int, work: Callable[[], object]) -> Outcome:
+    """Run the work once; its result, as text, is what is hashed."""
+    started = perf_counter_ns()
+    result = work()
+    elapsed = perf_counter_ns() - started
+    return Outcome(elapsed, operations, zlib.crc32(repr(result).encode()))
+
+
+def main(*benches: Bench) -> None:
+    """Print the best of some rounds of each; `python -m benchmarks.bench_log [OPERATIONS]`."""
+    operations = int(sys.argv[1]) if len(sys.argv) > 1 else OPERATIONS
+    for bench in benches:
+        best = min(bench(operations) for _ in range(ROUNDS))
+        name = bench.__name__.replace("_", " ")
+        print(f"{name:44} {best.nanoseconds / best.operations:9.0f} ns  {best.digest:08x}")

@@ -1,0 +1,57 @@
+"""Pre-encoded requests are what Kafka's schema says, and answers are recognised to the byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.kafka import Leader, batch_of, produce_answer, produce_loads, produce_request
+from minikafka.record.batch import HEADER, check_produced
+from minikafka.wire import codec
+from minikafka.wire.versions import PRODUCE
+
+
+@pytest.mark.parametrize("size", [259, 1094, 16_384, 131_072, 900_000])
+def test_a_batch_has_the_size_asked_for_and_passes_the_brokers_checks(size):
+    data = batch_of(size)
+
+    assert len(data) == size
+    assert check_produced(memoryview(data), 0, size, HEADER.unpack_from(data, 0)) == 0
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_a_request_decodes_to_what_was_meant(version):
+    frame = produce_request(version, "tt", 5, b"records", 77)
+
+    request = codec.decode_request(PRODUCE, version, memoryview(frame)[14 + len("load") :])
+
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert request.acks == -1
+    assert request.topic_data[0].name == "tt"
+    assert request.topic_data[0].partition_data[0].index == 5
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_success_is_recognised_and_an_error_is_not(version):
+    def encoded(error: int) -> bytes:
+        partition = {"index": 0, "error_code": error, "base_offset": 123, "log_append_time": None}
+        body = codec.response(
+            PRODUCE, version, responses=[{"name": "tt", "partition_responses": [partition]}]
+        )
+        return codec.encode_response(1, PRODUCE, version, body)
+
+    answer = produce_answer(version, "tt")
+
+    assert len(encoded(0)) == answer.size
+    assert answer.fields.unpack(encoded(0)) == answer.expected
+    assert answer.fields.unpack(encoded(6)) != answer.expected
+
+
+def test_each_leader_broker_gets_one_connection_and_an_equal_share():
+    leaders = [Leader(0, "h", 1), Leader(1, "h", 2), Leader(2, "h", 1)]
+
+    loads = produce_loads(leaders, "tt", 259, version=7, in_flight=4, count=100)
+
+    assert [(load.port, load.count, len(load.requests)) for load in loads] == [
+        (1, 50, 2),
+        (2, 50, 1),
+    ]

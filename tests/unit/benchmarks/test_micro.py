@@ -1,0 +1,44 @@
+"""The in-process benches run, do the work they claim, and pile nothing up."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from benchmarks.micro import timed
+
+SUBJECTS = sorted(
+    path.stem for path in (Path(__file__).parents[3] / "benchmarks").glob("bench_*.py")
+)
+BENCHES = [
+    bench for subject in SUBJECTS for bench in import_module(f"benchmarks.{subject}").BENCHES
+]
+
+
+@pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.__name__)
+def test_a_bench_does_the_same_work_each_time(bench):
+    first, second = bench(256), bench(256)
+
+    assert first.digest == second.digest
+    assert first.operations == 256
+    assert first.nanoseconds > 0
+
+
+def test_another_amount_of_work_has_another_digest():
+    assert timed(1, lambda: 1).digest != timed(1, lambda: 2).digest
+
+
+def test_ten_thousand_appends_leave_no_object_behind_but_index_entries():
+    from benchmarks.bench_log import append_and_flush
+
+    append_and_flush(64)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    append_and_flush(10_000)
+    gc.collect()
+
+    assert sys.getallocatedblocks() - before < 500
