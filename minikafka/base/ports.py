@@ -291,6 +291,13 @@ class Watch(Protocol):
         """Call back once, in the loop, when it fires (at once if it has)."""
 
 
+class TreeWatch(AsyncIterator[str | None], Protocol):
+    """Signals of a recursive watch: a path of the tree that changed, or None = read everything again."""
+
+    async def aclose(self) -> None:
+        """Take the watch off the server; the iteration ends."""
+
+
 class Coordination(Protocol):
     """ZooKeeper as a broker sees it (`zookeeper.md` §4). Paths are without the chroot.
 
@@ -299,12 +306,29 @@ class Coordination(Protocol):
     CoordinationError family. Reads are repeated inside a deadline while the generation lasts.
     """
 
-    generation: int
-    connection: int
-    session_id: int
-    session_password: bytes
-    session_timeout_ms: int
-    state: SessionState
+    @property
+    def generation(self) -> int:
+        """Number of the session: +1 for every new one, 0 before the first."""
+
+    @property
+    def connection(self) -> int:
+        """Number of the connection: +1 for every one, in whatever session."""
+
+    @property
+    def session_id(self) -> int:
+        """ZooKeeper's id of the session; the owner of its ephemeral nodes."""
+
+    @property
+    def session_password(self) -> bytes:
+        """What else it takes to attach to the session."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As the server granted it."""
+
+    @property
+    def state(self) -> SessionState:
+        """Where the session stands now."""
 
     async def start(self) -> None:
         """Connect; returns when CONNECTED for the first time."""
@@ -362,8 +386,8 @@ class Coordination(Protocol):
     def watch(self, kind: WatchKind, path: str) -> Watch:
         """Register before the read (same path, `watch=True`) that arms it."""
 
-    async def watch_tree(self, path: str) -> AsyncIterator[str | None]:
-        """Signals of a persistent recursive watch: a path below that changed, or None = read everything again."""
+    async def watch_tree(self, path: str) -> TreeWatch:
+        """A persistent recursive watch; it is set when this returns: read then."""
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
         """Remove the watch from the server and forget it (D10)."""
