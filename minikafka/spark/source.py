@@ -73,7 +73,7 @@ class MinikafkaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader. Raises `ConfigError` for wrong options or a schema of the user's own."""
         options = parse(self.options)
-        if schema.fieldNames() != self.schema().fieldNames():
+        if schema.simpleString() != self.schema().simpleString():
             raise ConfigError("the minikafka source has a fixed schema: leave out schema(…)")
         return BatchReader(options)
 

@@ -1,0 +1,43 @@
+"""Whichever library is there computes CRC-32C; without any, reading still works."""
+
+from __future__ import annotations
+
+import builtins
+
+import pytest
+
+from minikafka.spark import checksum
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Makes importing these packages fail."""
+
+    def hide(*packages: str) -> None:
+        real = builtins.__import__
+
+        def guarded(name: str, *rest: object, **more: object) -> object:
+            if name.split(".")[0] in packages:
+                raise ImportError(name)
+            return real(name, *rest, **more)
+
+        monkeypatch.setattr(builtins, "__import__", guarded)
+
+    checksum.find.cache_clear()
+    yield hide
+    checksum.find.cache_clear()
+
+
+@pytest.mark.parametrize("missing", [[], ["fastcrc"]])
+def test_the_castagnoli_polynomial_is_used(without, missing):
+    without(*missing)
+    compute = checksum.find()
+    assert compute is not None
+    assert compute(memoryview(b"123456789")) == 0xE3069283
+
+
+def test_without_a_library_one_warning_says_that_nothing_is_compared(without, caplog):
+    without("fastcrc", "crc32c")
+    assert checksum.find() is None
+    assert checksum.find() is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

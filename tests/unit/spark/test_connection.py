@@ -1,0 +1,82 @@
+"""One socket: order, end and nonsense of answers."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.spark.connection import Connection
+
+API = (18, 0)
+
+
+@contextmanager
+def served_by(
+    answer: Callable[[socket.socket], None], timeout_s: float = 10
+) -> Iterator[Connection]:
+    """A connection to a peer that runs `answer` and hangs up."""
+
+    def serve() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            answer(peer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peer = threading.Thread(target=serve)
+        peer.start()
+        connection = Connection("127.0.0.1", listener.getsockname()[1], "test", timeout_s)
+        yield connection
+        connection.close()
+        peer.join()
+
+
+def frame(correlation: int, body: bytes) -> bytes:
+    return struct.pack(">ii", len(body) + 4, correlation) + body
+
+
+def test_answers_come_back_in_the_order_of_the_requests():
+    with served_by(lambda peer: peer.sendall(frame(1, b"first") + frame(2, b""))) as connection:
+        connection.send(API, b"")
+        connection.send(API, b"")
+        assert bytes(connection.receive()) == b"first"
+        assert bytes(connection.receive()) == b""
+
+
+@pytest.mark.parametrize("size", [3, -1, 2**31 - 1])
+def test_an_answer_of_an_impossible_size_is_no_kafka(size):
+    with (
+        served_by(lambda peer: peer.sendall(struct.pack(">ii", size, 1))) as connection,
+        pytest.raises(ProtocolViolation),
+    ):
+        connection.call(API, b"")
+
+
+def test_an_answer_to_something_else_is_no_kafka():
+    with (
+        served_by(lambda peer: peer.sendall(frame(9, b""))) as connection,
+        pytest.raises(ProtocolViolation),
+    ):
+        connection.call(API, b"")
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x00\x00", frame(1, b"answer")[:-1]])
+def test_a_peer_that_hangs_up_is_a_failed_socket(sent):
+    with (
+        served_by(lambda peer: peer.sendall(sent)) as connection,
+        pytest.raises(OSError, match=r"closed|reset"),
+    ):
+        connection.call(API, b"")
+
+
+def test_a_peer_that_never_answers_times_out():
+    hung_up = threading.Event()
+    with served_by(lambda peer: hung_up.wait(10), timeout_s=0.05) as connection:
+        with pytest.raises(TimeoutError):
+            connection.call(API, b"")
+        hung_up.set()

@@ -1,0 +1,63 @@
+"""Who is believed about a partition's leader."""
+
+from __future__ import annotations
+
+import pytest
+from support.fetch_brokers import FetchBrokers
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.leaders import Leaders, raise_if_final
+
+LINES = TopicPartition("lines", 0)
+
+
+@pytest.fixture
+def brokers():
+    running = FetchBrokers(2)
+    running.create("lines", 2)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def leaders(brokers):
+    picture = Leaders([("127.0.0.1", port) for port in brokers.ports.values()], "test", 5)
+    picture.refresh(["lines"])
+    yield picture
+    picture.close()
+
+
+def test_a_newer_leader_is_believed(brokers, leaders):
+    brokers.move("lines", 0, 1)
+    leaders.refresh(["lines"])
+    assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[1])
+    assert leaders.leader_epoch(LINES) == 1
+
+
+def test_a_broker_that_missed_an_election_is_not_believed(brokers, leaders):
+    brokers.move("lines", 0, 1)
+    leaders.refresh(["lines"])
+    brokers.topics["lines"][0].leader, brokers.topics["lines"][0].epoch = 0, 0
+    leaders.refresh(["lines"])
+    assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[1])
+
+
+def test_a_partition_without_a_living_leader_has_no_address(brokers, leaders):
+    brokers.topics["lines"][0].leader = -1
+    brokers.topics["lines"][1].leader = 1
+    brokers.kill(1)
+    leaders.refresh(["lines"])
+    assert leaders.partitions(["lines"]) == [LINES, TopicPartition("lines", 1)]
+    assert [leaders.address(tp) for tp in leaders.partitions(["lines"])] == [None, None]
+
+
+@pytest.mark.parametrize("code", [29, 999])
+def test_codes_that_kafka_does_not_call_retriable_or_we_do_not_know_are_final(code):
+    with pytest.raises(KafkaError):
+        raise_if_final(code, "lines")
+
+
+@pytest.mark.parametrize("code", [0, 3, 5, 6, 74, 75, 78])
+def test_codes_that_pass_are_not(code):
+    raise_if_final(code, "lines")

@@ -1,0 +1,130 @@
+"""Planning: which offsets a batch read covers, against brokers behind real sockets."""
+
+from __future__ import annotations
+
+import pytest
+from support.encoders import Sample, by_aiokafka
+from support.fetch_brokers import FetchBrokers
+
+from minikafka.base.errors import ConfigError, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark import offsets
+from minikafka.spark.leaders import Unreachable
+from minikafka.spark.offsets import DataLost, OffsetRange, plan
+from minikafka.spark.options import ReadOptions, parse
+
+TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
+
+
+@pytest.fixture
+def brokers():
+    """Two brokers; topic `lines` with 10, 20 and 0 records in its partitions; 0 begins at offset 4."""
+    running = FetchBrokers(2)
+    first, second, _ = running.create("lines", 3)
+    first.append(TEN)
+    first.log_start = 4
+    second.append(TEN)
+    second.append(TEN)
+    second.leader = 1
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def options(brokers):
+    def make(**given: str) -> ReadOptions:
+        least = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
+        return parse(least | {name.replace("_", "."): text for name, text in given.items()})
+
+    return make
+
+
+def of(partition: int, start: int, end: int) -> OffsetRange:
+    return OffsetRange(TopicPartition("lines", partition), start, end)
+
+
+def test_every_partition_that_has_records_is_read_from_end_to_end(options):
+    assert plan(options()) == [of(0, 4, 10), of(1, 0, 20)]
+
+
+def test_offsets_by_partition_are_obeyed(options):
+    starting = '{"lines":{"0":7,"1":-2,"2":0}}'
+    ending = '{"lines":{"0":8,"1":-1,"2":-1}}'
+    assert plan(options(startingOffsets=starting, endingOffsets=ending)) == [
+        of(0, 7, 8),
+        of(1, 0, 20),
+    ]
+
+
+def test_an_empty_range_in_the_middle_is_no_task(options):
+    starting = '{"lines":{"0":10,"1":5,"2":0}}'
+    ending = '{"lines":{"0":-1,"1":5,"2":0}}'
+    assert plan(options(startingOffsets=starting, endingOffsets=ending)) == []
+
+
+@pytest.mark.parametrize("offset", [3, 11])
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_outside_the_log_are_lost_data(options, option, offset):
+    given = {option: f'{{"lines":{{"0":{offset},"1":5,"2":0}}}}'}
+    with pytest.raises(DataLost, match=f"offset {offset} of lines-0 .* 4 to 10.*failOnDataLoss"):
+        plan(options(**given))
+
+
+def test_what_there_is_of_lost_data_is_read_if_wanted(options):
+    starting = '{"lines":{"0":1,"1":5,"2":3}}'
+    ending = '{"lines":{"0":9,"1":500,"2":9}}'
+    given = options(startingOffsets=starting, endingOffsets=ending, failOnDataLoss="false")
+    assert plan(given) == [of(0, 4, 9), of(1, 5, 20)]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+@pytest.mark.parametrize(
+    ("partitions", "message"),
+    [
+        ('{"0":5,"2":0}', "not named: lines-1"),
+        ('{"0":5,"1":0,"2":0,"7":0}', "do not exist: lines-7"),
+    ],
+)
+def test_offsets_must_name_every_partition_and_no_other(options, option, partitions, message):
+    with pytest.raises(ConfigError, match=message):
+        plan(options(**{option: f'{{"lines":{partitions}}}'}))
+
+
+def test_a_start_beyond_the_end_is_a_contradiction(options):
+    given = {
+        "startingOffsets": '{"lines":{"0":9,"1":0,"2":0}}',
+        "endingOffsets": '{"lines":{"0":8,"1":0,"2":0}}',
+    }
+    with pytest.raises(ConfigError, match="startingOffsets 9 of lines-0"):
+        plan(options(**given))
+
+
+def test_several_topics_are_planned_together(brokers, options):
+    brokers.create("more", 1)[0].append(TEN)
+    found = plan(options(subscribe="more,lines"))
+    assert [str(wanted.tp) for wanted in found] == ["lines-0", "lines-1", "more-0"]
+
+
+def test_a_topic_that_does_not_exist_is_named(options, monkeypatch):
+    monkeypatch.setattr(offsets, "_NEW_TOPIC_S", 0.1)
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: nothing"):
+        plan(options(subscribe="nothing,lines"))
+
+
+def test_a_dead_bootstrap_server_is_passed_over(brokers, options):
+    brokers.kill(0)
+    brokers.move("lines", 0, 1)
+    brokers.move("lines", 2, 1)
+    assert plan(options()) == [of(0, 4, 10), of(1, 0, 20)]
+
+
+def test_without_any_broker_planning_ends_at_its_deadline(brokers, options):
+    brokers.close()
+    with pytest.raises(Unreachable, match="no broker answers"):
+        plan(options(kafka_default_api_timeout_ms="200"))
+
+
+def test_a_partition_whose_leader_stays_dead_is_named(brokers, options):
+    brokers.kill(1)
+    with pytest.raises(Unreachable, match="lines-1"):
+        plan(options(kafka_default_api_timeout_ms="300"))

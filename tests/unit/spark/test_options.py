@@ -1,0 +1,84 @@
+"""The option map: Spark's names and rules, and clear refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.options import parse
+from minikafka.spark.protocol import EARLIEST, LATEST
+
+LEAST = {"kafka.bootstrap.servers": "one:9092", "subscribe": "lines"}
+
+
+def test_two_options_are_enough():
+    options = parse(LEAST)
+    assert options.servers == (("one", 9092),)
+    assert options.topics == ("lines",)
+    assert (options.starting, options.ending) == (EARLIEST, LATEST)
+    assert (options.include_headers, options.fail_on_data_loss, options.check_crcs) == (
+        False,
+        True,
+        True,
+    )
+
+
+def test_names_and_words_are_read_in_any_case():
+    given = {"KAFKA.Bootstrap.Servers": "one:1", "SUBSCRIBE": "t", "startingoffsets": "Earliest"}
+    options = parse(
+        given | {"ENDINGOFFSETS": "LATEST", "includeheaders": "TRUE", "failondataloss": "False"}
+    )
+    assert (options.include_headers, options.fail_on_data_loss) == (True, False)
+
+
+def test_lists_may_have_spaces_and_repetitions():
+    options = parse({"kafka.bootstrap.servers": "one:1, [::1]:2 ,", "subscribe": " b, a ,b,"})
+    assert options.servers == (("one", 1), ("::1", 2))
+    assert options.topics == ("b", "a")
+
+
+def test_offsets_by_partition_may_mean_an_end():
+    options = parse(
+        LEAST
+        | {"subscribe": "lines,more"}
+        | {"startingOffsets": '{"lines":{"0":23,"1":-2},"more":{"0":0}}'}
+        | {"endingOffsets": '{"lines":{"0":-1,"1":9},"more":{"0":5}}'}
+    )
+    first, second, third = (TopicPartition(*tp) for tp in (("lines", 0), ("lines", 1), ("more", 0)))
+    assert options.starting == {first: 23, second: EARLIEST, third: 0}
+    assert options.ending == {first: LATEST, second: 9, third: 5}
+
+
+REFUSED = {
+    "no servers": ({"kafka.bootstrap.servers": ""}, "bootstrap.servers must be given"),
+    "no topic": ({"subscribe": " , "}, "names no topic"),
+    "a server without a port": ({"kafka.bootstrap.servers": "one"}, "host:port"),
+    "a server with a strange port": ({"kafka.bootstrap.servers": "one:99999"}, "host:port"),
+    "a misspelt name": ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+    "a name like nothing": ({"zzz": "1"}, "unknown option zzz"),
+    "an option of Spark that is not served": ({"subscribePattern": "a.*"}, "not served yet"),
+    "two ways to name the topics": ({"assign": '{"lines":[0]}'}, "not served yet"),
+    "a batch that starts at the end": ({"startingOffsets": "latest"}, "no meaning"),
+    "a batch that ends at the start": ({"endingOffsets": "earliest"}, "no meaning"),
+    "a partition that starts at its end": ({"startingOffsets": '{"lines":{"0":-1}}'}, "no meaning"),
+    "a partition that ends at its start": ({"endingOffsets": '{"lines":{"0":-2}}'}, "no meaning"),
+    "a word that is none": ({"startingOffsets": "newest"}, "must be earliest"),
+    "a list": ({"startingOffsets": "[1]"}, "must be earliest"),
+    "a number": ({"startingOffsets": "7"}, "must be earliest"),
+    "JSON that is none": ({"startingOffsets": '{"lines":'}, "must be earliest"),
+    "a partition that is no number": ({"startingOffsets": '{"lines":{"x":1}}'}, "must be earliest"),
+    "an offset that is no number": ({"startingOffsets": '{"lines":{"0":"1"}}'}, "not an offset"),
+    "an offset that is true": ({"startingOffsets": '{"lines":{"0":true}}'}, "not an offset"),
+    "an offset of -3": ({"startingOffsets": '{"lines":{"0":-3}}'}, "not an offset"),
+    "a topic that is not read": ({"startingOffsets": '{"other":{"0":1}}'}, "names topic other"),
+    "a boolean that is none": ({"includeHeaders": "yes"}, "true or false"),
+    "a time that is none": ({"kafka.request.timeout.ms": "1s"}, "whole number"),
+    "no time at all": ({"kafkaConsumer.pollTimeoutMs": "0"}, "whole number"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_meant_is_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(LEAST | given)

@@ -1,0 +1,159 @@
+"""Our requests read by kio, kio's answers read by us: an independent codec on the other side."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.base.model import TopicPartition
+from minikafka.spark import protocol
+from minikafka.wire import codec
+
+LINES = TopicPartition("lines", 3)
+FETCH, LIST_OFFSETS, METADATA = protocol.FETCH, protocol.LIST_OFFSETS, protocol.METADATA
+
+
+def body_of(answer: object) -> memoryview:
+    return memoryview(codec.encode_body(answer))
+
+
+def test_the_frame_has_a_length_and_a_header_version_1():
+    frame = protocol.request(FETCH, 7, "spark", b"body")
+    assert frame == struct.pack(">ihhih5s4s", 19, 1, 11, 7, 5, b"spark", b"body")
+
+
+def test_a_metadata_request_creates_no_topics():
+    request = codec.decode_request(*METADATA, protocol.metadata_request(["lines", "mehr ä"]))
+    assert [topic.name for topic in request.topics] == ["lines", "mehr ä"]
+    assert request.allow_auto_topic_creation is False
+
+
+def test_a_fetch_request_asks_for_one_partition_outside_any_session():
+    body = protocol.fetch_request(LINES, 5, 1 << 40, max_bytes=1 << 20, max_wait_ms=500)
+    request = codec.decode_request(*FETCH, body)
+    assert (request.replica_id, request.isolation_level, request.min_bytes) == (-1, 0, 1)
+    assert (request.session_id, request.session_epoch) == (0, -1)
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    assert (topic.topic, partition.partition, partition.fetch_offset) == ("lines", 3, 1 << 40)
+    assert (partition.current_leader_epoch, partition.partition_max_bytes) == (5, 1 << 20)
+
+
+def test_a_list_offsets_request_groups_partitions_by_topic():
+    asked = {LINES: (5, -2), TopicPartition("b", 0): (1, -1), TopicPartition("lines", 4): (6, -1)}
+    request = codec.decode_request(*LIST_OFFSETS, protocol.list_offsets_request(asked))
+    found = {
+        (topic.name, partition.partition_index): (
+            partition.current_leader_epoch,
+            partition.timestamp,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    assert found == {("lines", 3): (5, -2), ("b", 0): (1, -1), ("lines", 4): (6, -1)}
+    assert (request.replica_id, request.isolation_level, len(request.topics)) == (-1, 0, 2)
+
+
+def metadata_answer() -> memoryview:
+    partition = {"replica_nodes": [1, 2], "isr_nodes": [2], "offline_replicas": [1]}
+    return body_of(
+        codec.response(
+            *METADATA,
+            brokers=[
+                {"node_id": 1, "host": "one", "port": 9092, "rack": "r"},
+                {"node_id": 2, "host": "two", "port": 9093},
+            ],
+            cluster_id="c",
+            controller_id=1,
+            topics=[
+                {
+                    "error_code": 0,
+                    "name": "lines",
+                    "is_internal": False,
+                    "partitions": [
+                        partition
+                        | {
+                            "error_code": 0,
+                            "partition_index": 1,
+                            "leader_id": 2,
+                            "leader_epoch": 7,
+                        },
+                        partition
+                        | {
+                            "error_code": 5,
+                            "partition_index": 0,
+                            "leader_id": -1,
+                            "leader_epoch": 8,
+                        },
+                    ],
+                },
+                {"error_code": 3, "name": "gone", "is_internal": False, "partitions": []},
+            ],
+        )
+    )
+
+
+def test_a_metadata_answer_is_read():
+    partitions = {
+        1: protocol.PartitionMetadata(0, 2, 7),
+        0: protocol.PartitionMetadata(5, -1, 8),
+    }
+    assert protocol.parse_metadata(metadata_answer()) == protocol.Metadata(
+        {1: ("one", 9092), 2: ("two", 9093)},
+        {"lines": protocol.TopicMetadata(0, partitions), "gone": protocol.TopicMetadata(3, {})},
+    )
+
+
+def test_a_list_offsets_answer_is_read():
+    partition = {"timestamp": -1, "leader_epoch": 3}
+    answer = codec.response(
+        *LIST_OFFSETS,
+        topics=[
+            {
+                "name": "lines",
+                "partitions": [
+                    partition | {"partition_index": 3, "error_code": 0, "offset": 1 << 40},
+                    partition | {"partition_index": 4, "error_code": 6, "offset": -1},
+                ],
+            }
+        ],
+    )
+    assert protocol.parse_list_offsets(body_of(answer)) == {
+        LINES: protocol.OffsetAnswer(0, 1 << 40),
+        TopicPartition("lines", 4): protocol.OffsetAnswer(6, -1),
+    }
+
+
+@pytest.mark.parametrize("aborted", [None, [], [{"producer_id": 1, "first_offset": 2}]])
+def test_a_fetch_answer_is_read_without_copying_its_records(aborted):
+    partition = {
+        "partition_index": 3,
+        "error_code": 0,
+        "high_watermark": 99,
+        "last_stable_offset": 98,
+        "log_start_offset": 7,
+        "aborted_transactions": aborted,
+        "records": b"bytes",
+    }
+    topics = [{"topic": "lines", "partitions": [partition]}]
+    body = body_of(codec.response(*FETCH, responses=topics))
+    answer = protocol.parse_fetch(body)
+    assert answer == protocol.FetchAnswer(0, 99, 7, memoryview(b"bytes"))
+    assert answer.records.obj is body.obj
+
+
+def test_an_error_of_the_whole_fetch_counts_for_its_partition():
+    body = body_of(codec.response(*FETCH, error_code=71, responses=[]))
+    assert protocol.parse_fetch(body).error == 71
+
+
+def test_a_cut_or_impossible_answer_is_a_protocol_violation():
+    whole = bytes(metadata_answer())
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolViolation):
+            protocol.parse_metadata(memoryview(whole[:size]))
+    for parse in (protocol.parse_metadata, protocol.parse_list_offsets):
+        with pytest.raises(ProtocolViolation):
+            parse(memoryview(struct.pack(">ii", 0, 2**31 - 1)))
