@@ -291,8 +291,14 @@ class Watch(Protocol):
         """Call back once, in the loop, when it fires (at once if it has)."""
 
 
-class TreeWatch(AsyncIterator[str | None], Protocol):
+class TreeWatch(Protocol):
     """Signals of a recursive watch: a path of the tree that changed, or None = read everything again."""
+
+    def __aiter__(self) -> AsyncIterator[str | None]:
+        """Itself."""
+
+    async def __anext__(self) -> str | None:
+        """The next signal; paths not taken yet are told once each."""
 
     async def aclose(self) -> None:
         """Take the watch off the server; the iteration ends."""
