@@ -313,6 +313,7 @@ class Broker:
             else self.replicas.controller_epoch,
             "is_controller": self.controller.is_active,
             "session_state": self.coordination.state.value,
+            "live_brokers": sorted(self.metadata.brokers),
             "replicas": self.replicas.describe(),
         }
 
