@@ -1,0 +1,367 @@
+"""ZooKeeper's bytes: what each request looks like and what its answer means. The only door to aiozk.
+
+Of aiozk the request and response classes are used, nothing of its client (`zookeeper.md` §0). Added to
+them are a Stat decoded at once, MultiRead and AddWatch. Invariant: whatever the server says comes out as
+a value of `base.ports` or an exception of `base.errors`; bytes that are no answer raise ValueError.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from aiozk import protocol
+from aiozk.protocol.part import Part
+from aiozk.protocol.primitives import Buffer, Int, UString
+from aiozk.protocol.request import Request
+from aiozk.protocol.response import Response
+
+from minikafka.base.errors import (
+    BadArguments,
+    BadVersion,
+    CoordinationError,
+    InvalidAcl,
+    MultiFailed,
+    NoAuth,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    OutcomeUnknown,
+    ServerError,
+    ServerVerdict,
+    StaleSession,
+)
+from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat
+
+Answer = TypeVar("Answer")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+EVENT_XID: Final = protocol.WATCH_XID
+PING_XID: Final = protocol.PING_XID
+LENGTH: Final = struct.Struct("!i")
+"""Precedes every frame, and the xid every request."""
+REPLY: Final = struct.Struct("!iqi")
+"""Precedes every answer: xid, zxid of the server, error code."""
+PING: Final[bytes] = protocol.PingRequest().serialize(PING_XID)
+NEW_PASSWORD: Final = bytes(16)
+
+NODE_CREATED: Final = protocol.WatchEvent.CREATED
+NODE_DELETED: Final = protocol.WatchEvent.DELETED
+DATA_CHANGED: Final = protocol.WatchEvent.DATA_CHANGED
+CHILDREN_CHANGED: Final = protocol.WatchEvent.CHILDREN_CHANGED
+
+REMOVE_CHILDREN: Final = 1
+REMOVE_DATA: Final = 2
+REMOVE_TREE: Final = 5
+"""Which watch `remove_watch` means; an exists watch is a data watch to the server."""
+_ADD_TREE: Final = 1
+
+UNIMPLEMENTED: Final = -6
+NO_WATCHER: Final = -121
+_SESSION_EXPIRED: Final = -112
+_UNDECIDED: Final = frozenset({-1, -4, -7, -122, -127})
+"""Codes after which the request may have been applied all the same (`zookeeper.md` §4.2)."""
+_RUNTIME_INCONSISTENCY: Final = -2
+_ROLLED_BACK: Final = frozenset({0, _RUNTIME_INCONSISTENCY})
+"""Codes of the operations of a refused multi that were not the reason."""
+_VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
+    -8: BadArguments,
+    -101: NoNode,
+    -102: NoAuth,
+    -103: BadVersion,
+    -108: NoChildrenForEphemerals,
+    -110: NodeExists,
+    -111: NotEmpty,
+    -114: InvalidAcl,
+}
+_STAT: Final = struct.Struct("!qqqqiiiqiiq")
+_MULTI_HEADER: Final = struct.Struct("!i?i")
+
+
+class Call(NamedTuple, Generic[Answer_co]):
+    """A request: its bytes after the xid, what to make of the answer's, and the path it is about."""
+
+    body: bytes
+    decode: Callable[[bytes], Answer_co]
+    path: str
+
+
+class Attached(NamedTuple):
+    """A server's answer to the first frame. `session_id` 0: the session asked for is over."""
+
+    session_id: int
+    password: bytes
+    timeout_ms: int
+
+
+class _StatPart(Part):  # type: ignore[misc]
+    """aiozk's Stat in one unpacking, as the port's Stat."""
+
+    @classmethod
+    def parse(cls, buff: bytes, offset: int) -> tuple[Stat, int]:
+        return Stat(*_STAT.unpack_from(buff, offset)), offset + _STAT.size
+
+
+# aiozk knows response classes by their opcodes: these take the place of its own.
+
+
+class _GetData(Response):  # type: ignore[misc]
+    opcode = protocol.GetDataResponse.opcode
+    parts = (("data", Buffer), ("stat", _StatPart))
+
+
+class _SetData(Response):  # type: ignore[misc]
+    opcode = protocol.SetDataResponse.opcode
+    parts = (("stat", _StatPart),)
+
+
+class _Exists(Response):  # type: ignore[misc]
+    opcode = protocol.ExistsResponse.opcode
+    parts = (("stat", _StatPart),)
+
+
+class _GetChildren2(Response):  # type: ignore[misc]
+    opcode = protocol.GetChildren2Response.opcode
+    parts = (protocol.GetChildren2Response.parts[0], ("stat", _StatPart))
+
+
+class _Create2(Response):  # type: ignore[misc]
+    opcode = protocol.Create2Response.opcode
+    parts = (("path", UString), ("stat", _StatPart))
+
+
+class _MultiReadRequest(protocol.TransactionRequest):  # type: ignore[misc]
+    opcode = 22
+
+
+class _AddWatchRequest(Request):  # type: ignore[misc]
+    opcode = 106
+    parts = (("path", UString), ("mode", Int))
+
+
+def connect(session_id: int, password: bytes, timeout_ms: int, last_zxid: int) -> bytes:
+    """The first frame on a connection; session id 0 asks for a new session."""
+    request = protocol.ConnectRequest(
+        protocol_version=0,
+        last_seen_zxid=last_zxid,
+        timeout=timeout_ms,
+        session_id=session_id,
+        password=password or NEW_PASSWORD,
+        read_only=False,
+    )
+    return bytes(request.serialize())
+
+
+def decode_connect(payload: bytes) -> Attached:
+    """The answer to `connect`."""
+    answer = _parsed(protocol.ConnectResponse, payload)
+    if answer.timeout <= 0:
+        return Attached(0, b"", 0)
+    return Attached(answer.session_id, answer.password or b"", answer.timeout)
+
+
+def decode_event(payload: bytes) -> tuple[int, str]:
+    """What happened (one of the four constants) and the path it happened to."""
+    event = _parsed(protocol.WatchEvent, payload)
+    return event.type, event.path or ""
+
+
+def error_of(code: int, path: str) -> CoordinationError:
+    """The exception for an error code of an answer."""
+    if verdict := _VERDICTS.get(code):
+        return verdict(path)
+    if code == _SESSION_EXPIRED:
+        return StaleSession("ZooKeeper says that the session has expired")
+    if code in _UNDECIDED:
+        return OutcomeUnknown(f"ZooKeeper error {code} for {path}")
+    return ServerError(code)
+
+
+def get_data(path: str, *, watch: bool) -> Call[tuple[bytes, Stat]]:
+    """Data, never None, and Stat."""
+
+    def decode(payload: bytes) -> tuple[bytes, Stat]:
+        answer = _parsed(_GetData, payload)
+        return answer.data or b"", answer.stat
+
+    return Call(protocol.GetDataRequest(path=path, watch=watch).serialize(), decode, path)
+
+
+def exists(path: str, *, watch: bool) -> Call[Stat]:
+    """The Stat; NoNode where there is no node, and the watch is set all the same."""
+    return Call(protocol.ExistsRequest(path=path, watch=watch).serialize(), _stat, path)
+
+
+def get_children(path: str, *, watch: bool) -> Call[tuple[list[str], Stat]]:
+    """Sorted names, and the parent's Stat."""
+
+    def decode(payload: bytes) -> tuple[list[str], Stat]:
+        answer = _parsed(_GetChildren2, payload)
+        return sorted(answer.children), answer.stat
+
+    return Call(protocol.GetChildren2Request(path=path, watch=watch).serialize(), decode, path)
+
+
+def create(op: Create) -> Call[tuple[str, Stat]]:
+    """The path made, and its Stat."""
+
+    def decode(payload: bytes) -> tuple[str, Stat]:
+        answer = _parsed(_Create2, payload)
+        return answer.path, answer.stat
+
+    return Call(_operation(op).serialize(), decode, op.path)
+
+
+def set_data(op: Set) -> Call[Stat]:
+    """The new Stat."""
+    return Call(_operation(op).serialize(), _stat_of_set, op.path)
+
+
+def delete(op: Delete) -> Call[None]:
+    """Nothing."""
+    return Call(_operation(op).serialize(), _nothing, op.path)
+
+
+def sync(path: str) -> Call[None]:
+    """Nothing."""
+    return Call(protocol.SyncRequest(path=path).serialize(), _nothing, path)
+
+
+def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
+    """A Stat for every create and set, None for the others. Raises MultiFailed."""
+    transaction = protocol.TransactionRequest()
+    for op in ops:
+        transaction.add(_operation(op))
+
+    def decode(payload: bytes) -> list[Stat | None]:
+        results = _results(payload)
+        for index, result in enumerate(results):
+            if type(result) is int and result not in _ROLLED_BACK:
+                raise _multi_failed(index, result, ops[index].path)
+        if any(type(result) is int for result in results):
+            raise _multi_failed(0, _RUNTIME_INCONSISTENCY, ops[0].path)
+        return [getattr(result, "stat", None) for result in results]
+
+    return Call(transaction.serialize(), decode, ops[0].path if ops else "")
+
+
+def get_data_of_many(paths: Sequence[str]) -> Call[list[tuple[bytes, Stat] | None]]:
+    """Data and Stat of each, None where there is no node; MultiRead (ZooKeeper 3.6). Sets no watches."""
+    reads = [protocol.GetDataRequest(path=path, watch=False) for path in paths]
+    return _multi_read(reads, lambda answer: (answer.data or b"", answer.stat))
+
+
+def get_children_of_many(paths: Sequence[str]) -> Call[list[list[str] | None]]:
+    """Sorted names of each, None where there is no node; MultiRead (ZooKeeper 3.6). Sets no watches."""
+    reads = [protocol.GetChildrenRequest(path=path, watch=False) for path in paths]
+    return _multi_read(reads, lambda answer: sorted(answer.children))
+
+
+def add_tree_watch(path: str) -> Call[None]:
+    """Persistent and recursive (ZooKeeper 3.6)."""
+    return Call(_AddWatchRequest(path=path, mode=_ADD_TREE).serialize(), _nothing, path)
+
+
+def remove_watch(path: str, which: int) -> Call[None]:
+    """`which` is one of the three constants. Raises ServerError with NO_WATCHER where there was none."""
+    return Call(protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _nothing, path)
+
+
+def close() -> Call[None]:
+    """Ends the session."""
+    return Call(protocol.CloseRequest().serialize(), _nothing, "")
+
+
+def _operation(op: MultiOp) -> Any:
+    if isinstance(op, Check):
+        return protocol.CheckVersionRequest(path=op.path, version=op.version)
+    if isinstance(op, Set):
+        return protocol.SetDataRequest(path=op.path, data=op.data, version=op.version)
+    if isinstance(op, Delete):
+        return protocol.DeleteRequest(path=op.path, version=op.version)
+    request = protocol.Create2Request(
+        path=op.path, data=op.data, acl=[protocol.acl.UNRESTRICTED_ACCESS]
+    )
+    request.set_flags(ephemeral=op.ephemeral, sequential=op.sequential)
+    return request
+
+
+def _multi_read(reads: Sequence[Any], value: Callable[[Any], Answer]) -> Call[list[Answer | None]]:
+    transaction = _MultiReadRequest()
+    for read in reads:
+        transaction.add(read)
+
+    def decode(payload: bytes) -> list[Answer | None]:
+        results = _results(payload)
+        return [
+            _read_result(read.path, result, value)
+            for read, result in zip(reads, results, strict=True)
+        ]
+
+    return Call(transaction.serialize(), decode, reads[0].path if reads else "")
+
+
+def _read_result(path: str, result: Any, value: Callable[[Any], Answer]) -> Answer | None:
+    if type(result) is not int:
+        return value(result)
+    error = error_of(result, path)
+    if isinstance(error, NoNode):
+        return None
+    raise error
+
+
+def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
+    error = error_of(code, path)
+    return MultiFailed(index, error) if isinstance(error, ServerVerdict) else error
+
+
+def _results(payload: bytes) -> list[Any]:
+    """Of each operation of a multi or MultiRead its response, or its error code as an int."""
+    results: list[Any] = []
+    offset = 0
+    while True:
+        opcode, is_last, _ = _unpack(_MULTI_HEADER, payload, offset)
+        offset += _MULTI_HEADER.size
+        if is_last:
+            return results
+        if opcode == -1:
+            results += _unpack(LENGTH, payload, offset)
+            offset += LENGTH.size
+        else:
+            result, offset = _parsed_at(protocol.response_xref.get(opcode), payload, offset)
+            results.append(result)
+
+
+def _stat(payload: bytes) -> Stat:
+    stat: Stat = _parsed(_Exists, payload).stat
+    return stat
+
+
+def _stat_of_set(payload: bytes) -> Stat:
+    stat: Stat = _parsed(_SetData, payload).stat
+    return stat
+
+
+def _nothing(payload: bytes) -> None:
+    """Of some answers only the header matters."""
+
+
+def _parsed(kind: Any, payload: bytes) -> Any:
+    return _parsed_at(kind, payload, 0)[0]
+
+
+def _parsed_at(kind: Any, payload: bytes, offset: int) -> tuple[Any, int]:
+    try:
+        parsed: tuple[Any, int] = kind.parse(payload, offset)
+    except (struct.error, AttributeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not an answer of ZooKeeper: {error}") from error
+    return parsed
+
+
+def _unpack(layout: struct.Struct, payload: bytes, offset: int) -> tuple[Any, ...]:
+    try:
+        return layout.unpack_from(payload, offset)
+    except struct.error as error:
+        raise ValueError(f"not an answer of ZooKeeper: {error}") from error

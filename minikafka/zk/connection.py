@@ -1,0 +1,228 @@
+"""One TCP connection to a ZooKeeper server: frames out, frames in, answers to their requests in order.
+
+Knows nothing of sessions. Invariant: a request has exactly one end (answer, error, or OutcomeUnknown
+when the connection goes), and the owner hears of a lost connection before any request does. There is no
+reading task, hence nothing to cancel (`zookeeper.md` §4.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from minikafka.base.errors import NotConnected, OutcomeUnknown
+from minikafka.zk import codec
+from minikafka.zk.codec import Attached, Call
+
+logger = logging.getLogger(__name__)
+
+FRAME_MAX: Final = 128 * 1024 * 1024
+"""A longer answer is none: what listens there is not ZooKeeper. (200 000 children are 5 MB.)"""
+_XID_MAX: Final = 0x7FFFFFFF
+
+
+class Owner(Protocol):
+    """Who a connection reports to. Called by the loop, must not raise."""
+
+    def on_answer(self, sent: int) -> None:
+        """The server answered what was sent at that time (monotonic ms)."""
+
+    def on_released(self, size: int) -> None:
+        """A request of that many bytes has had its answer."""
+
+    def on_event(self, change: int, path: str) -> None:
+        """A watch fired."""
+
+    def on_lost(self, connection: ZooKeeperConnection) -> None:
+        """The connection is gone; its requests fail when this returns."""
+
+
+class _Sent(NamedTuple):
+    xid: int
+    call: Call[Any]
+    answer: asyncio.Future[Any]
+    size: int
+    at: int
+
+
+class ZooKeeperConnection(asyncio.Protocol):
+    """A connection that is made by the loop, then begun with `handshake`."""
+
+    def __init__(self, owner: Owner, now: Callable[[], int]) -> None:
+        self.last_received = self.last_sent = now()
+        self.last_zxid = 0
+        self.is_lost = False
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner = owner
+        self._now = now
+        self._transport: asyncio.Transport | None = None
+        self._handshake: asyncio.Future[Attached] | None = None
+        self._sent: deque[_Sent] = deque()
+        self._pings: deque[int] = deque()
+        self._xid = 0
+        self._out: list[bytes] = []
+        self._in = bytearray()
+
+    # ---- sending
+
+    async def handshake(
+        self, session_id: int, password: bytes, timeout_ms: int, last_zxid: int
+    ) -> Attached:
+        """Ask for a session. Raises OSError when the server hangs up instead of answering."""
+        if self.is_lost:
+            raise ConnectionError("the server hung up")
+        self.last_zxid = last_zxid
+        self._handshake = asyncio.get_running_loop().create_future()
+        self._write(codec.connect(session_id, password, timeout_ms, last_zxid))
+        return await self._handshake
+
+    def submit(self, call: Call[Any], answer: asyncio.Future[Any]) -> None:
+        """Send the request; its answer or error goes into the future. Raises NotConnected."""
+        if self.is_lost:
+            raise NotConnected("no connection to ZooKeeper")
+        self._xid = 1 if self._xid == _XID_MAX else self._xid + 1
+        body = codec.LENGTH.pack(self._xid) + call.body
+        self._sent.append(_Sent(self._xid, call, answer, len(call.body), self._now()))
+        self._write(body)
+
+    def ping(self) -> None:
+        """Show the server that we live, and find out whether it does."""
+        self._pings.append(self._now())
+        self._write(codec.PING)
+
+    def oldest_request(self) -> int | None:
+        """When the request was sent that waits longest for its answer; None when none waits."""
+        waiting = [self._sent[0].at] if self._sent else []
+        waiting += [self._pings[0]] if self._pings else []
+        return min(waiting, default=None)
+
+    def give_up(self, too_old: int) -> None:
+        """End the waiting for answers to what was sent at that time or before; they may still come."""
+        for request in self._sent:
+            if request.at > too_old:
+                break
+            if not request.answer.done():
+                request.answer.set_exception(
+                    OutcomeUnknown(f"no answer for {request.call.path} within the session timeout")
+                )
+
+    def _write(self, body: bytes) -> None:
+        self.last_sent = self._now()
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out += (codec.LENGTH.pack(len(body)), body)
+
+    def _flush(self) -> None:
+        """Everything that was sent in one turn of the loop leaves in one write."""
+        if self._transport is not None and not self.is_lost:
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+    # ---- receiving; called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.BaseProtocol."""
+        self._transport = cast("asyncio.Transport", transport)
+        if self.is_lost:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self.is_lost:
+            return
+        self.last_received = self._now()
+        self._in += data
+        try:
+            self._take_frames()
+        except ValueError as error:
+            logger.warning("ZooKeeper connection dropped: %s", error)
+            self.abort()
+
+    def eof_received(self) -> bool:
+        """See asyncio.Protocol."""
+        self.abort()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.BaseProtocol."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection now. The owner hears of it first, then every request fails."""
+        if self.is_lost:
+            return
+        self.is_lost = True
+        if self._transport is not None:
+            self._transport.abort()
+        self._owner.on_lost(self)
+        if self._handshake is not None and not self._handshake.done():
+            self._handshake.set_exception(ConnectionError("the server hung up"))
+        sent, self._sent = self._sent, deque()
+        for request in sent:
+            if not request.answer.done():
+                request.answer.set_exception(
+                    OutcomeUnknown(f"connection lost, {request.call.path} unanswered")
+                )
+        self.lost.set_result(None)
+
+    def _take_frames(self) -> None:
+        start = 0
+        while len(self._in) - start >= codec.LENGTH.size:
+            (length,) = codec.LENGTH.unpack_from(self._in, start)
+            if not 0 <= length <= FRAME_MAX:
+                raise ValueError(f"a frame of {length} bytes is not ZooKeeper's")
+            end = start + codec.LENGTH.size + length
+            if len(self._in) < end:
+                break
+            frame = bytes(memoryview(self._in)[start + codec.LENGTH.size : end])
+            start = end
+            self._take(frame)
+            if self.is_lost:
+                return
+        del self._in[:start]
+
+    def _take(self, frame: bytes) -> None:
+        if self._handshake is not None:
+            handshake, self._handshake = self._handshake, None
+            attached = codec.decode_connect(frame)
+            if not handshake.done():
+                handshake.set_result(attached)
+            return
+        if len(frame) < codec.REPLY.size:
+            raise ValueError("an answer without its header")
+        xid, zxid, code = codec.REPLY.unpack_from(frame)
+        payload = frame[codec.REPLY.size :]
+        if xid == codec.EVENT_XID:
+            self._owner.on_event(*codec.decode_event(payload))
+            return
+        self.last_zxid = max(self.last_zxid, zxid)
+        if xid == codec.PING_XID:
+            if self._pings:
+                self._owner.on_answer(self._pings.popleft())
+            return
+        if not self._sent or self._sent[0].xid != xid:
+            raise ValueError(f"an answer to request {xid}, which is not the next")
+        self._answered(self._sent.popleft(), code, payload)
+
+    def _answered(self, request: _Sent, code: int, payload: bytes) -> None:
+        error: Exception | None = codec.error_of(code, request.call.path) if code else None
+        result = None
+        if error is None:
+            try:
+                result = request.call.decode(payload)
+            except ValueError:
+                self._sent.appendleft(request)
+                raise
+            except Exception as verdict:  # noqa: BLE001 - of a multi the verdicts are in the payload
+                error = verdict
+        self._owner.on_answer(request.at)
+        self._owner.on_released(request.size)
+        with suppress(asyncio.InvalidStateError):  # cancelled: nobody waits for it any more
+            if error is None:
+                request.answer.set_result(result)
+            else:
+                request.answer.set_exception(error)

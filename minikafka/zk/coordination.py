@@ -1,0 +1,437 @@
+"""The Coordination port over Apache ZooKeeper: chroot, reads that are repeated, writes that never are.
+
+Here paths get and lose the chroot, and calls of the port become calls of the codec in the session.
+Invariant: what a caller is told is what ZooKeeper said, or that nobody knows (`zookeeper.md` §4.2); a
+watch that was registered completes by a change or by a new connection, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from minikafka.base.errors import (
+    Closed,
+    CoordinationError,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    ServerError,
+    StaleSession,
+)
+from minikafka.base.ports import (
+    Clock,
+    Create,
+    Delete,
+    MultiOp,
+    Rng,
+    SessionEvent,
+    SessionState,
+    Set,
+    Stat,
+    Tasks,
+    WatchKind,
+)
+from minikafka.runtime.clock import SystemClock
+from minikafka.zk import codec
+from minikafka.zk.codec import Answer, Call
+from minikafka.zk.session import Session, end_session
+from minikafka.zk.watches import OneShot, TreeWatch, Watches
+
+logger = logging.getLogger(__name__)
+Other = TypeVar("Other")
+
+DEFAULT_PORT: Final = 2181
+IN_FLIGHT_MAX: Final = 256
+MANY_PATHS: Final = 200
+"""Paths in one MultiRead; four of them under way give all the throughput there is."""
+MANY_BYTES: Final = 512 * 1024
+MANY_CALLS: Final = 4
+_RETRY_MS: Final = 50
+_MS_PER_S: Final = 1_000
+
+
+class ZooKeeperCoordination:
+    """See Coordination. `connect` is host:port,host:port/chroot; a missing chroot is made."""
+
+    def __init__(
+        self,
+        connect: str,
+        session_timeout_ms: int,
+        clock: Clock,
+        rng: Rng,
+        tasks: Tasks,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        servers, self._chroot = parse_connect(connect)
+        self._clock = clock
+        self._tasks = tasks
+        self._watches = Watches()
+        self._session = Session(
+            servers,
+            session_timeout_ms,
+            clock,
+            rng,
+            tasks,
+            in_flight_max=in_flight_max,
+            on_event=self._on_event,
+            on_attached=self._on_attached,
+        )
+
+    # ---- the session
+
+    @property
+    def generation(self) -> int:
+        """See Coordination."""
+        return self._session.generation
+
+    @property
+    def connection(self) -> int:
+        """See Coordination."""
+        return self._session.connection
+
+    @property
+    def session_id(self) -> int:
+        """See Coordination."""
+        return self._session.session_id
+
+    @property
+    def session_password(self) -> bytes:
+        """See Coordination."""
+        return self._session.password
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """See Coordination."""
+        return self._session.timeout_ms
+
+    @property
+    def state(self) -> SessionState:
+        """See Coordination."""
+        return self._session.state
+
+    async def start(self) -> None:
+        """See Coordination. Raises NotConnected when no server answers within the session timeout."""
+        await self._session.start()
+        try:
+            if self._chroot:
+                await self._ensure(self._chroot, b"")
+        except BaseException:
+            await self.close()
+            raise
+
+    def lease_valid(self, margin_ms: int = 0) -> bool:
+        """See Coordination."""
+        return self._session.lease_valid(margin_ms)
+
+    def events(self) -> AsyncIterator[SessionEvent]:
+        """See Coordination."""
+        return self._session.events()
+
+    async def connected(self) -> int:
+        """See Coordination. Raises Closed."""
+        return await self._session.connected()
+
+    async def close(self) -> None:
+        """See Coordination. Quick whatever the state; what still waits is told."""
+        await self._session.close()
+        self._watches.resync()
+        for tree in self._watches.trees:
+            tree.end()
+
+    # ---- reads
+
+    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+        """See Coordination. Raises NoNode."""
+        return await self._read(codec.get_data(self._full(path), watch=watch))
+
+    async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
+        """See Coordination."""
+        with suppress(NoNode):
+            return await self._read(codec.exists(self._full(path), watch=watch))
+        return None
+
+    async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
+        """See Coordination. Raises NoNode."""
+        return await self._read(codec.get_children(self._full(path), watch=watch))
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """See Coordination."""
+        try:
+            return await self._read_many(paths, codec.get_data_of_many)
+        except ServerError as error:
+            _expect_unimplemented(error)
+            return [await self._or_none(codec.get_data(self._full(p), watch=False)) for p in paths]
+
+    async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """See Coordination."""
+        try:
+            return await self._read_many(paths, codec.get_children_of_many)
+        except ServerError as error:
+            _expect_unimplemented(error)
+            calls = [codec.get_children(self._full(path), watch=False) for path in paths]
+            found = [await self._or_none(call) for call in calls]
+            return [None if answer is None else answer[0] for answer in found]
+
+    async def sync(self, path: str) -> None:
+        """See Coordination."""
+        await self._read(codec.sync(self._full(path)))
+
+    async def _read(self, call: Call[Answer]) -> Answer:
+        [answer] = await self._repeated([call], self.generation)
+        return answer
+
+    async def _or_none(self, call: Call[Answer]) -> Answer | None:
+        with suppress(NoNode):
+            return await self._read(call)
+        return None
+
+    async def _read_many(
+        self, paths: Sequence[str], many: Callable[[Sequence[str]], Call[list[Other]]]
+    ) -> list[Other]:
+        generation = self.generation
+        calls = [many(chunk) for chunk in _chunks([self._full(path) for path in paths])]
+        found: list[Other] = []
+        for start in range(0, len(calls), MANY_CALLS):
+            answers = await self._repeated(calls[start : start + MANY_CALLS], generation)
+            found += [item for answer in answers for item in answer]
+        return found
+
+    async def _repeated(self, calls: Sequence[Call[Answer]], generation: int) -> list[Answer]:
+        """The answers to calls that may be sent again: until the session timeout, in this session."""
+        reason: CoordinationError = OutcomeUnknown(f"no answer for {calls[0].path}")
+        try:
+            async with asyncio.timeout(self.session_timeout_ms / _MS_PER_S):
+                while True:
+                    connection = self.connection
+                    try:
+                        return await self._answers(calls)
+                    except (NotConnected, OutcomeUnknown) as error:
+                        reason = error
+                    if await self.connected() != generation:
+                        raise StaleSession(f"the session of generation {generation} is over")
+                    if self.connection == connection:  # the server answered, but with no verdict
+                        await self._clock.sleep(_RETRY_MS)
+        except TimeoutError:
+            raise reason from None
+
+    async def _answers(self, calls: Sequence[Call[Answer]]) -> list[Answer]:
+        answers: list[asyncio.Future[Answer]] = []
+        try:
+            for call in calls:
+                answers.append(self._session.submit(call))  # noqa: PERF401 - `finally` needs those before a failure
+            await asyncio.wait(answers)
+            return [answer.result() for answer in answers]
+        finally:
+            for answer in answers:
+                if not answer.cancel():
+                    answer.exception()  # seen, if only the first of several is raised
+
+    # ---- writes
+
+    async def create(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        generation: int | None = None,
+    ) -> tuple[str, Stat]:
+        """See Coordination. Raises NodeExists, NoNode (its parent), NoChildrenForEphemerals."""
+        op = Create(self._full(path), data, ephemeral, sequential)
+        made, stat = await self._session.submit(codec.create(op), generation)
+        return self._stripped(made), stat
+
+    async def ensure(self, path: str, data: bytes = b"") -> None:
+        """See Coordination. Repeated like a read: a second creation does no harm."""
+        await self._ensure(self._full(path), data)
+
+    async def set(
+        self, path: str, data: bytes, version: int, *, generation: int | None = None
+    ) -> Stat:
+        """See Coordination. Raises NoNode, BadVersion."""
+        op = Set(self._full(path), data, version)
+        return await self._session.submit(codec.set_data(op), generation)
+
+    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+        """See Coordination. Raises NoNode, BadVersion, NotEmpty."""
+        op = Delete(self._full(path), version)
+        await self._session.submit(codec.delete(op), generation)
+
+    async def multi(
+        self, ops: Sequence[MultiOp], *, generation: int | None = None
+    ) -> list[Stat | None]:
+        """See Coordination. At most 512 kB and 1 000 operations go well; over 1 MiB is TooLarge."""
+        if not ops:
+            return []
+        full = [op._replace(path=self._full(op.path)) for op in ops]
+        return await self._session.submit(codec.multi(full), generation)
+
+    async def _ensure(self, full: str, data: bytes) -> None:
+        if await self._or_none(codec.exists(full, watch=False)) is not None:
+            return
+        parent = full.rpartition("/")[0]
+        if parent:
+            await self._ensure(parent, b"")
+        with suppress(NodeExists):
+            await self._read(codec.create(Create(full, data)))
+
+    # ---- watches
+
+    def watch(self, kind: WatchKind, path: str) -> OneShot:
+        """See Coordination. Raises Closed: nothing would complete it any more."""
+        if self.state is SessionState.CLOSED:
+            raise Closed("the ZooKeeper session was closed")
+        return self._watches.register(kind, path)
+
+    async def unwatch(self, kind: WatchKind, path: str) -> None:
+        """See Coordination. What others registered for the same kind and path is forgotten too."""
+        self._watches.forget(kind, path)
+        if kind is WatchKind.CHILDREN:
+            await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_CHILDREN))
+            return
+        # To the server a watch for existence is one for data: it stays while the other kind needs it.
+        other = WatchKind.EXISTS if kind is WatchKind.DATA else WatchKind.DATA
+        if not self._watches.is_registered(other, path):
+            await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_DATA))
+
+    async def watch_tree(self, path: str) -> TreeWatch:
+        """See Coordination. On servers before 3.6 by one-shots on every node; every signal is None then."""
+        tree = TreeWatch(path, self._release)
+        self._watches.trees.append(tree)
+        try:
+            await self._read(codec.add_tree_watch(self._full(path)))
+        except ServerError as error:
+            _expect_unimplemented(error)
+            await self._watch_every_node(tree, [])
+        except BaseException:
+            self._watches.trees.remove(tree)
+            raise
+        return tree
+
+    async def _release(self, tree: TreeWatch) -> None:
+        self._watches.trees.remove(tree)
+        if not any(other.path == tree.path for other in self._watches.trees):
+            await self._remove(codec.remove_watch(self._full(tree.path), codec.REMOVE_TREE))
+
+    async def _remove(self, call: Call[None]) -> None:
+        """Without a connection there is nothing to remove: no watch outlives its connection."""
+        try:
+            await self._session.submit(call)
+        except (NotConnected, OutcomeUnknown, StaleSession, Closed):
+            return
+        except ServerError as error:
+            if error.code not in (codec.NO_WATCHER, codec.UNIMPLEMENTED):
+                raise
+
+    async def _watch_every_node(
+        self, tree: TreeWatch, before: Sequence[tuple[WatchKind, str, OneShot]]
+    ) -> None:
+        """Arm one-shots on all nodes of the tree in place of those of `before`; the first to fire starts over."""
+        for kind, path, watch in before:
+            self._watches.discard(kind, path, watch)
+        armed: list[tuple[WatchKind, str, OneShot]] = []
+        fired = asyncio.Event()
+
+        def on_signal(_: Any) -> None:
+            if not (fired.is_set() or tree.is_over or self.state is SessionState.CLOSED):
+                fired.set()  # the others of this round will not start another
+                self._tasks.spawn(self._look_again(tree, armed), f"zookeeper-tree {tree.path}")
+
+        paths = [tree.path]
+        while paths:
+            path = paths.pop()
+            for kind in (WatchKind.EXISTS, WatchKind.CHILDREN):
+                watch = self._watches.register(kind, path)
+                armed.append((kind, path, watch))
+                watch.on_signal(on_signal)
+            with suppress(NoNode):
+                if await self.exists(path, watch=True) is not None:
+                    names, _ = await self.children(path, watch=True)
+                    paths += [f"{path.rstrip('/')}/{name}" for name in names]
+
+    async def _look_again(
+        self, tree: TreeWatch, before: Sequence[tuple[WatchKind, str, OneShot]]
+    ) -> None:
+        with suppress(
+            NotConnected, OutcomeUnknown, StaleSession, Closed
+        ):  # a RESYNC follows, or the end
+            await self._watch_every_node(tree, before)
+            tree.put(None)
+
+    def _on_event(self, change: int, full: str) -> None:
+        if full == self._chroot or full.startswith(self._chroot + "/"):
+            self._watches.changed(change, self._stripped(full))
+
+    def _on_attached(self) -> None:
+        """Another connection: the server of this one knows no watches of ours."""
+        for tree in self._watches.trees:
+            self._arm_again(tree)
+        self._watches.resync()
+
+    def _arm_again(self, tree: TreeWatch) -> None:
+        def on_armed(answer: asyncio.Future[None]) -> None:
+            error = answer.exception()
+            if isinstance(error, ServerError):
+                logger.warning("watch on the tree %s not set: %s", tree.path, error)
+            elif error is None:
+                tree.put(None)
+
+        self._session.submit(codec.add_tree_watch(self._full(tree.path))).add_done_callback(
+            on_armed
+        )
+
+    # ---- paths
+
+    def _full(self, path: str) -> str:
+        return self._chroot if self._chroot and path == "/" else self._chroot + path
+
+    def _stripped(self, full: str) -> str:
+        return full[len(self._chroot) :] or "/"
+
+
+def parse_connect(connect: str) -> tuple[list[tuple[str, int]], str]:
+    """Servers, and the chroot ("" where there is none), of host:port,host:port/chroot."""
+    names, slash, chroot = connect.partition("/")
+    servers = []
+    for name in names.split(","):
+        host, _, port = name.strip().rpartition(":")
+        if not port.isdecimal() or not host:
+            host, port = name.strip(), str(DEFAULT_PORT)
+        servers.append((host.strip("[]"), int(port)))
+    return servers, (slash + chroot).rstrip("/")
+
+
+async def close_session(connect: str, session_id: int, password: bytes) -> None:
+    """End a session that outlived its client, if it still lives (its ephemeral nodes go at once).
+
+    Raises NotConnected when no server answers.
+    """
+    await end_session(parse_connect(connect)[0], session_id, password, SystemClock().now)
+
+
+def _chunks(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Of at most so many paths and bytes."""
+    chunk: list[str] = []
+    size = 0
+    for path in paths:
+        length = len(path.encode())
+        if chunk and (len(chunk) == MANY_PATHS or size + length > MANY_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(path)
+        size += length
+    if chunk:
+        yield chunk
+
+
+def _expect_unimplemented(error: ServerError) -> None:
+    """A server before 3.6 has no MultiRead and no AddWatch; anything else is passed on."""
+    if error.code != codec.UNIMPLEMENTED:
+        raise error

@@ -1,0 +1,440 @@
+"""A ZooKeeper session over one connection after another: its states, its lease, and the requests in it.
+
+The states are those of `base.ports.SessionState` (`zookeeper.md` §4). Invariants: the session is given up
+only when a server says that it is over, never for a timeout, a refusal or a lost connection; SUSPENDED is
+set before any request of the lost connection fails; no request that was asked for in one session is
+executed in a later one; a request is written at most once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from minikafka.base.errors import (
+    Closed,
+    CoordinationError,
+    NotConnected,
+    StaleSession,
+    TooLarge,
+)
+from minikafka.base.ports import Clock, Rng, SessionEvent, SessionState, Tasks, Timer
+from minikafka.zk import codec
+from minikafka.zk.codec import Answer, Attached, Call
+from minikafka.zk.connection import ZooKeeperConnection
+
+logger = logging.getLogger(__name__)
+
+REQUEST_MAX: Final = 1024 * 1024 - 1
+"""Longest frame that a server takes (its `jute.maxbuffer`, by default)."""
+IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
+CLOSE_TIMEOUT_MS: Final = 1_000
+_END_TIMEOUT_MS: Final = 5_000
+_ATTACH_TIMEOUT_MIN_MS: Final = 200
+_STABLE_MS: Final = 1_000
+"""A connection that lived shorter counts as one that failed: nobody reconnects in a busy loop."""
+_PAUSE_MIN_MS: Final = 50
+_PAUSE_MAX_MS: Final = 1_000
+_MS_PER_S: Final = 1_000
+
+_OVER: Final = frozenset({SessionState.CONNECTING, SessionState.EXPIRED, SessionState.CLOSED})
+
+
+class _Queued(NamedTuple):
+    call: Call[Any]
+    answer: asyncio.Future[Any]
+    at: int
+
+
+class Session:
+    """See the module. `servers`: (host, port) pairs; `timeout_ms` becomes what the server grants.
+
+    `on_event(change, path)` is told of watches that fire, `on_attached()` of every attachment, right
+    after CONNECTED. `in_flight_max` requests, and 4 MiB, may wait for their answers; more queue here.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[tuple[str, int]],
+        timeout_ms: int,
+        clock: Clock,
+        rng: Rng,
+        tasks: Tasks,
+        *,
+        in_flight_max: int,
+        on_event: Callable[[int, str], None],
+        on_attached: Callable[[], None],
+    ) -> None:
+        self.state = SessionState.CONNECTING
+        self.generation = 0
+        self.connection = 0
+        self.session_id = 0
+        self.password = b""
+        self.timeout_ms = timeout_ms
+        self.on_event = on_event
+        self._on_attached = on_attached
+        self._servers = deque(rng.shuffled(servers))
+        self._clock = clock
+        self._rng = rng
+        self._tasks = tasks
+        self._in_flight_max = in_flight_max
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._queue: deque[_Queued] = deque()
+        self._current: ZooKeeperConnection | None = None
+        self._last_zxid = 0
+        self._lease = 0
+        self._lease_timer: Timer | None = None
+        self._attached_at = 0
+        self._failures = 0
+        self._is_closing = False
+        self._runner: asyncio.Task[Any] | None = None
+        self._changed = asyncio.Event()
+        self._streams: weakref.WeakSet[_Events] = weakref.WeakSet()
+
+    # ---- what others ask
+
+    def lease_valid(self, margin_ms: int = 0) -> bool:
+        """See Coordination: so long no server can have expired the session."""
+        return self.state not in _OVER and self._clock.now() + margin_ms < self._lease
+
+    def events(self) -> AsyncIterator[SessionEvent]:
+        """See Coordination. The stream ends with CLOSED."""
+        stream = _Events()
+        if self.state is SessionState.CLOSED:
+            stream.put(None)
+        self._streams.add(stream)
+        return stream
+
+    async def connected(self) -> int:
+        """The generation, once CONNECTED. Raises Closed."""
+        while self.state is not SessionState.CONNECTED:
+            self._check_open()
+            await self._changed.wait()
+        return self.generation
+
+    def submit(self, call: Call[Answer], generation: int | None = None) -> asyncio.Future[Answer]:
+        """Send the request when there is room; requests leave in the order of these calls.
+
+        Raises NotConnected, StaleSession, TooLarge, Closed. The future ends with the answer, a
+        ServerVerdict, NotConnected (never sent) or OutcomeUnknown, the last two after the session
+        timeout at the latest. Cancelling it does not take back what was sent.
+        """
+        self._check_open()
+        is_stale = generation != self.generation or self.state is SessionState.EXPIRED
+        if generation is not None and is_stale:
+            raise StaleSession(f"the session of generation {generation} is over")
+        if self.state is not SessionState.CONNECTED:
+            raise NotConnected(f"the ZooKeeper session is {self.state.value}")
+        if len(call.body) + codec.LENGTH.size > REQUEST_MAX:
+            raise TooLarge(f"{len(call.body)} bytes for {call.path}, ZooKeeper takes {REQUEST_MAX}")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Queued(call, answer, self._clock.now()))
+        self._pump()
+        return answer
+
+    # ---- beginning and end
+
+    async def start(self) -> None:
+        """Connect. Raises NotConnected when no server answers within the session timeout."""
+        self._tasks.spawn(self._run(), "zookeeper-session")
+        try:
+            async with asyncio.timeout(self.timeout_ms / _MS_PER_S):
+                await self.connected()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                names = ",".join(f"{host}:{port}" for host, port in self._servers)
+                raise NotConnected(f"no ZooKeeper server answers at {names}") from None
+            raise
+
+    async def close(self) -> None:
+        """End the session, on the server too if one is at hand; a matter of a second at the longest."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._fail_queue(Closed("the ZooKeeper session was closed"))
+        try:
+            if self._current is not None:
+                answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._current.submit(codec.close(), answer)
+                with suppress(CoordinationError, TimeoutError):
+                    async with asyncio.timeout(CLOSE_TIMEOUT_MS / _MS_PER_S):
+                        await answer
+        finally:
+            self._end()
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
+
+    def _end(self) -> None:
+        if self._runner is not None:
+            self._runner.cancel()
+        if self._current is not None:
+            self._current.abort()
+        self._cancel_lease_timer()
+        self._enter(SessionState.CLOSED)
+        for stream in list(self._streams):
+            stream.put(None)
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise Closed("the ZooKeeper session was closed")
+
+    def _enter(self, state: SessionState) -> None:
+        logger.info(
+            "ZooKeeper session 0x%x %s -> %s", self.session_id, self.state.value, state.value
+        )
+        self.state = state
+        event = SessionEvent(state, self.generation, self.connection, self._clock.now())
+        for stream in list(self._streams):
+            stream.put(event)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # ---- connections
+
+    async def _run(self) -> None:
+        self._runner = asyncio.current_task()
+        while not self._is_closing:
+            connection = await self._attach()
+            if connection is not None:
+                await self._keep_alive(connection)
+            self._servers.rotate(-1)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Before every round through the servers but the first: a little while, longer each time."""
+        rounds, place = divmod(self._failures, len(self._servers))
+        if rounds and not place:
+            longest = min(_PAUSE_MAX_MS, _PAUSE_MIN_MS << min(rounds - 1, 10))
+            await self._clock.sleep(self._rng.uniform(longest / 2, longest))
+
+    async def _attach(self) -> ZooKeeperConnection | None:
+        """The session on the next server; in a new session if the old one is over. None: it failed."""
+        host, port = self._servers[0]
+        try:
+            attached, connection, sent = await self._handshake(host, port)
+            if self.session_id and attached.session_id != self.session_id:
+                self._expire()
+                if not attached.session_id:
+                    connection.abort()
+                    attached, connection, sent = await self._handshake(host, port)
+            if not attached.session_id:
+                connection.abort()
+                raise ConnectionError("the server grants no session")
+        except (OSError, ValueError) as error:
+            self._failures += 1
+            logger.info("ZooKeeper at %s:%d does not answer: %r", host, port, error)
+            return None
+        self._attached(attached, connection, sent)
+        return connection
+
+    async def _handshake(self, host: str, port: int) -> tuple[Attached, ZooKeeperConnection, int]:
+        """What the server says, the connection, and when the question was sent.
+
+        Raises OSError, which TimeoutError is, or ValueError for a name that is none.
+        """
+        connection = ZooKeeperConnection(self, self._clock.now)
+        budget = max(_ATTACH_TIMEOUT_MIN_MS, self.timeout_ms / 3 / len(self._servers))
+        try:
+            async with asyncio.timeout(budget / _MS_PER_S):
+                await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+                sent = self._clock.now()
+                attached = await connection.handshake(
+                    self.session_id, self.password, self.timeout_ms, self._last_zxid
+                )
+        except BaseException:
+            connection.abort()
+            raise
+        return attached, connection, sent
+
+    def _attached(self, attached: Attached, connection: ZooKeeperConnection, sent: int) -> None:
+        if attached.session_id != self.session_id:
+            self.session_id = attached.session_id
+            self.generation += 1
+            self._lease = 0
+        self.password = attached.password
+        self.timeout_ms = attached.timeout_ms
+        if connection.is_lost:
+            self._failures += 1
+            return
+        self._cancel_lease_timer()
+        self._attached_at = self._clock.now()
+        self._current = connection
+        self.connection += 1
+        self.on_answer(sent)
+        self._enter(SessionState.CONNECTED)
+        self._on_attached()
+
+    def _expire(self) -> None:
+        """A server said that the session is over."""
+        self._cancel_lease_timer()
+        self._enter(SessionState.EXPIRED)
+        self.session_id = 0
+        self.password = b""
+
+    async def _keep_alive(self, connection: ZooKeeperConnection) -> None:
+        """Ping and watch the clock until the connection is lost."""
+        tick = self.timeout_ms / 12
+        before = self._clock.now()
+        while not connection.is_lost:
+            await asyncio.wait([connection.lost], timeout=tick / _MS_PER_S)
+            now = self._clock.now()
+            late = now - before - tick
+            before = now
+            if connection.is_lost:
+                return
+            if now - connection.last_sent >= self.timeout_ms / 3:
+                connection.ping()
+            if late > self.timeout_ms / 6:
+                # The loop was busy elsewhere: that was no silence of the server, whose answers may
+                # lie in the socket. They are read before the next look.
+                connection.last_received += int(late)
+            elif self._is_silent(connection, now):
+                logger.warning("ZooKeeper is silent, looking for another server")
+                connection.abort()
+            else:
+                self._give_up_old_requests(connection, now)
+
+    def _is_silent(self, connection: ZooKeeperConnection, now: int) -> bool:
+        is_waiting = connection.oldest_request() is not None
+        return is_waiting and now - connection.last_received > self.timeout_ms * 2 / 3
+
+    def _give_up_old_requests(self, connection: ZooKeeperConnection, now: int) -> None:
+        too_old = now - self.timeout_ms
+        connection.give_up(too_old)
+        for queued in self._queue:
+            if queued.at > too_old:
+                break
+            if not queued.answer.done():
+                queued.answer.set_exception(NotConnected("not sent within the session timeout"))
+
+    # ---- what a connection reports (connection.Owner)
+
+    def on_answer(self, sent: int) -> None:
+        """The server held the session alive when it answered, so not before this was sent."""
+        self._lease = max(self._lease, sent + self.timeout_ms)
+
+    def on_released(self, size: int) -> None:
+        """There is room for another request."""
+        self._in_flight -= 1
+        self._in_flight_bytes -= size
+        self._pump()
+
+    def on_lost(self, connection: ZooKeeperConnection) -> None:
+        """The session goes on without a connection, for as long as its lease lasts."""
+        if connection is not self._current:
+            return
+        self._current = None
+        self._last_zxid = max(self._last_zxid, connection.last_zxid)
+        self._in_flight = self._in_flight_bytes = 0
+        now = self._clock.now()
+        self._failures = self._failures + 1 if now - self._attached_at < _STABLE_MS else 0
+        if not self._is_closing:
+            self._enter(SessionState.SUSPENDED)
+            self._lease_timer = self._clock.call_later(max(0, self._lease - now), self._lease_over)
+            self._fail_queue(NotConnected("the ZooKeeper connection was lost before this was sent"))
+
+    def _lease_over(self) -> None:
+        if self._clock.now() < self._lease:  # a timer may be a little early
+            self._lease_timer = self._clock.call_later(1, self._lease_over)
+        elif self.state is SessionState.SUSPENDED:
+            self._enter(SessionState.LEASE_EXPIRED)
+
+    def _cancel_lease_timer(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+            self._lease_timer = None
+
+    # ---- requests
+
+    def _pump(self) -> None:
+        """Send what is queued while there is room."""
+        while self._queue and self._current is not None:
+            call, answer, _ = self._queue[0]
+            size = len(call.body)
+            is_full = self._in_flight >= self._in_flight_max
+            if is_full or self._in_flight_bytes + size > IN_FLIGHT_BYTES_MAX:
+                return
+            self._queue.popleft()
+            if not answer.done():  # nobody waits for a cancelled one: it is not sent
+                self._in_flight += 1
+                self._in_flight_bytes += size
+                self._current.submit(call, answer)
+
+    def _fail_queue(self, error: CoordinationError) -> None:
+        queue, self._queue = self._queue, deque()
+        for queued in queue:
+            if not queued.answer.done():
+                queued.answer.set_exception(error)
+
+
+async def end_session(
+    servers: Sequence[tuple[str, int]], session_id: int, password: bytes, now: Callable[[], int]
+) -> None:
+    """Close a session whose client is no more. Raises NotConnected when no server answers."""
+    for host, port in servers:
+        connection = ZooKeeperConnection(_Nobody(), now)
+        try:
+            async with asyncio.timeout(_END_TIMEOUT_MS / _MS_PER_S):
+                await _end_session_at(host, port, connection, session_id, password)
+                return
+        except (OSError, ValueError, CoordinationError) as error:
+            logger.info("ZooKeeper at %s:%d ends no session: %r", host, port, error)
+        finally:
+            connection.abort()
+    names = ",".join(f"{host}:{port}" for host, port in servers)
+    raise NotConnected(f"no ZooKeeper server answers at {names}")
+
+
+async def _end_session_at(
+    host: str, port: int, connection: ZooKeeperConnection, session_id: int, password: bytes
+) -> None:
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: connection, host, port)
+    attached = await connection.handshake(session_id, password, _END_TIMEOUT_MS, 0)
+    if attached.session_id == session_id:
+        answer: asyncio.Future[None] = loop.create_future()
+        connection.submit(codec.close(), answer)
+        await answer
+
+
+class _Nobody:
+    """Owner of a connection that has no session to keep."""
+
+    def on_answer(self, sent: int) -> None:
+        """See Owner."""
+
+    def on_released(self, size: int) -> None:
+        """See Owner."""
+
+    def on_event(self, change: int, path: str) -> None:
+        """See Owner."""
+
+    def on_lost(self, connection: ZooKeeperConnection) -> None:
+        """See Owner."""
+
+
+class _Events:
+    """One consumer's stream of session events."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
+
+    def put(self, event: SessionEvent | None) -> None:
+        self._queue.put_nowait(event)
+
+    def __aiter__(self) -> _Events:
+        return self
+
+    async def __anext__(self) -> SessionEvent:
+        event = await self._queue.get()
+        if event is None:
+            self._queue.put_nowait(None)
+            raise StopAsyncIteration
+        return event
