@@ -43,6 +43,7 @@ RATE = 60_000.0
 KILL_AT = 0.2
 """Part of the stream that is acked when the broker is killed."""
 SPARK_SECONDS = 120.0
+TABLE_COUNTS = ("lost", "duplicated", "reordered", "differing")
 SHOW_SECONDS = 0.1
 
 
@@ -200,10 +201,10 @@ async def read_by_spark(
         table = await answer(spark)
         count, checksum = await asyncio.to_thread(checksum_of, reading)
         agree = (table["records"], table["checksum"]) == (count, checksum)
-        step.done(
-            f"{table['records']:,} records, {table['agreeing']:,} of {table['lines']:,} lines joined"
-            f" and equal; the two readings {'agree' if agree else 'DO NOT AGREE'}"
-        )
+        named = ", ".join(f"{table[name]:,} {name}" for name in TABLE_COUNTS)
+        same = "agree" if agree else "DO NOT AGREE"
+        step.done(f"{table['records']:,} records joined with {table['lines']:,} lines: {named}")
+        display.say(f"the reading of the client and the table of Spark {same}")
     return agree
 
 
@@ -219,7 +220,7 @@ async def answer(spark: Process) -> dict[str, int]:
 
 
 def checksum_of(reading: Reading) -> tuple[int, int]:
-    """Records, and the sum that `quickstart_spark.totals` makes of the same ones."""
+    """Records, and what `quickstart_spark.checksum` makes of the same ones."""
     count = total = 0
     for partition, deliveries in reading.items():
         for offset, (name, line) in deliveries:

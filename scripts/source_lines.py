@@ -51,15 +51,15 @@ def interleaved(lines: Lines) -> Iterator[tuple[bytes, bytes]]:
 
 
 def write_parquet(lines: Lines, file: Path) -> None:
-    """The same lines as a table (file, position, line) for the Spark job."""
-    names, positions, values = [], [], []
+    """The same lines as the table that `minikafka.spark.verify` joins with: file, line_no from 1, text."""
+    names, numbers, values = [], [], []
     for name, content in lines.items():
         names += [name.decode()] * len(content)
-        positions += range(len(content))
+        numbers += range(1, len(content) + 1)
         values += content
     columns = {
         "file": pa.array(names, pa.string()),
-        "position": pa.array(positions, pa.int32()),
-        "line": pa.array(values, pa.binary()),
+        "line_no": pa.array(numbers, pa.int32()),
+        "text": pa.array(values, pa.binary()),
     }
     pq.write_table(pa.table(columns), file)

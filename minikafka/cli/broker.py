@@ -21,7 +21,8 @@ import click
 import uvloop
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
+from minikafka.base.ports import Clock
 from minikafka.broker.broker import Broker
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
@@ -33,6 +34,7 @@ from minikafka.zk.coordination import ZooKeeperCoordination, close_session
 
 logger = logging.getLogger(__name__)
 
+RETRY_MS: Final = 200
 _LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
@@ -121,5 +123,17 @@ def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Br
         lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
         tasks,
         ThreadExecutor(),
-        partial(close_session, connect),
+        partial(_end_session, connect, clock),
     )
+
+
+async def _end_session(connect: str, clock: Clock, session_id: int, password: bytes) -> None:
+    """End a session of a former process of this broker; waits for ZooKeeper as its own session would."""
+    while True:
+        try:
+            await close_session(connect, session_id, password)
+        except NotConnected as error:
+            logger.info("%s", error)
+            await clock.sleep(RETRY_MS)
+        else:
+            return
