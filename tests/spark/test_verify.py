@@ -1,0 +1,86 @@
+"""The verifying job: what it says of a topic that holds the lines, and of one that does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.encoders import Sample, by_aiokafka
+
+from minikafka.spark import verify as module
+from minikafka.spark.verify import Verdict, verify
+
+LINES = {
+    "a.py": [b"import os", b"", b"", b"print(os)", b""],
+    "b/ä.py": [b"\xff\x00 not utf-8", b"x = 1\r", b"x = 1\r"],
+    "c.py": [b"%d" % index for index in range(400)],
+    "empty line.py": [b""],
+}
+
+
+@pytest.fixture
+def judge(spark, brokers, tmp_path) -> Callable[[Mapping[str, list[bytes]]], Verdict]:
+    """The verdict on a topic that holds these lines instead of `LINES`."""
+    source, output = tmp_path / "lines.parquet", tmp_path / "result"
+    rows = [(name, at, line) for name, lines in LINES.items() for at, line in enumerate(lines, 1)]
+    names = ("file", "line_no", "text")
+    pq.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), source)
+
+    def run(sent: Mapping[str, list[bytes]]) -> Verdict:
+        partitions = brokers.create("lines", 2)
+        for index, (name, lines) in enumerate(sent.items()):
+            samples = [Sample(1, name.encode(), line) for line in lines]
+            for at in range(0, len(samples), 50):
+                partitions[index % 2].append(by_aiokafka(samples[at : at + 50]))
+        return verify(spark, brokers.bootstrap, "lines", str(source), str(output))
+
+    return run
+
+
+def test_a_topic_that_holds_the_lines_passes_and_the_join_is_written(spark, judge, tmp_path):
+    assert judge(LINES) == Verdict(409, 409, 0, 0, 0, 0, 0)
+    result = spark.read.parquet(str(tmp_path / "result")).toArrow()
+    assert set(result.column("state").to_pylist()) == {"same"}
+    assert result.column("text").to_pylist() == result.column("value").to_pylist()
+    assert (
+        len(set(zip(*result.select(["file", "line_no"]).to_pydict().values(), strict=True))) == 409
+    )
+
+
+def test_every_kind_of_fault_is_counted(judge):
+    c = LINES["c.py"]
+    faulty = {
+        "a.py": [b"import os", b"", b"print(os)", b""],  # one lost
+        "b/ä.py": [LINES["b/ä.py"][0], b"x = 2\r", b"x = 1\r"],  # one changed
+        "c.py": [*c[:60], *c[50:200], c[201], c[200], *c[202:]],  # ten doubled, one moved
+        "d.py": [b"never sent"],
+        "empty line.py": [b""],
+    }
+    verdict = judge(faulty)
+    assert not verdict.ok
+    assert verdict == Verdict(
+        lines=409,
+        records=409 - 1 + 10 + 1,
+        lost=2,
+        duplicated=10,
+        reordered=1,
+        differing=2,
+        files_affected=4,
+    )
+
+
+def test_an_empty_topic_has_lost_everything(judge):
+    assert judge({}) == Verdict(409, 0, 409, 0, 0, 0, 4)
+
+
+def test_the_command_prints_one_line_of_json(spark, brokers, judge, tmp_path, capfd, monkeypatch):
+    judge(LINES)
+    monkeypatch.setattr(module, "session", lambda *_: spark)
+    place = ["--source", f"{tmp_path}/lines.parquet", "--output", f"{tmp_path}/again"]
+    arguments = ["--bootstrap", brokers.bootstrap, "--topic", "lines", *place, "--json"]
+    assert module.main(arguments) == 0
+    facts = json.loads(capfd.readouterr().out)
+    assert (facts["ok"], facts["records"], facts["lost"]) == (True, 409, 0)
