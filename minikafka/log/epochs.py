@@ -18,11 +18,11 @@ UNDEFINED: Final = (-1, -1)
 class LeaderEpochs:
     """The epoch cache; `latest` is the newest epoch, -1 when there is none."""
 
-    __slots__ = ("_epochs", "_path", "_starts", "_storage", "latest")
+    __slots__ = ("_epochs", "_starts", "_storage", "latest", "path")
 
     def __init__(self, storage: Storage, path: str, entries: list[tuple[int, int]]) -> None:
         self._storage = storage
-        self._path = path
+        self.path = path
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
         self.latest = self._epochs[-1] if entries else -1
@@ -96,7 +96,7 @@ class LeaderEpochs:
         self._write(sync=False)
 
     def _write(self, *, sync: bool) -> None:
-        self._storage.write_atomically(self._path, encode(self.entries), sync=sync)
+        self._storage.write_atomically(self.path, encode(self.entries), sync=sync)
 
 
 def encode(entries: list[tuple[int, int]]) -> bytes:

@@ -41,10 +41,9 @@ class OffsetIndex:
         self.positions.append(position)
         self.bases.append(base)
 
-    def position_before(self, offset: int) -> int:
-        """A batch boundary at or before the batch that holds the offset."""
-        slot = bisect_right(self.lasts, offset) - 1
-        return self.positions[slot] if slot >= 0 else 0
+    def slot_before(self, offset: int) -> int:
+        """The last entry whose batch is not behind the one that holds the offset; -1 when there is none."""
+        return bisect_right(self.lasts, offset) - 1
 
     def slot_at_or_before(self, position: int) -> int:
         """The last entry whose position is not above this one; -1 when there is none."""

@@ -36,12 +36,13 @@ class Log:
     """One replica's log.
 
     `before_truncation`: called before anything below the recovery point is cut, to persist the lower one.
+    `unsynced`: sealed segments not known to be durable; `removals` counts changes to it other than at its end.
     """
 
     __slots__ = (
         "_active", "_roll_last_offset", "_roll_position", "_roll_timestamp", "before_truncation",
         "config", "directory", "epochs", "log_end_offset", "log_start_offset", "pending", "position",
-        "producers", "recovery_point", "segments", "storage", "topic_id", "tp", "unsynced",
+        "producers", "recovery_point", "removals", "segments", "storage", "topic_id", "tp", "unsynced",
         "written_log_end_offset", "written_position",
     )  # fmt: skip
 
@@ -66,6 +67,7 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
         self.unsynced: list[Segment] = []
+        self.removals = 0
         self.pending: list[memoryview] = []
         self.log_end_offset = self.written_log_end_offset = loaded.log_end_offset
         self.position = self.written_position = loaded.end_position
@@ -358,16 +360,10 @@ class Log:
     ) -> tuple[bytes, int, int]:
         """More is there than asked for: cut at an index entry, or at a batch if there is none in reach."""
         start = segment.start
-        index = segment.index
-        slot = index.slot_at_or_before(position + max_bytes - start)
-        if slot >= 0:
-            stop = start + index.positions[slot]
-            if stop > position:
-                return (
-                    segment.file.pread(stop - position, position - start),
-                    segment.base_of_entry(slot),
-                    stop,
-                )
+        cut, base_offset = segment.entry_at_or_before(position + max_bytes - start)
+        size = start + cut - position
+        if size > 0:
+            return segment.file.pread(size, position - start), base_offset, position + size
         data = segment.file.pread(
             min(max(max_bytes, HEADER_BYTES), end - position), position - start
         )
@@ -380,14 +376,10 @@ class Log:
     def _offset_behind(self, segment: Segment, data: bytes, position: int) -> int:
         """The offset behind data that was read from this position: by the index, then by headers."""
         start = segment.start
-        end = position + len(data)
-        index = segment.index
-        slot = index.slot_at_or_before(end - start)
-        walk_from = 0
-        if slot >= 0 and start + index.positions[slot] > position:
-            walk_from = start + index.positions[slot] - position
-            if walk_from == len(data):
-                return segment.base_of_entry(slot)
+        known, base_offset = segment.entry_at_or_before(position + len(data) - start)
+        walk_from = max(start + known - position, 0)
+        if walk_from == len(data):
+            return base_offset
         return _whole_batches(memoryview(data)[walk_from:], len(data))[1]
 
     def offset_for_timestamp(self, timestamp: int, upto_offset: int) -> tuple[int, int, int] | None:
@@ -444,8 +436,7 @@ class Log:
             while self.segments[-1].base_offset > offset:
                 self._delete_segment(-1)
             segment = self.segments[-1]
-            if segment in self.unsynced:
-                self.unsynced.remove(segment)
+            self._not_sealed(segment)
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
             self._end_at(end_offset, segment.start + position)
             self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -479,9 +470,13 @@ class Log:
 
     def _delete_segment(self, slot: int) -> None:
         segment = self.segments.pop(slot)
+        self._not_sealed(segment)
+        segment.delete()
+
+    def _not_sealed(self, segment: Segment) -> None:
         if segment in self.unsynced:
             self.unsynced.remove(segment)
-        segment.delete()
+            self.removals += 1
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Nothing below the offset (at most the log end) is readable any more; segments wholly below are deleted."""
@@ -508,13 +503,15 @@ class Log:
             self._fail(failure)
             raise
         self.unsynced = []
+        self.removals += 1
         self.recovery_point = self.log_end_offset
 
-    def sealed_synced(self, segments: list[Segment]) -> None:
-        """These, which were the first of `unsynced`, are durable; unless the log was cut there meanwhile."""
-        if self.unsynced[: len(segments)] == segments:
-            del self.unsynced[: len(segments)]
-            following = self.segments[self.segments.index(segments[-1]) + 1]
+    def sealed_synced(self, count: int, removals: int) -> None:
+        """The first so many of `unsynced` are durable; that is worth nothing if any was removed since then."""
+        if self.removals == removals:
+            last = self.unsynced[count - 1]
+            del self.unsynced[:count]
+            following = self.segments[self.segments.index(last) + 1]
             self.recovery_point = max(self.recovery_point, following.base_offset)
 
     def checkpoint_indexes(self) -> None:

@@ -204,11 +204,12 @@ class LogManager:
         Each file is opened anew, because the log may close its own meanwhile.
         """
         for log in list(self.logs.values()):
-            sealed = list(log.unsynced)
-            if sealed:
-                paths = [path for segment in sealed for path in segment.paths()]
-                await self.executor.run(partial(_sync_files, self.storage, paths))
-                log.sealed_synced(sealed)
+            if log.unsynced:
+                count, removals = len(log.unsynced), log.removals
+                paths = [path for segment in log.unsynced for path in segment.paths()]
+                sync = partial(_sync_files, self.storage, log.directory, [*paths, log.epochs.path])
+                await self.executor.run(sync)
+                log.sealed_synced(count, removals)
 
     # ---- failure and end
 
@@ -254,16 +255,17 @@ def _offline(path: str) -> StorageFailed:
     return StorageFailed(path, OSError(errno.EIO, "the log directory is offline"))
 
 
-def _sync_files(storage: Storage, paths: list[str]) -> None:
-    """fsync each; one that was deleted or renamed meanwhile needs it no more."""
-    for path in paths:
-        try:
-            file = storage.open(path)
-        except StorageFailed as failure:
-            if failure.cause.errno == errno.ENOENT:
-                continue
+def _sync_files(storage: Storage, directory: str, paths: list[str]) -> None:
+    """fsync each and their directory; what was deleted or renamed meanwhile needs it no more."""
+    try:
+        for path in paths:
+            if storage.exists(path):
+                file = storage.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        storage.sync_directory(directory)
+    except StorageFailed as failure:
+        if failure.cause.errno != errno.ENOENT:
             raise
-        try:
-            file.sync()
-        finally:
-            file.close()

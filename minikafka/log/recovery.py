@@ -72,8 +72,8 @@ def load(
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     end_position = segments[-1].start + position
     epochs = LeaderEpochs(storage, f"{directory}/{epoch_file.FILE_NAME}", entries)
-    epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
+    epochs.truncate_from_end(end_offset)
     if epochs.entries != known:
         epochs.sync()
     producers = ProducerStates(storage, directory)

@@ -132,17 +132,21 @@ class Segment:
         )
 
     def _load_index(self) -> None:
-        size = self.file.size()
-        loaded = self._read_index_files(size)
+        loaded = self._read_index_files(self.file.size())
         if loaded is None:
-            logger.info("rebuilding the indexes of %s", self.path(LOG))
-            self._use(OffsetIndex(), TimeIndex())
-            for position, header in self.headers(0, size):
-                self.note(header, position)
-            self.write_index_files(sealed=True)
+            self._rebuild_index()
         else:
             self._use(*loaded)
             self._entries_on_disk = (len(loaded[0]), len(loaded[1]))
+
+    def _rebuild_index(self) -> None:
+        """Make the indexes again from the batch headers."""
+        logger.info("rebuilding the indexes of %s", self.path(LOG))
+        self._use(OffsetIndex(), TimeIndex())
+        for position, header in self.headers(0, self.file.size()):
+            self.note(header, position)
+        self._entries_on_disk = (-1, -1)
+        self.write_index_files(sealed=True)
 
     def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex] | None:
         """What the files hold; None when they are missing or cannot belong to a log of so many bytes.
@@ -184,20 +188,40 @@ class Segment:
 
     def find(self, offset: int, end: int) -> int:
         """The position of the batch that holds the offset, or of the first one above it; `end` if none."""
-        nearby = self.index.position_before(offset - self.base_offset)
+        slot = self._sound_slot(lambda index: index.slot_before(offset - self.base_offset))
+        nearby = self.index.positions[slot] if slot >= 0 else 0
         for position, header in self.headers(nearby, end, _FIND_BYTES):
             if header[0] + header[6] >= offset:
                 return position
         return end
 
-    def base_of_entry(self, slot: int) -> int:
-        """The base offset of the batch of an index entry."""
+    def entry_at_or_before(self, position: int) -> tuple[int, int]:
+        """(position, base offset) of the last batch at or before the position that the index knows.
+
+        (0, the segment's base offset) when it knows none.
+        """
+        slot = self._sound_slot(lambda index: index.slot_at_or_before(position))
+        if slot < 0:
+            return 0, self.base_offset
         index = self.index
-        base = index.bases[slot]
-        if base == UNKNOWN_BASE:
-            header = _unpack_header(self.file.pread(HEADER_BYTES, index.positions[slot]))
-            base = index.bases[slot] = header[0] - self.base_offset
-        return self.base_offset + base
+        return index.positions[slot], self.base_offset + index.bases[slot]
+
+    def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
+        """The entry chosen, which the log file agrees with; else the index is rebuilt and asked again.
+
+        An entry that came from a file is compared with its batch once; then its base offset is known.
+        """
+        index = self.index
+        slot = choose(index)
+        if slot < 0 or index.bases[slot] != UNKNOWN_BASE:
+            return slot
+        position = index.positions[slot]
+        _, header = next(self.headers(position, self.file.size(), HEADER_BYTES), (0, None))
+        if header is not None and header[0] + header[6] == self.base_offset + index.lasts[slot]:
+            index.bases[slot] = header[0] - self.base_offset
+            return slot
+        self._rebuild_index()
+        return choose(self.index)
 
     # ---- changing
 

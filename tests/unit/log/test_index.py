@@ -27,10 +27,10 @@ def test_the_offset_index_file_holds_last_offset_and_position_of_each_entry() ->
 
 
 @pytest.mark.parametrize(
-    ("offset", "position"), [(0, 0), (8, 0), (9, 5000), (18, 5000), (19, 9500), (10_000, 14_000)]
+    ("offset", "slot"), [(0, -1), (8, -1), (9, 0), (18, 0), (19, 1), (10_000, 2)]
 )
-def test_a_look_up_never_goes_behind_the_batch_of_the_offset(offset: int, position: int) -> None:
-    assert filled().position_before(offset) == position
+def test_a_look_up_never_goes_behind_the_batch_of_the_offset(offset: int, slot: int) -> None:
+    assert filled().slot_before(offset) == slot
 
 
 def test_slots_are_found_by_position() -> None:

@@ -1,0 +1,469 @@
+"""The Log: appended, read, cut and failed, over storage in memory."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from support.logs import DIRECTORY, append, batch, offsets, open_log, produce, read_all, replicate
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import CorruptBatch, StorageFailed
+from minikafka.log.log import Log
+from minikafka.record.batch import HEADER, records
+
+SIZE = len(batch())
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+@pytest.fixture
+def log(storage: MemoryStorage) -> Log:
+    return open_log(storage)
+
+
+def segments(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+class TestAppending:
+    def test_batches_get_offset_and_epoch_in_place_and_count_at_once(self, log: Log) -> None:
+        first, second = batch(3), batch(2)
+        assert append(log, first, epoch=4) == 0
+        assert append(log, second, epoch=4) == 3
+        assert HEADER.unpack_from(second)[:3] == (3, len(second) - 12, 4)
+        assert (log.log_end_offset, log.position) == (5, len(first) + len(second))
+        assert (log.written_log_end_offset, log.written_position) == (0, 0)
+
+    def test_nothing_pending_is_read_until_it_is_flushed(self, log: Log) -> None:
+        data = batch(3)
+        append(log, data)
+        assert log.read(0, log.position, 1000) == (b"", 0, 0)
+        log.flush()
+        assert log.read(0, log.position, 1000) == (bytes(data), 3, len(data))
+        log.flush()
+        assert log.written_log_end_offset == 3
+
+    @pytest.mark.parametrize("size", [10, 6000], ids=["joined", "in slices"])
+    def test_many_batches_of_a_tick_are_written_in_order(self, log: Log, size: int) -> None:
+        made = [batch(2, size=size) for _ in range(5)]
+        for data in made:
+            append(log, data)
+        log.flush()
+        assert read_all(log) == b"".join(made)
+        assert offsets(read_all(log)) == list(range(10))
+
+    def test_a_new_epoch_is_noted_where_it_begins(self, log: Log) -> None:
+        produce(log, 3, epoch=1)
+        produce(log, 2, epoch=4)
+        assert log.epochs.entries == [(1, 0), (4, 3)]
+
+    def test_producers_are_known_from_the_moment_of_the_append(self, log: Log) -> None:
+        data = batch(2, producer_id=9, producer_epoch=0, base_sequence=0)
+        header = HEADER.unpack_from(data)
+        assert log.producers.check(header) == -1
+        append(log, data)
+        assert log.producers.check(header) == 0
+
+
+class TestRolling:
+    def test_a_batch_that_does_not_fit_begins_a_segment(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_bytes=2 * SIZE)
+        produce(log, *[1] * 5)
+        assert segments(log) == [0, 2, 4]
+        assert offsets(read_all(log)) == [0, 1, 2, 3, 4]
+        names = storage.names(DIRECTORY)
+        assert "00000000000000000002.snapshot" in names
+        assert len(storage.read(f"{DIRECTORY}/00000000000000000002.log")) == 2 * SIZE
+
+    def test_a_roll_in_the_middle_of_a_tick_keeps_every_byte(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_bytes=2 * SIZE)
+        made = [batch() for _ in range(5)]
+        for data in made:
+            append(log, data)
+        log.flush()
+        assert read_all(log) == b"".join(made)
+        assert segments(log) == [0, 2, 4]
+
+    def test_a_batch_larger_than_a_segment_gets_one_of_its_own(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, segment_bytes=50)
+        produce(log, 1, 1)
+        assert segments(log) == [0, 1]
+
+    def test_a_segment_is_full_when_its_index_is(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, index_interval_bytes=0, segment_index_bytes=16)
+        produce(log, *[1] * 7)
+        assert segments(log) == [0, 3, 6]
+        assert [len(segment.index) for segment in log.segments] == [2, 2, 0]
+
+    def test_time_between_batches_rolls(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_ms=100)
+        for timestamp in (1000, 1100, 1101, 1050, 1300):
+            produce(log, 1, timestamp=timestamp)
+        assert segments(log) == [0, 2, 4]
+
+    def test_without_timestamps_the_first_batch_takes_the_clock(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, segment_ms=100)
+        append(log, batch(timestamp=-1), wall_ms=1000)
+        append(log, batch(timestamp=1101), wall_ms=1000)
+        assert segments(log) == [0, 1]
+
+    def test_followers_roll_at_whole_answers(self, storage: MemoryStorage) -> None:
+        leader = open_log(storage)
+        produce(leader, *[1] * 4)
+        data = read_all(leader)
+        follower = open_log(storage, directory="/d/t-1", segment_bytes=3 * SIZE)
+        replicate(follower, data[: 2 * SIZE])
+        replicate(follower, data[2 * SIZE :])
+        assert segments(follower) == [0, 2]
+        assert read_all(follower) == data
+
+    def test_other_settings_hold_for_the_active_segment_too(self, log: Log) -> None:
+        produce(log, 1, 1)
+        log.configure(open_log(MemoryStorage(), segment_bytes=SIZE).config)
+        produce(log, 1)
+        assert segments(log) == [0, 2]
+
+
+class TestReplicating:
+    def test_a_follower_keeps_offsets_epochs_and_producers(self, storage: MemoryStorage) -> None:
+        leader = open_log(storage)
+        produce(leader, 2, epoch=3, producer_id=9, producer_epoch=0, base_sequence=0)
+        produce(leader, 3, epoch=5)
+        follower = open_log(storage, directory="/d/t-1")
+        replicate(follower, read_all(leader))
+        assert read_all(follower) == read_all(leader)
+        assert follower.written_log_end_offset == 5
+        assert follower.epochs.entries == [(3, 0), (5, 2)]
+        assert follower.producers.encode() == leader.producers.encode()
+
+    @pytest.mark.parametrize("damage", ["bit", "cut", "gap", "again", "nothing"])
+    def test_anything_unsound_is_refused_as_a_whole(
+        self, storage: MemoryStorage, damage: str
+    ) -> None:
+        leader = open_log(storage)
+        produce(leader, 1, 1, 1)
+        data = bytearray(read_all(leader))
+        follower = open_log(storage, directory="/d/t-1")
+        replicate(follower, bytes(data[:SIZE]))
+        rest = data[SIZE:]
+        if damage == "bit":
+            rest[-1] ^= 1
+        bad = {"cut": rest[:-1], "gap": rest[SIZE:], "again": data, "nothing": b"", "bit": rest}[
+            damage
+        ]
+        with pytest.raises(CorruptBatch):
+            replicate(follower, bytes(bad))
+        assert (follower.log_end_offset, follower.written_position) == (1, SIZE)
+        assert read_all(follower) == data[:SIZE]
+        replicate(follower, bytes(data[SIZE:])) if damage != "bit" else None
+
+
+class TestReading:
+    @pytest.fixture
+    def long(self, storage: MemoryStorage) -> Log:
+        """Batches of 2 records in segments of 10 batches; an index entry every 3 batches or so."""
+        size = len(batch(2))
+        log = open_log(storage, segment_bytes=10 * size, index_interval_bytes=2 * size)
+        produce(log, *[2] * 35)
+        return log
+
+    def test_every_offset_is_located_at_its_batch(self, long: Log) -> None:
+        size = len(batch(2))
+        for offset in range(70):
+            assert long.locate(offset) == offset // 2 * size
+        assert long.locate(70) == long.written_position
+
+    def test_the_end_with_what_is_pending_is_located_too(self, long: Log) -> None:
+        append(long)
+        assert long.locate(70) == long.written_position
+        assert long.locate(71) == long.position
+
+    @pytest.mark.parametrize("max_bytes", [1, 100, 250, 600, 1 << 20])
+    def test_reads_follow_each_other_through_all_segments(self, long: Log, max_bytes: int) -> None:
+        assert offsets(read_all(long, max_bytes)) == list(range(70))
+
+    def test_a_read_is_at_most_what_was_asked_for_but_at_least_one_batch(self, long: Log) -> None:
+        size = len(batch(2))
+        end = long.written_position
+        assert len(long.read(0, end, 1)[0]) == size
+        assert len(long.read(0, end, size + 1)[0]) == size
+        for max_bytes in range(size, 10 * size, 37):
+            assert size <= len(long.read(0, end, max_bytes)[0]) <= max_bytes
+
+    def test_a_read_ends_at_its_limit_and_says_what_comes_next(self, long: Log) -> None:
+        size = len(batch(2))
+        for batches in range(10):
+            data, offset, position = long.read(0, batches * size, 1 << 20)
+            assert len(data) == position == batches * size
+            if batches:
+                assert offset == 2 * batches
+        data, offset, position = long.read(8 * size, 12 * size, 1 << 20)
+        assert (len(data), offset, position) == (2 * size, 20, 10 * size)
+
+    def test_reads_are_the_same_after_the_indexes_came_from_files(
+        self, storage: MemoryStorage, long: Log
+    ) -> None:
+        data, interval = read_all(long), long.config.index_interval_bytes
+        long.close()
+        again = open_log(storage, clean=True, index_interval_bytes=interval)
+        assert read_all(again, 300) == data
+        assert [again.locate(offset) for offset in range(70)] == [
+            offset // 2 * len(batch(2)) for offset in range(70)
+        ]
+
+    def test_what_was_deleted_from_the_start_is_not_read(self, long: Log) -> None:
+        long.advance_log_start_offset(25)
+        assert long.read(0, long.written_position, 100) == (b"", -1, 0)
+
+    def test_one_batch_over_the_limit_is_sent_whole(self, log: Log) -> None:
+        produce(log, 1, size=100_000)
+        produce(log, 1)
+        data, offset, _ = log.read(0, log.written_position, 1000)
+        assert len(data) > 100_000
+        assert offset == 1
+
+
+class TestTimestamps:
+    def test_the_first_record_that_is_late_enough_is_found(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_bytes=400, index_interval_bytes=100)
+        for i in range(20):
+            produce(log, 2, timestamp=1000 + 10 * i, epoch=i // 5, codec=i % 5)
+        for wanted in range(990, 1195, 3):
+            found = log.offset_for_timestamp(wanted, 40)
+            first = (
+                next(r for r in records(read_all(log)) if r.timestamp >= wanted)
+                if wanted <= 1191
+                else None
+            )
+            expected = first and (first.timestamp, first.offset, first.offset // 10)
+            assert found == expected, wanted
+
+    def test_nothing_from_the_limit_on_or_before_the_start_is_told(self, log: Log) -> None:
+        produce(log, 2, 2, 2)
+        assert log.offset_for_timestamp(1001, 1) is None
+        assert log.offset_for_timestamp(1000, 6) == (1000, 0, 0)
+        log.advance_log_start_offset(3)
+        assert log.offset_for_timestamp(0, 6) == (1001, 3, 0)
+        assert log.offset_for_timestamp(1002, 6) is None
+
+    def test_timestamps_that_go_back_are_searched_as_kafka_does(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, index_interval_bytes=0)
+        for timestamp in (1000, 3000, 500, 2000):
+            produce(log, 1, timestamp=timestamp)
+        assert log.offset_for_timestamp(600, 4) == (1000, 0, 0)
+        assert log.offset_for_timestamp(1500, 4) == (3000, 1, 0)
+
+
+class TestTruncating:
+    @pytest.fixture
+    def cut(self, storage: MemoryStorage) -> Log:
+        """Segments [0..10), [10..20), [20..25) of single records; epoch = offset // 8."""
+        log = open_log(storage, segment_bytes=10 * SIZE, index_interval_bytes=2 * SIZE)
+        for i in range(25):
+            fields = {"producer_id": 9, "producer_epoch": 0, "base_sequence": i}
+            produce(log, 1, epoch=i // 8, timestamp=1000 + i, **fields)
+        return log
+
+    @pytest.mark.parametrize("offset", [24, 21, 20, 19, 15, 10, 9, 1, 0])
+    def test_everything_from_the_offset_is_gone_and_the_rest_is_as_it_was(
+        self, cut: Log, offset: int
+    ) -> None:
+        before = read_all(cut)
+        cut.truncate_to(offset)
+        assert cut.log_end_offset == cut.written_log_end_offset == offset
+        assert cut.position == cut.written_position == offset * SIZE
+        assert read_all(cut) == before[: offset * SIZE]
+        assert cut.epochs.entries == [(e, 8 * e) for e in range(4) if 8 * e < offset]
+        wanted = HEADER.unpack_from(batch(producer_id=9, producer_epoch=0, base_sequence=offset))
+        assert cut.producers.check(wanted) == -1
+        if offset:
+            duplicate = HEADER.unpack_from(
+                batch(producer_id=9, producer_epoch=0, base_sequence=offset - 1)
+            )
+            assert cut.producers.check(duplicate) == offset - 1
+
+    @pytest.mark.parametrize("offset", [21, 20, 15, 10, 0])
+    def test_a_log_that_was_cut_takes_appends_and_survives_a_crash(
+        self, storage: MemoryStorage, cut: Log, offset: int
+    ) -> None:
+        cut.truncate_to(offset)
+        produce(cut, 1, 1, epoch=9)
+        data = read_all(cut)
+        assert offsets(data) == list(range(offset + 2))
+        again = open_log(storage.clone(), recovery_point=cut.recovery_point)
+        assert read_all(again) == data
+        assert again.epochs.entries == cut.epochs.entries
+        assert again.producers.encode() == cut.producers.encode()
+
+    def test_at_or_above_the_end_nothing_happens(self, cut: Log) -> None:
+        cut.truncate_to(25)
+        cut.truncate_to(100)
+        assert cut.log_end_offset == 25
+
+    def test_inside_of_a_batch_the_whole_batch_goes(self, log: Log) -> None:
+        produce(log, 3, 3)
+        log.truncate_to(5)
+        assert log.log_end_offset == 3
+        produce(log, 1)
+        assert offsets(read_all(log)) == [0, 1, 2, 3]
+
+    def test_below_the_first_segment_the_log_begins_anew_at_the_offset(self, cut: Log) -> None:
+        cut.advance_log_start_offset(20)
+        cut.truncate_to(7)
+        assert (cut.log_start_offset, cut.log_end_offset) == (7, 7)
+        assert segments(cut) == [7]
+        assert cut.epochs.entries == []
+
+    def test_below_the_start_offset_but_in_the_first_segment_the_start_comes_down(
+        self, cut: Log
+    ) -> None:
+        cut.advance_log_start_offset(5)
+        cut.truncate_to(3)
+        assert (cut.log_start_offset, cut.log_end_offset) == (3, 3)
+
+    def test_dropping_everything_begins_at_the_offset_given(
+        self, storage: MemoryStorage, cut: Log
+    ) -> None:
+        end = cut.position
+        cut.truncate_fully_and_start_at(100)
+        assert (cut.log_start_offset, cut.log_end_offset, cut.recovery_point) == (100, 100, 100)
+        assert cut.position == cut.locate(100) == end, "no position is used twice"
+        assert len(cut.producers) == 0
+        produce(cut, 2, epoch=5)
+        assert offsets(read_all(cut)) == [100, 101]
+        assert sorted(name[:20] for name in storage.names(DIRECTORY) if name.endswith(".log")) == [
+            f"{100:020d}"
+        ]
+
+    def test_a_lower_recovery_point_is_noted_before_anything_is_cut(self, cut: Log) -> None:
+        seen: list[tuple[int, int]] = []
+        cut.sync()
+        cut.before_truncation = lambda: seen.append((cut.recovery_point, cut.log_end_offset))
+        cut.truncate_to(12)
+        assert seen == [(12, 25)]
+
+    def test_the_start_moves_up_to_the_end_at_most_and_drops_whole_segments(self, cut: Log) -> None:
+        cut.advance_log_start_offset(15)
+        assert segments(cut) == [10, 20]
+        assert cut.epochs.entries == [(1, 15), (2, 16), (3, 24)]
+        cut.advance_log_start_offset(12)
+        assert cut.log_start_offset == 15
+        cut.advance_log_start_offset(1000)
+        assert cut.log_start_offset == 25
+        assert segments(cut) == [20]
+
+
+class TestFailing:
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+    def test_a_write_that_fails_publishes_nothing_and_is_never_believed_again(
+        self, storage: MemoryStorage, log: Log, number: int
+    ) -> None:
+        produce(log, 2)
+        append(log, batch(3))
+        storage.fail(DIRECTORY, number)
+        with pytest.raises(StorageFailed) as failure:
+            log.flush()
+        assert failure.value.cause.errno == number
+        assert log.pending == []
+        assert log.log_end_offset == log.written_log_end_offset == 2
+        storage.heal()
+        append(log, batch(1))
+        with pytest.raises(StorageFailed):
+            log.flush()
+        with pytest.raises(StorageFailed):
+            log.sync()
+        assert log.written_log_end_offset == 2
+
+    def test_a_follower_does_not_move_when_its_write_fails(self, storage: MemoryStorage) -> None:
+        leader = open_log(MemoryStorage())
+        produce(leader, 1, 1)
+        follower = open_log(storage)
+        storage.fail(DIRECTORY)
+        with pytest.raises(StorageFailed):
+            replicate(follower, read_all(leader))
+        assert (follower.log_end_offset, follower.written_position) == (0, 0)
+
+    def test_an_fsync_that_fails_is_not_repeated(self, storage: MemoryStorage, log: Log) -> None:
+        produce(log, 2)
+        storage.fail(log.segments[0].path(".log"), errno.EIO)
+        with pytest.raises(StorageFailed):
+            log.sync()
+        storage.heal()
+        with pytest.raises(StorageFailed):
+            log.sync()
+        assert log.recovery_point == 0
+
+    def test_a_roll_that_fails_loses_nothing_that_was_written(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_bytes=2 * SIZE)
+        produce(log, 1, 1)
+        storage.fail(DIRECTORY)
+        with pytest.raises(StorageFailed):
+            append(log)
+        storage.heal()
+        assert open_log(storage.clone()).log_end_offset == 2
+
+    def test_what_a_full_disk_kept_of_a_batch_is_cut_at_the_next_start(
+        self, storage: MemoryStorage, log: Log
+    ) -> None:
+        produce(log, 2)
+        before = read_all(log)
+        storage.fail(DIRECTORY)
+        append(log, batch(5))
+        with pytest.raises(StorageFailed):
+            log.flush()
+        assert len(storage.read(log.segments[0].path(".log"))) > len(before)
+        storage.heal()
+        assert read_all(open_log(storage.clone())) == before
+
+
+class TestDurability:
+    def test_sync_moves_the_recovery_point_over_all_segments(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_bytes=2 * SIZE)
+        produce(log, *[1] * 5)
+        log.sync()
+        assert log.recovery_point == 5
+        assert {f"{DIRECTORY}/{base:020d}.log" for base in (0, 2, 4)} <= set(storage.synced)
+        assert DIRECTORY in storage.synced
+
+    def test_sealed_segments_synced_beside_the_loop_move_it_to_the_active_one(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, segment_bytes=2 * SIZE)
+        produce(log, *[1] * 5)
+        sealed, removals = len(log.unsynced), log.removals
+        produce(log, *[1] * 2)
+        log.sealed_synced(sealed, removals)
+        assert log.recovery_point == 4
+        assert [segment.base_offset for segment in log.unsynced] == [4]
+
+    def test_they_do_not_when_the_log_was_cut_meanwhile(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_bytes=2 * SIZE)
+        produce(log, *[1] * 5)
+        sealed, removals = len(log.unsynced), log.removals
+        log.truncate_to(3)
+        produce(log, *[1] * 2)
+        log.sealed_synced(sealed, removals)
+        assert log.recovery_point == 0
+
+    def test_indexes_reach_their_files_at_a_checkpoint(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, index_interval_bytes=0)
+        produce(log, 1, 1, 1)
+        path = f"{DIRECTORY}/00000000000000000000.index"
+        assert storage.read(path) == b""
+        log.checkpoint_indexes()
+        assert len(storage.read(path)) == 16
+
+    def test_the_topic_id_is_kept(self, storage: MemoryStorage, log: Log) -> None:
+        log.assign_topic_id(bytes(range(16)))
+        log.close()
+        assert open_log(storage, clean=True).topic_id == bytes(range(16))

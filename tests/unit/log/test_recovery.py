@@ -1,0 +1,306 @@
+"""Opening a log after a crash: what is sound stays, what is torn goes, and twice is as once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.logs import (
+    DIRECTORY,
+    append,
+    batch,
+    offsets,
+    open_log,
+    produce,
+    read_all,
+    replicate,
+    state_of,
+)
+from support.memory_storage import MemoryStorage
+
+from minikafka.log.log import Log
+from minikafka.record.batch import HEADER
+
+SIZE = len(batch())
+
+
+def path(base: int, suffix: str = ".log") -> str:
+    return f"{DIRECTORY}/{base:020d}{suffix}"
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+def three_segments(storage: MemoryStorage) -> Log:
+    """Single records 0..24 in segments of 10, epochs of 8, by one idempotent producer."""
+    log = open_log(storage, segment_bytes=10 * SIZE, index_interval_bytes=2 * SIZE)
+    for i in range(25):
+        fields = {"producer_id": 9, "producer_epoch": 0, "base_sequence": i}
+        produce(log, 1, epoch=i // 8, timestamp=1000 + i, **fields)
+    return log
+
+
+def reopened(storage: MemoryStorage, *, clean: bool = False, **settings: Any) -> Log:
+    return open_log(
+        storage, clean=clean, segment_bytes=10 * SIZE, index_interval_bytes=2 * SIZE, **settings
+    )
+
+
+def test_a_log_that_was_closed_opens_as_it_was_without_a_scan(storage: MemoryStorage) -> None:
+    log = three_segments(storage)
+    before = state_of(log)
+    log.close()
+    storage.files[path(0)][SIZE + 30] ^= 1  # a scan would notice
+    storage.files[path(0)][SIZE + 30] ^= 1
+    assert state_of(reopened(storage, clean=True)) == before
+
+
+@pytest.mark.parametrize("recovery_point", [0, 10, 13, 25])
+def test_a_log_that_was_killed_opens_as_it_was(storage: MemoryStorage, recovery_point: int) -> None:
+    log = three_segments(storage)
+    before = state_of(log)
+    append(log, epoch=4)  # pending: never written
+    again = state_of(reopened(storage.clone(), recovery_point=recovery_point))
+    assert again | {"producers": b""} == before | {"producers": b""}
+
+
+def test_producers_of_a_killed_log_know_their_last_five_batches(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    log = reopened(storage.clone())
+    for sequence in range(21, 25):
+        header = HEADER.unpack_from(batch(producer_id=9, producer_epoch=0, base_sequence=sequence))
+        assert log.producers.check(header) == sequence
+
+
+@pytest.mark.parametrize("kept", [0, 1, 12, 30, 60, SIZE - 1])
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(storage: MemoryStorage, kept: int) -> None:
+    three_segments(storage)
+    del storage.files[path(20)][3 * SIZE + kept :]
+    log = reopened(storage)
+    assert log.log_end_offset == 23
+    assert len(storage.read(path(20))) == 3 * SIZE
+    assert log.epochs.entries == [(0, 0), (1, 8), (2, 16)]
+    assert offsets(read_all(log)) == list(range(23))
+    assert storage.read(f"{DIRECTORY}/leader-epoch-checkpoint") == b"0\n3\n0 0\n1 8\n2 16\n"
+
+
+def test_a_tail_of_zeros_is_cut(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    storage.files[path(20)][4 * SIZE :] = bytes(3 * SIZE)
+    assert reopened(storage).log_end_offset == 24
+    assert len(storage.read(path(20))) == 4 * SIZE
+
+
+@pytest.mark.parametrize("position", [5, 16, 18, 30, SIZE - 1])
+def test_the_log_ends_at_the_first_batch_with_a_wrong_bit_and_later_segments_go(
+    storage: MemoryStorage, position: int
+) -> None:
+    three_segments(storage)
+    storage.files[path(10)][4 * SIZE + position] ^= 1
+    log = reopened(storage)
+    assert log.log_end_offset == 14
+    assert not any(storage.exists(path(20, suffix)) for suffix in (".log", ".index", ".timeindex"))
+    assert (
+        log.producers.check(
+            HEADER.unpack_from(batch(producer_id=9, producer_epoch=0, base_sequence=14))
+        )
+        == -1
+    )
+    assert [name for name in storage.names(DIRECTORY) if "snapshot" in name] == [
+        f"{10:020d}.snapshot"
+    ]
+
+
+def test_a_segment_that_lost_its_end_takes_the_later_ones_along(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    del storage.files[path(10)][7 * SIZE :]
+    log = reopened(storage)
+    assert log.log_end_offset == 17
+    produce(log, 1)
+    assert offsets(read_all(log)) == list(range(18))
+
+
+def test_segments_below_the_recovery_point_are_not_scanned(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    storage.files[path(0)][SIZE + 70] ^= 1
+    assert reopened(storage.clone(), recovery_point=12).log_end_offset == 25
+    assert reopened(storage.clone(), recovery_point=0).log_end_offset == 1
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_recovering_twice_is_recovering_once(data: st.DataObject) -> None:
+    storage = MemoryStorage()
+    three_segments(storage)
+    recovery_point = data.draw(st.integers(0, 25))
+    may_be_torn = [
+        name
+        for name in storage.names(DIRECTORY)
+        if not name.endswith(".snapshot")
+        and not (name.endswith(".log") and int(name[:20]) + 10 <= recovery_point)
+    ]
+    for _ in range(data.draw(st.integers(1, 3))):
+        content = storage.files[f"{DIRECTORY}/{data.draw(st.sampled_from(may_be_torn))}"]
+        if content and data.draw(st.booleans()):
+            content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(
+                st.integers(0, 7)
+            )
+        else:
+            del content[data.draw(st.integers(0, len(content))) :]
+    once = state_of(reopened(storage, recovery_point=recovery_point))
+    twice = state_of(reopened(storage, recovery_point=min(recovery_point, once["end"])))
+    assert once | {"producers": b""} == twice | {"producers": b""}
+    assert offsets(once["data"]) == list(range(once["end"]))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage"])
+def test_a_damaged_index_is_made_again_from_the_log(
+    storage: MemoryStorage, suffix: str, damage: str
+) -> None:
+    log = three_segments(storage)
+    before = state_of(log)
+    log.close()
+    if damage == "missing":
+        storage.remove(path(0, suffix))
+    else:
+        storage.files[path(0, suffix)][:] = b"" if damage == "empty" else b"\xff" * 24
+    again = reopened(storage, clean=True)
+    assert state_of(again) == before
+    assert again.offset_for_timestamp(1005, 25) == (1005, 5, 0)
+    assert storage.read(path(0, suffix))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0\n1\n", b"0\n1\n7 99\n"])
+def test_epochs_that_were_lost_are_found_in_the_batches(
+    storage: MemoryStorage, content: bytes | None
+) -> None:
+    log = three_segments(storage)
+    before = log.epochs.entries
+    log.sync()
+    name = f"{DIRECTORY}/leader-epoch-checkpoint"
+    if content is None:
+        storage.remove(name)
+    else:
+        storage.files[name][:] = content
+    recovery_point = 0 if content and b"99" in content else 25
+    assert reopened(storage.clone(), recovery_point=recovery_point).epochs.entries == before
+
+
+def test_an_epoch_that_began_at_the_end_without_a_record_is_forgotten(
+    storage: MemoryStorage,
+) -> None:
+    log = three_segments(storage)
+    log.epochs.assign(7, 25)
+    assert reopened(storage.clone()).epochs.latest == 3
+
+
+def test_a_start_offset_beyond_the_log_begins_it_anew_there(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    log = reopened(storage, log_start_offset=40)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (40, 40, 0)
+    assert log.epochs.entries == []
+    produce(log, 1, epoch=5)
+    assert offsets(read_all(log)) == [40]
+
+
+def test_a_recovery_point_beyond_the_log_is_clamped_to_its_end(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    assert reopened(storage, recovery_point=1000).recovery_point == 25
+
+
+def test_what_a_crash_left_of_deleted_files_is_removed(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    storage.write_atomically(f"{DIRECTORY}/{5:020d}.index", b"12345678")
+    storage.write_atomically(f"{DIRECTORY}/leader-epoch-checkpoint.tmp", b"half")
+    reopened(storage)
+    assert not storage.exists(f"{DIRECTORY}/{5:020d}.index")
+    assert not storage.exists(f"{DIRECTORY}/leader-epoch-checkpoint.tmp")
+
+
+def test_batches_larger_than_a_scan_are_recovered(storage: MemoryStorage) -> None:
+    log = open_log(storage)
+    for size in (10, 3_000_000, 10, 1_500_000):
+        produce(log, 1, size=size)
+    again = open_log(storage.clone())
+    assert read_all(again) == read_all(log)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "append",
+                "append",
+                "append",
+                "flush",
+                "flush",
+                "cut",
+                "restart",
+                "kill",
+                "start",
+                "sync",
+            ]
+        ),
+        st.integers(0, 100),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+@settings(max_examples=80, deadline=None)
+def test_whatever_happens_to_a_log_it_holds_what_a_list_would(steps: list[tuple[str, int]]) -> None:
+    """A model: the values appended and written, by offset; cut, killed and restarted at will."""
+    storage = MemoryStorage()
+    log = reopened(storage)
+    model: list[int] = []
+    written = 0
+    epoch = 0
+    for step, number in steps:
+        if step == "append":
+            append(log, batch(number % 4 + 1, timestamp=1000 + number), epoch=epoch)
+            model += [epoch] * (number % 4 + 1)
+        elif step == "cut":
+            log.flush()
+            target = log.locate(max(log.log_start_offset, len(model) * number // 100))
+            at = max(log.log_start_offset, len(model) * number // 100)
+            log.truncate_to(at)
+            assert log.position == target
+            del model[log.log_end_offset :]
+            written = len(model)
+            epoch += 1
+        elif step == "start":
+            log.advance_log_start_offset(written * number // 100)
+        elif step == "kill":
+            storage = storage.clone()
+            log = reopened(
+                storage, recovery_point=log.recovery_point, log_start_offset=log.log_start_offset
+            )
+            del model[written:]
+        elif step == "restart":
+            log.close()
+            log = reopened(storage, clean=True, log_start_offset=log.log_start_offset)
+            written = len(model)
+        else:
+            log.sync() if step == "sync" else log.flush()
+            written = len(model)
+        written = max(written, log.written_log_end_offset)  # a roll writes too
+        assert log.log_end_offset == len(model)
+        assert log.written_log_end_offset == written
+    data = read_all(log, 300)
+    read = offsets(data)
+    assert read == list(range(read[0], written)) if read else written <= log.log_start_offset
+    assert all(
+        log.epochs.epoch_of(offset) == model[offset]
+        for offset in read
+        if offset >= log.log_start_offset
+    )
+    follower = open_log(MemoryStorage(), log_start_offset=read[0]) if read else None
+    if follower is not None:
+        replicate(follower, data)
+        assert read_all(follower) == data
