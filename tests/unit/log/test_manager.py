@@ -1,0 +1,293 @@
+"""The logs of a broker: who owns a directory, what a restart brings back, what a broken disk takes away."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.logs import batch, config, produce, read_all
+from support.manual_clock import ManualClock
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ConfigError, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.log.manager import LogManager
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b-c", 0)
+ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
+SMALL = config(segment_bytes=3 * len(batch()))
+
+
+class Inline:
+    """An Executor without threads."""
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+
+def manager(storage: MemoryStorage, *directories: str, broker_id: int = 1) -> LogManager:
+    settings = replace(BrokerConfig(), broker_id=broker_id, log_dirs=directories or ("/d",))
+    return LogManager(storage, settings, ManualClock(), Inline())
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+async def started(
+    storage: MemoryStorage, *directories: str, cluster: str | None = "c1"
+) -> LogManager:
+    logs = manager(storage, *directories)
+    await logs.start(cluster)
+    return logs
+
+
+class TestIdentity:
+    async def test_the_first_start_writes_who_the_data_belongs_to(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        assert logs.identity == (1, "c1")
+        text = storage.read("/d/meta.properties").decode()
+        assert "version=0\nbroker.id=1\ncluster.id=c1\n" in text
+
+    async def test_a_later_start_finds_the_cluster_again(self, storage: MemoryStorage) -> None:
+        await (await started(storage)).close()
+        assert (await started(storage, cluster=None)).identity == (1, "c1")
+
+    async def test_another_broker_or_cluster_is_refused_with_the_fix(
+        self, storage: MemoryStorage
+    ) -> None:
+        await (await started(storage)).close()
+        with pytest.raises(ConfigError, match=r"set broker\.id = 1"):
+            await manager(storage.clone(), broker_id=2).start("c1")
+        with pytest.raises(ConfigError, match="belongs to cluster c1, not c2"):
+            await manager(storage.clone()).start("c2")
+
+    async def test_two_processes_cannot_have_one_directory(self, storage: MemoryStorage) -> None:
+        first = await started(storage)
+        with pytest.raises(ConfigError, match="in use by another broker"):
+            manager(storage).lock()
+        await first.close()
+        await started(storage)
+
+    async def test_properties_that_another_tool_added_are_kept(
+        self, storage: MemoryStorage
+    ) -> None:
+        storage.make_directories("/d")
+        storage.write_atomically("/d/meta.properties", b"directory.id=xyz\n")
+        await started(storage)
+        assert b"directory.id=xyz\n" in storage.read("/d/meta.properties")
+
+
+class TestRestart:
+    async def test_everything_is_back_after_a_clean_stop(self, storage: MemoryStorage) -> None:
+        logs = await started(storage)
+        for tp in (A0, A1, B0):
+            produce(logs.create(tp, ID, SMALL, is_new=True), *[1] * 5)
+        logs.logs[A0].advance_log_start_offset(4)
+        logs.checkpoint_high_watermarks({A0: 5, A1: 3})
+        data = read_all(logs.logs[B0])
+        await logs.close()
+        assert storage.exists("/d/.kafka_cleanshutdown")
+
+        again = await started(storage)
+        assert not storage.exists("/d/.kafka_cleanshutdown")
+        assert sorted(again.logs) == [A0, A1, B0]
+        assert again.high_watermarks == {A0: 5, A1: 3, B0: 0}
+        assert read_all(again.logs[B0]) == data
+        assert again.logs[A0].log_start_offset == 4
+        assert again.logs[A0].recovery_point == 5
+        assert again.logs[A0].topic_id == ID
+
+    async def test_after_a_kill_the_high_watermark_is_at_most_the_log_end(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        log = logs.create(A0, ID, SMALL, is_new=True)
+        produce(log, *[1] * 5)
+        logs.checkpoint_high_watermarks({A0: 5})
+        del storage.files[f"{log.directory}/{3:020d}.log"][10:]
+        again = await started(storage.clone())
+        assert again.logs[A0].log_end_offset == 3
+        assert again.high_watermarks == {A0: 3}
+
+    async def test_checkpoints_that_a_power_loss_emptied_are_not_used(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        produce(logs.create(A0, ID, SMALL, is_new=True), *[1] * 5)
+        logs.checkpoint_high_watermarks({A0: 5})
+        logs.checkpoint()
+        for name in storage.names("/d"):
+            if name.endswith("checkpoint"):
+                storage.files[f"/d/{name}"][:] = b""
+        again = await started(storage.clone())
+        assert again.high_watermarks == {A0: 0}
+        assert again.logs[A0].log_end_offset == 5
+
+    async def test_a_high_watermark_that_is_not_told_stays_as_noted(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        for tp in (A0, A1):
+            produce(logs.create(tp, ID, SMALL, is_new=True), 1, 1)
+        logs.checkpoint_high_watermarks({A0: 2, A1: 2})
+        again = await started(storage.clone())
+        again.checkpoint_high_watermarks({A0: 1})
+        assert again.storage.read("/d/replication-offset-checkpoint") == b"0\n2\na 0 1\na 1 2\n"
+
+    async def test_what_is_no_log_is_left_alone(self, storage: MemoryStorage) -> None:
+        storage.make_directories("/d/lost+found")
+        storage.make_directories("/d/no-number-x")
+        storage.write_atomically("/d/file-0", b"")
+        assert (await started(storage)).logs == {}
+        assert storage.exists("/d/lost+found")
+
+    async def test_one_partition_in_two_directories_is_refused(
+        self, storage: MemoryStorage
+    ) -> None:
+        for path in ("/d/a-0", "/e/a-0"):
+            storage.make_directories(path)
+        with pytest.raises(ConfigError, match="lies in /d/a-0 and in /e/a-0"):
+            await started(storage, "/d", "/e")
+
+    async def test_a_lower_recovery_point_reaches_the_file_before_the_log_is_cut(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        log = logs.create(A0, ID, SMALL, is_new=True)
+        produce(log, *[1] * 8)
+        log.sync()
+        logs.checkpoint()
+        assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 8\n"
+        log.truncate_to(2)
+        assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 2\n"
+
+    async def test_sealed_segments_are_synced_beside_the_loop(self, storage: MemoryStorage) -> None:
+        logs = await started(storage)
+        produce(logs.create(A0, ID, SMALL, is_new=True), *[1] * 8)
+        await logs.sync_rolled()
+        logs.checkpoint()
+        assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 6\n"
+        assert f"/d/a-0/{3:020d}.log" in storage.synced
+
+    async def test_only_logs_that_start_inside_a_segment_are_in_the_start_checkpoint(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        for tp, start in ((A0, 4), (A1, 3), (B0, 0)):
+            log = logs.create(tp, ID, SMALL, is_new=True)
+            produce(log, *[1] * 8)
+            log.advance_log_start_offset(start)
+        logs.checkpoint()
+        assert storage.read("/d/log-start-offset-checkpoint") == b"0\n1\na 0 4\n"
+
+
+class TestTopics:
+    async def test_a_replica_of_another_topic_id_is_moved_aside_and_kept(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        produce(logs.create(A0, ID, SMALL, is_new=True), 1)
+        fresh = logs.create(A0, OTHER_ID, SMALL, is_new=True)
+        assert (fresh.log_end_offset, fresh.topic_id) == (0, OTHER_ID)
+        (stray,) = (name for name in storage.names("/d") if name.endswith("-stray"))
+        assert storage.read(f"/d/{stray}/{0:020d}.log")
+        again = await started(storage.clone())
+        assert list(again.logs) == [A0]
+        assert again.storage.exists(f"/d/{stray}")
+
+    async def test_a_replica_without_an_id_takes_the_topics(self, storage: MemoryStorage) -> None:
+        logs = await started(storage)
+        logs.create(A0, None, SMALL, is_new=True)
+        assert logs.create(A0, ID, SMALL, is_new=False).topic_id == ID
+        assert logs.create(A0, None, SMALL, is_new=False).topic_id == ID
+
+    async def test_a_deleted_log_is_renamed_then_removed(self, storage: MemoryStorage) -> None:
+        logs = await started(storage)
+        for tp in (A0, B0):
+            produce(logs.create(tp, ID, SMALL, is_new=True), 1)
+        logs.rename_for_deletion(A0)
+        logs.rename_for_deletion(A1)
+        assert logs.get(A0) is None
+        assert [name for name in storage.names("/d") if name.endswith("-delete")]
+        assert list((await started(storage.clone())).logs) == [B0], "a restart removes them too"
+        await logs.delete_renamed()
+        assert not [name for name in storage.names("/d") if name.endswith("-delete")]
+
+    async def test_the_longest_topic_name_can_be_deleted(self, storage: MemoryStorage) -> None:
+        logs = await started(storage)
+        tp = TopicPartition("x" * 249, 99_999)
+        logs.create(tp, ID, SMALL, is_new=True)
+        logs.rename_for_deletion(tp)
+        assert max(len(name) for name in storage.names("/d")) <= 255
+
+
+class TestFailedDirectory:
+    async def test_its_partitions_are_lost_and_the_others_go_on(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage, "/d", "/e")
+        first, second = (logs.create(tp, ID, SMALL, is_new=True) for tp in (A0, A1))
+        assert {log.directory.rpartition("/")[0] for log in (first, second)} == {"/d", "/e"}
+        lost = logs.fail_directory(f"{first.directory}/{0:020d}.log")
+        assert lost == [A0]
+        assert logs.fail_directory(first.directory) == []
+        assert logs.offline == {A0}
+        assert logs.live_directories == [second.directory.rpartition("/")[0]]
+        with pytest.raises(StorageFailed):
+            produce(first, 1)
+        produce(second, 1)
+
+    async def test_a_replica_that_may_lie_there_is_not_made_anew_elsewhere(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage, "/d", "/e")
+        logs.fail_directory("/d")
+        with pytest.raises(StorageFailed):
+            logs.create(A0, ID, SMALL, is_new=False)
+        assert logs.create(A1, ID, SMALL, is_new=True).directory == "/e/a-1"
+
+    async def test_with_no_directory_left_nothing_is_made(self, storage: MemoryStorage) -> None:
+        logs = await started(storage)
+        logs.fail_directory("/d")
+        with pytest.raises(StorageFailed):
+            logs.create(A0, ID, SMALL, is_new=True)
+
+    async def test_a_directory_that_fails_at_the_start_does_not_stop_the_others(
+        self, storage: MemoryStorage
+    ) -> None:
+        storage.fail("/d", errno.EIO)
+        logs = await started(storage, "/d", "/e")
+        assert logs.live_directories == ["/e"]
+
+    async def test_the_last_directory_that_fails_does(self, storage: MemoryStorage) -> None:
+        storage.fail("/d", errno.EIO)
+        with pytest.raises(StorageFailed):
+            await started(storage)
+
+    async def test_a_stop_that_could_not_save_everything_is_not_clean(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        produce(logs.create(A0, ID, SMALL, is_new=True), 1)
+        storage.fail("/d/a-0", errno.EIO)
+        await logs.close()
+        assert not storage.exists("/d/.kafka_cleanshutdown")
+        assert storage.locks == {}
+
+
+async def test_idle_producers_are_forgotten_at_a_checkpoint(storage: MemoryStorage) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, SMALL, is_new=True)
+    produce(log, 1, producer_id=5, producer_epoch=0, base_sequence=0)
+    logs.checkpoint()
+    assert len(log.producers) == 1
+    logs.checkpoint()
+    assert len(log.producers) == 0

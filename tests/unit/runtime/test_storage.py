@@ -1,0 +1,67 @@
+"""What only a real disk does: partial writes, a full disk, modes of files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from minikafka.base.errors import StorageFailed
+from minikafka.runtime.storage import DiskStorage
+
+
+def test_a_write_that_the_kernel_took_in_parts_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwritev
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, slices, position: real(fd, [bytes(slices[0])[:3]], position)
+    )
+    file = DiskStorage().open(str(tmp_path / "a"), create=True)
+    assert file.pwritev([b"01234", b"56789"], 5) == 10
+    assert file.pread(10, 5) == b"0123456789"
+    file.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_an_error_of_the_disk_names_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(fd: int, slices: Sequence[bytes], position: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    file = DiskStorage().open(str(tmp_path / "a"), create=True)
+    monkeypatch.setattr(os, "pwritev", refuse)
+    with pytest.raises(StorageFailed) as failure:
+        file.pwritev([b"x"], 0)
+    assert failure.value.cause.errno == number
+    assert failure.value.path == str(tmp_path / "a")
+    file.close()
+
+
+def test_a_disk_that_is_really_full_refuses(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    file = DiskStorage().open(str(full))
+    with pytest.raises(StorageFailed) as failure:
+        file.pwritev([b"x" * 100], 0)
+    assert failure.value.cause.errno == errno.ENOSPC
+    file.close()
+
+
+def test_a_failed_replacement_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    path = str(tmp_path / "a")
+    DiskStorage().write_atomically(path, b"old")
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageFailed):
+        DiskStorage().write_atomically(path, b"new")
+    assert DiskStorage().read(path) == b"old"
