@@ -1,0 +1,84 @@
+"""Three whole brokers in one loop over memory ports: the seams hold, and the story of a record is complete."""
+
+from __future__ import annotations
+
+from minikafka.client import NewTopic
+from minikafka.record.batch import Record
+from support.memory_cluster import MemoryCluster
+from support.until import until
+
+
+def values(count: int, start: int = 0) -> list[Record]:
+    return [Record(-1, -1, b"k%d" % (i % 7), b"v%d" % i) for i in range(start, start + count)]
+
+
+async def read_all(cluster: MemoryCluster, topic: str) -> list[bytes | None]:
+    async with cluster.client() as client:
+        return sorted([row.value async for row in client.consume(topic, until_end=True)])
+
+
+async def test_a_record_goes_through_every_layer_and_comes_back() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 6, 3, {"min.insync.replicas": "2"}))
+        await client.produce("t", values(300))
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(300))
+        for broker in cluster.brokers.values():
+            ends = {tp: partition.log.log_end_offset for tp, partition in broker.replicas.partitions.items()}
+            assert sum(ends.values()) == 300
+
+
+async def test_followers_learn_the_high_watermark_of_an_idle_partition() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 3))
+        await client.produce("t", values(5))
+        partitions = [next(iter(b.replicas.partitions.values())) for b in cluster.brokers.values()]
+        await until(lambda: all(partition.high_watermark == 5 for partition in partitions))
+
+
+async def test_a_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 6, 3, {"min.insync.replicas": "2"}))
+        await client.produce("t", values(100))
+        await cluster.stop(2)
+        await until(lambda: 2 not in cluster.brokers[0].metadata.brokers)
+        for partition in cluster.brokers[0].replicas.partitions.values():
+            await until(lambda partition=partition: 2 not in partition.isr and partition.leader != 2)
+        await client.produce("t", values(100, start=100))
+        await cluster.start(2)
+        leaders = [p for b in cluster.brokers.values() for p in b.replicas.partitions.values() if p.is_leader]
+        await until(lambda: all(len(p.isr) == 3 for p in leaders if p.is_leader))
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(200))
+
+
+async def test_a_broker_whose_session_expired_registers_again_and_rejoins() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
+        await client.produce("t", values(50))
+        before = cluster.brokers[1].info.epoch
+        cluster.brokers[1].coordination.expire()
+        cluster.brokers[1].coordination.attach()
+        await until(lambda: cluster.brokers[1].info.epoch > before)
+        await client.produce("t", values(50, start=50))
+        await until(
+            lambda: all(
+                len(p.isr) == 3
+                for b in cluster.brokers.values()
+                for p in b.replicas.partitions.values()
+                if p.is_leader
+            )
+        )
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
+
+
+async def test_the_next_broker_rules_when_the_controller_goes() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
+        await client.produce("t", values(50))
+        first = next(number for number, broker in cluster.brokers.items() if broker.controller.is_active)
+        await cluster.stop(first)
+        await until(lambda: any(broker.controller.is_active for broker in cluster.brokers.values()))
+        await client.produce("t", values(50, start=50))
+        async with cluster.client() as other:
+            await other.create_topics(NewTopic("u", 1, 2))
+            await other.produce("u", values(10))
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
