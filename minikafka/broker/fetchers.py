@@ -67,8 +67,9 @@ class LeaderConnection(FramedStream):
         self.lost = asyncio.Event()
 
     def connected(self, link: Link) -> None:
-        """Ask what has to be asked first."""
+        """Ask what has to be asked first; only now can the fetcher be poked through this."""
         self.link = link
+        self._fetcher.connection = self
         self.pump()
 
     def disconnected(self, error: Exception | None) -> None:
@@ -239,8 +240,7 @@ class LeaderFetcher:
         fetchers.ended(self)
 
     def _new_connection(self) -> LeaderConnection:
-        self.connection = LeaderConnection(self, self._fetchers.config, self._fetchers.clock)
-        return self.connection
+        return LeaderConnection(self, self._fetchers.config, self._fetchers.clock)
 
 
 class Fetchers:
