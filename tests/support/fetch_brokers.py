@@ -10,6 +10,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 LATEST = -1
@@ -86,6 +88,7 @@ class FetchBrokers:
         self.requests: list[tuple[int, int]] = []
         """(broker id, API key) of every request."""
         self.lock = threading.Lock()
+        self.threads: list[threading.Thread] = []
         self.listeners: dict[int, socket.socket] = {}
         self.connections: dict[int, list[socket.socket]] = {index: [] for index in range(count)}
         for index in range(count):
@@ -111,24 +114,29 @@ class FetchBrokers:
     def start(self, index: int) -> None:
         listener = socket.create_server(("127.0.0.1", getattr(self, "ports", {}).get(index, 0)))
         self.listeners[index] = listener
-        threading.Thread(target=self._accept, args=(index, listener), daemon=True).start()
+        self._spawn(self._accept, index, listener)
 
     def kill(self, index: int) -> None:
-        """Refuse connections from now on and reset those that are open."""
+        """Refuse connections from now on and break off those that are open."""
         listener = self.listeners.pop(index, None)
         if listener is not None:
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
         for connection in self.connections[index]:
-            try:
+            with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
-        self.connections[index] = []
 
     def close(self) -> None:
+        """End all brokers; returns when the last of their threads has ended."""
         for index in list(self.connections):
             self.kill(index)
+        while self.threads:
+            self.threads.pop().join(10)
+
+    def _spawn(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self.threads.append(thread)
+        thread.start()
 
     def _accept(self, index: int, listener: socket.socket) -> None:
         while True:
@@ -137,7 +145,10 @@ class FetchBrokers:
             except OSError:
                 return
             self.connections[index].append(connection)
-            threading.Thread(target=self._serve, args=(index, connection), daemon=True).start()
+            if self.listeners.get(index) is not listener:
+                connection.close()
+                return
+            self._spawn(self._serve, index, connection)
 
     def _serve(self, index: int, connection: socket.socket) -> None:
         stream = connection.makefile("rb")

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -20,19 +20,21 @@ API = (18, 0)
 def served_by(
     answer: Callable[[socket.socket], None], timeout_s: float = 10
 ) -> Iterator[Connection]:
-    """A connection to a peer that runs `answer` and hangs up."""
+    """A connection to a peer that runs `answer`, then sends no more."""
 
     def serve() -> None:
         peer, _ = listener.accept()
         with peer:
             answer(peer)
+            peer.shutdown(socket.SHUT_WR)
+            while peer.recv(4096):
+                pass
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peer = threading.Thread(target=serve)
         peer.start()
-        connection = Connection("127.0.0.1", listener.getsockname()[1], "test", timeout_s)
-        yield connection
-        connection.close()
+        with closing(Connection("127.0.0.1", listener.getsockname()[1], "test", timeout_s)) as made:
+            yield made
         peer.join()
 
 
@@ -66,7 +68,7 @@ def test_an_answer_to_something_else_is_no_kafka():
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x00\x00", frame(1, b"answer")[:-1]])
-def test_a_peer_that_hangs_up_is_a_failed_socket(sent):
+def test_a_peer_that_ends_is_a_failed_socket(sent):
     with (
         served_by(lambda peer: peer.sendall(sent)) as connection,
         pytest.raises(OSError, match=r"closed|reset"),
@@ -75,8 +77,8 @@ def test_a_peer_that_hangs_up_is_a_failed_socket(sent):
 
 
 def test_a_peer_that_never_answers_times_out():
-    hung_up = threading.Event()
-    with served_by(lambda peer: hung_up.wait(10), timeout_s=0.05) as connection:
+    given_up = threading.Event()
+    with served_by(lambda peer: given_up.wait(10), timeout_s=0.05) as connection:
         with pytest.raises(TimeoutError):
             connection.call(API, b"")
-        hung_up.set()
+        given_up.set()
