@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from minikafka.base.errors import (
@@ -72,6 +72,7 @@ class ZooKeeperCoordination:
         self._clock = clock
         self._tasks = tasks
         self._watches = Watches()
+        self._is_old_server = False
         self._session = Session(
             servers,
             session_timeout_ms,
@@ -144,6 +145,17 @@ class ZooKeeperCoordination:
         for tree in self._watches.trees:
             tree.end()
 
+    @contextmanager
+    def _unless_unimplemented(self) -> Iterator[None]:
+        """A server before 3.6 refuses MultiRead and AddWatch, and hangs up: it is asked once."""
+        try:
+            yield
+        except ServerError as error:
+            if error.code != codec.UNIMPLEMENTED:
+                raise
+            logger.warning("ZooKeeper before 3.6: reading node by node")
+            self._is_old_server = True
+
     # ---- reads
 
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
@@ -162,21 +174,19 @@ class ZooKeeperCoordination:
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """See Coordination."""
-        try:
-            return await self._read_many(paths, codec.get_data_of_many)
-        except ServerError as error:
-            _expect_unimplemented(error)
-            return [await self._or_none(codec.get_data(self._full(p), watch=False)) for p in paths]
+        if not self._is_old_server:
+            with self._unless_unimplemented():
+                return await self._read_many(paths, codec.get_data_of_many)
+        return [await self._or_none(codec.get_data(self._full(p), watch=False)) for p in paths]
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         """See Coordination."""
-        try:
-            return await self._read_many(paths, codec.get_children_of_many)
-        except ServerError as error:
-            _expect_unimplemented(error)
-            calls = [codec.get_children(self._full(path), watch=False) for path in paths]
-            found = [await self._or_none(call) for call in calls]
-            return [None if answer is None else answer[0] for answer in found]
+        if not self._is_old_server:
+            with self._unless_unimplemented():
+                return await self._read_many(paths, codec.get_children_of_many)
+        calls = [codec.get_children(self._full(path), watch=False) for path in paths]
+        found = [await self._or_none(call) for call in calls]
+        return [None if answer is None else answer[0] for answer in found]
 
     async def sync(self, path: str) -> None:
         """See Coordination."""
@@ -302,14 +312,15 @@ class ZooKeeperCoordination:
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_DATA))
 
     async def watch_tree(self, path: str) -> TreeWatch:
-        """See Coordination. On servers before 3.6 by one-shots on every node; every signal is None then."""
+        """See Coordination. On servers before 3.6 by one-shots on every node; None follows each change then."""
         tree = TreeWatch(path, self._release)
         self._watches.trees.append(tree)
         try:
-            await self._read(codec.add_tree_watch(self._full(path)))
-        except ServerError as error:
-            _expect_unimplemented(error)
-            await self._watch_every_node(tree, [])
+            if not self._is_old_server:
+                with self._unless_unimplemented():
+                    await self._read(codec.add_tree_watch(self._full(path)))
+            if self._is_old_server:
+                await self._watch_every_node(tree, [])
         except BaseException:
             self._watches.trees.remove(tree)
             raise
@@ -317,7 +328,8 @@ class ZooKeeperCoordination:
 
     async def _release(self, tree: TreeWatch) -> None:
         self._watches.trees.remove(tree)
-        if not any(other.path == tree.path for other in self._watches.trees):
+        is_last = not any(other.path == tree.path for other in self._watches.trees)
+        if is_last and not self._is_old_server:
             await self._remove(codec.remove_watch(self._full(tree.path), codec.REMOVE_TREE))
 
     async def _remove(self, call: Call[None]) -> None:
@@ -327,7 +339,7 @@ class ZooKeeperCoordination:
         except (NotConnected, OutcomeUnknown, StaleSession, Closed):
             return
         except ServerError as error:
-            if error.code not in (codec.NO_WATCHER, codec.UNIMPLEMENTED):
+            if error.code != codec.NO_WATCHER:
                 raise
 
     async def _watch_every_node(
@@ -372,7 +384,8 @@ class ZooKeeperCoordination:
     def _on_attached(self) -> None:
         """Another connection: the server of this one knows no watches of ours."""
         for tree in self._watches.trees:
-            self._arm_again(tree)
+            if not self._is_old_server:
+                self._arm_again(tree)
         self._watches.resync()
 
     def _arm_again(self, tree: TreeWatch) -> None:
@@ -390,6 +403,7 @@ class ZooKeeperCoordination:
     # ---- paths
 
     def _full(self, path: str) -> str:
+        assert path.startswith("/"), path  # else it would lie beside the chroot
         return self._chroot if self._chroot and path == "/" else self._chroot + path
 
     def _stripped(self, full: str) -> str:
@@ -429,9 +443,3 @@ def _chunks(paths: Sequence[str]) -> Iterator[list[str]]:
         size += length
     if chunk:
         yield chunk
-
-
-def _expect_unimplemented(error: ServerError) -> None:
-    """A server before 3.6 has no MultiRead and no AddWatch; anything else is passed on."""
-    if error.code != codec.UNIMPLEMENTED:
-        raise error

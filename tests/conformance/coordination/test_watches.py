@@ -1,0 +1,346 @@
+"""Which change completes which watch, what a new connection does to watches, and that none is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.until import until
+from support.zookeeper_proxy import ADD_WATCH, Proxy
+from support.zookeepers import Client, Connect, eventually
+
+from minikafka.base.errors import Closed, NoNode, NotConnected, OutcomeUnknown
+from minikafka.base.ports import (
+    Create,
+    Delete,
+    MultiOp,
+    SessionState,
+    Set,
+    Watch,
+    WatchKind,
+    WatchSignal,
+)
+from minikafka.zk.managed import ManagedZooKeeper
+
+DATA, EXISTS, CHILDREN = WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN
+
+
+@pytest.fixture
+async def writer(server: ManagedZooKeeper, connect: Connect) -> Client:
+    """Another client; it has made /a, /a/b and /a/b/c."""
+    writer = await connect(server.connect)
+    for path in ("/a", "/a/b", "/a/b/c"):
+        await writer.create(path, b"")
+    return writer
+
+
+@pytest.fixture
+async def client(proxy: Proxy, connect: Connect, writer: Client) -> Client:
+    """The one that watches, behind the proxy."""
+    return await connect(proxy.connect)
+
+
+async def armed(client: Client, kind: WatchKind, path: str) -> Watch:
+    """A watch that was registered, then armed by the read of its kind."""
+    watch = client.watch(kind, path)
+    if kind is DATA:
+        await client.get(path, watch=True)
+    elif kind is EXISTS:
+        await client.exists(path, watch=True)
+    else:
+        await client.children(path, watch=True)
+    return watch
+
+
+CHANGES: dict[str, list[MultiOp]] = {
+    "set": [Set("/a/b", b"new", -1)],
+    "set to the same": [Set("/a/b", b"", -1)],
+    "create child": [Create("/a/b/new", b"")],
+    "delete child": [Delete("/a/b/c", -1)],
+    "set child": [Set("/a/b/c", b"new", -1)],
+    "set parent": [Set("/a", b"new", -1)],
+    "create sibling": [Create("/a/new", b"")],
+    "delete": [Delete("/a/b/c", -1), Delete("/a/b", -1)],
+    "replace": [Delete("/a/b/c", -1), Delete("/a/b", -1), Create("/a/b", b"")],
+}
+FIRES: dict[WatchKind, set[str]] = {
+    DATA: {"set", "set to the same", "delete", "replace"},
+    EXISTS: {"set", "set to the same", "delete", "replace"},
+    CHILDREN: {"create child", "delete child", "delete", "replace"},
+}
+
+
+@pytest.mark.parametrize("kind", WatchKind, ids=lambda kind: kind.value)
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_watch_fires_for_the_changes_of_its_kind_and_for_no_other(
+    client: Client, writer: Client, kind: WatchKind, change: str
+) -> None:
+    watch = await armed(client, kind, "/a/b")
+    await writer.multi(CHANGES[change])
+    await client.sync("/")  # events of before come before its answer
+    assert watch.fired() == (change in FIRES[kind])
+    if watch.fired():
+        assert await watch.wait() is WatchSignal.CHANGED
+
+
+async def test_a_watch_on_a_missing_node_fires_when_it_is_created(
+    client: Client, writer: Client
+) -> None:
+    watch = await armed(client, EXISTS, "/later")
+    await writer.create("/later", b"")
+    async with asyncio.timeout(10):
+        assert await watch.wait() is WatchSignal.CHANGED
+
+
+async def test_a_data_watch_is_not_armed_on_a_missing_node(client: Client, writer: Client) -> None:
+    watch = client.watch(DATA, "/later")
+    with pytest.raises(NoNode):
+        await client.get("/later", watch=True)
+    await writer.create("/later", b"")
+    await client.sync("/")
+    assert not watch.fired()
+
+
+async def test_one_change_is_one_signal_until_the_watch_is_armed_again(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    first = await armed(client, DATA, "/a")
+    for _ in range(5):
+        await writer.set("/a", b"x", -1)
+    await client.sync("/")
+    assert first.fired()
+    assert proxy.events == 1
+    second = await armed(client, DATA, "/a")
+    assert not second.fired()
+    await writer.set("/a", b"x", -1)
+    await client.sync("/")
+    assert second.fired()
+
+
+async def test_all_that_wait_for_a_change_of_a_node_hear_of_it(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    watches = [await armed(client, DATA, "/a") for _ in range(3)]
+    watches.append(await armed(client, EXISTS, "/a"))
+    await writer.set("/a", b"x", -1)
+    await client.sync("/")
+    assert [watch.fired() for watch in watches] == [True] * 4
+    assert proxy.events == 1
+
+
+async def test_the_own_write_completes_a_watch_before_it_is_answered(client: Client) -> None:
+    watch = await armed(client, DATA, "/a")
+    answer = asyncio.ensure_future(client.set("/a", b"x", -1))
+    order: list[str] = []
+    watch.on_signal(lambda _: order.append("watch"))
+    answer.add_done_callback(lambda _: order.append("answer"))
+    await answer
+    await until(lambda: len(order) == 2)
+    assert order == ["watch", "answer"]
+
+
+async def test_a_callback_added_after_the_signal_is_called_at_once(
+    client: Client, writer: Client
+) -> None:
+    watch = await armed(client, DATA, "/a")
+    await writer.set("/a", b"x", -1)
+    await client.sync("/")
+    told: list[WatchSignal] = []
+    watch.on_signal(told.append)
+    assert told == [WatchSignal.CHANGED]
+
+
+async def test_a_cancelled_waiter_leaves_the_watch_to_the_others(
+    client: Client, writer: Client
+) -> None:
+    watch = await armed(client, DATA, "/a")
+    impatient = asyncio.ensure_future(watch.wait())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    await asyncio.wait([impatient])
+    await writer.set("/a", b"x", -1)
+    async with asyncio.timeout(10):
+        assert await watch.wait() is WatchSignal.CHANGED
+
+
+@pytest.mark.parametrize("kind", WatchKind, ids=lambda kind: kind.value)
+async def test_a_watch_that_was_taken_back_makes_no_event(
+    client: Client, writer: Client, proxy: Proxy, kind: WatchKind
+) -> None:
+    watch = await armed(client, kind, "/a")
+    await client.unwatch(kind, "/a")
+    await client.unwatch(kind, "/a")  # none is there: no harm
+    await writer.multi([Set("/a", b"x", -1), Create("/a/x", b"")])
+    await client.sync("/")
+    assert not watch.fired()
+    assert proxy.events == 0
+
+
+async def test_a_watch_for_existence_stays_when_that_for_data_of_the_node_is_taken_back(
+    client: Client, writer: Client
+) -> None:
+    data, exists = await armed(client, DATA, "/a"), await armed(client, EXISTS, "/a")
+    await client.unwatch(DATA, "/a")
+    await writer.set("/a", b"x", -1)
+    await client.sync("/")
+    assert (data.fired(), exists.fired()) == (False, True)
+
+
+async def test_a_client_that_took_its_watches_back_leaves_none_on_the_server(
+    client: Client, server: ManagedZooKeeper
+) -> None:
+    before = await server.four_letter_word("wchp")
+    paths = ["/a", "/a/b", "/a/b/c"]
+    for path in paths:
+        await armed(client, DATA, path)
+        await armed(client, CHILDREN, path)
+    tree = await client.watch_tree("/a")
+    assert (await server.four_letter_word("wchp")).count(client.root) == 3
+    for path in paths:
+        await client.unwatch(DATA, path)
+        await client.unwatch(CHILDREN, path)
+    await tree.aclose()
+    assert await server.four_letter_word("wchp") == before
+
+
+async def test_a_new_connection_tells_every_watch_to_read_again(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    watches = [await armed(client, kind, "/a") for kind in WatchKind]
+    unarmed = client.watch(DATA, "/a/b")
+    proxy.rst()
+    async with asyncio.timeout(10):
+        for watch in [*watches, unarmed]:
+            assert await watch.wait() is WatchSignal.RESYNC
+    assert client.state is SessionState.CONNECTED, "read again means that one can"
+    again = await armed(client, DATA, "/a")
+    await writer.set("/a", b"x", -1)
+    async with asyncio.timeout(10):
+        assert await again.wait() is WatchSignal.CHANGED
+
+
+async def test_nothing_is_missed_while_the_connection_is_cut_over_and_over(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    """A consumer that reads again at every signal ends with the last value, whatever was cut."""
+    seen: list[bytes] = []
+
+    async def consume() -> None:
+        while not seen or seen[-1] != b"last":
+            watch = client.watch(DATA, "/a")
+            try:
+                seen.append((await client.get("/a", watch=True))[0])
+            except (NotConnected, OutcomeUnknown):
+                continue
+            await watch.wait() if seen[-1] != b"last" else None
+
+    consumer = asyncio.ensure_future(consume())
+    for number in range(8):
+        await writer.set("/a", b"%d" % number, -1)
+        (proxy.rst if number % 2 else proxy.fin)()
+        await asyncio.sleep(0.02)
+    await writer.set("/a", b"last", -1)
+    async with asyncio.timeout(20):
+        await consumer
+
+
+async def test_the_end_of_the_client_tells_every_watch(client: Client) -> None:
+    watch = await armed(client, DATA, "/a")
+    tree = await client.watch_tree("/a")
+    await client.close()
+    async with asyncio.timeout(1):
+        assert await watch.wait() is WatchSignal.RESYNC
+        assert [signal async for signal in tree] == []
+    with pytest.raises(Closed):
+        client.watch(DATA, "/a")
+
+
+# Recursive watches.
+
+
+async def test_a_tree_watch_tells_each_changed_path_without_being_armed_again(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    tree = await client.watch_tree("/a")
+    for round_ in range(2):
+        await writer.create("/a/x", b"")
+        await writer.set("/a/b/c", b"%d" % round_, -1)
+        await writer.set("/a", b"%d" % round_, -1)
+        await writer.delete("/a/x", -1)
+        await writer.ensure("/ab")  # begins alike, lies beside
+        await client.sync("/")
+        async with asyncio.timeout(10):
+            assert [await anext(tree) for _ in range(3)] == ["/a/x", "/a/b/c", "/a"]
+    assert proxy.events == 8, "one per change; those of one path were told as one"
+
+
+async def test_a_tree_watch_hears_of_every_operation_of_a_multi(
+    client: Client, writer: Client
+) -> None:
+    tree = await client.watch_tree("/a")
+    await writer.multi([Create("/a/1", b""), Create("/a/2", b""), Set("/a/b", b"", -1)])
+    async with asyncio.timeout(10):
+        assert {await anext(tree) for _ in range(3)} == {"/a/1", "/a/2", "/a/b"}
+
+
+async def test_a_tree_watch_on_a_node_that_comes_later(client: Client, writer: Client) -> None:
+    tree = await client.watch_tree("/later")
+    await writer.ensure("/later/x")
+    async with asyncio.timeout(10):
+        assert [await anext(tree), await anext(tree)] == ["/later", "/later/x"]
+
+
+async def test_a_new_connection_tells_a_tree_watch_once_it_is_set_again(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    tree = await client.watch_tree("/a")
+    proxy.rst()
+    async with asyncio.timeout(10):
+        assert await anext(tree) is None
+        await writer.set("/a/b", b"x", -1)
+        assert await anext(tree) == "/a/b"
+
+
+async def test_a_tree_watch_that_was_closed_makes_no_event_and_ends(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    tree, other = await client.watch_tree("/a"), await client.watch_tree("/a")
+    await tree.aclose()
+    await tree.aclose()
+    await writer.set("/a/b", b"x", -1)
+    async with asyncio.timeout(10):
+        assert await anext(other) == "/a/b", "another one on the same root goes on"
+        await other.aclose()
+        assert [signal async for signal in tree] == []
+    events = proxy.events
+    await writer.set("/a/b", b"y", -1)
+    await client.sync("/")
+    assert proxy.events == events
+
+
+async def test_one_shots_stand_in_where_the_server_knows_no_tree_watches(
+    client: Client, writer: Client, proxy: Proxy
+) -> None:
+    proxy.rewrite(ADD_WATCH)
+    tree = await client.watch_tree("/a")
+
+    async def signalled_by(*ops: MultiOp) -> None:
+        await writer.multi(ops)
+        async with asyncio.timeout(10):
+            while await anext(tree) is not None:  # paths may come first
+                pass
+        await eventually(lambda: _is_quiet(client))
+
+    await signalled_by(Set("/a/b/c", b"x", -1))
+    await signalled_by(Create("/a/b/c/d", b""))
+    await signalled_by(Set("/a/b/c/d", b"x", -1))
+    proxy.fin()
+    await signalled_by()
+    await signalled_by(Delete("/a/b/c/d", -1))
+    await tree.aclose()
+    await writer.set("/a", b"x", -1)
+    await client.sync("/")
+
+
+async def _is_quiet(client: Client) -> bool:
+    return not any(name.startswith("zookeeper-tree") for name in client.tasks.names())

@@ -1,0 +1,184 @@
+"""Real ZooKeeper servers for all tests of a folder, and clients of them that end with their test.
+
+from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from kazoo.client import KazooClient
+
+from minikafka.base.ports import SessionEvent, SessionState
+from minikafka.cluster.directory import free_ports
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.managed import ManagedZooKeeper, Member
+
+TICK_MS = 100
+"""Lets a session time out after 200 ms already."""
+SESSION_MS = 6_000
+MEMBERS = (1, 2, 3)
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedZooKeeper]:
+    [port] = free_ports(1, SystemRng())
+    running = ManagedZooKeeper(
+        tmp_path_factory.mktemp("zookeeper"), port, clock=SystemClock(), tick_time_ms=TICK_MS
+    )
+    asyncio.run(running.start())
+    try:
+        yield running
+    finally:
+        asyncio.run(running.stop())
+
+
+@pytest.fixture
+async def server(shared_server: ManagedZooKeeper) -> AsyncIterator[ManagedZooKeeper]:
+    """The standalone server, running again after the test."""
+    yield shared_server
+    await _heal([shared_server])
+
+
+@pytest.fixture(scope="session")
+def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ManagedZooKeeper]]:
+    data = tmp_path_factory.mktemp("ensemble")
+    running = make_ensemble(data)
+    try:
+        asyncio.run(_heal(running))
+        yield running
+    finally:
+        for one in running:
+            asyncio.run(one.stop())
+
+
+@pytest.fixture
+async def ensemble(
+    shared_ensemble: list[ManagedZooKeeper],
+) -> AsyncIterator[list[ManagedZooKeeper]]:
+    """Three servers that are one ensemble, all running again after the test."""
+    yield shared_ensemble
+    await _heal(shared_ensemble)
+
+
+def make_ensemble(data: Path) -> list[ManagedZooKeeper]:
+    """Three members that know of each other, none of them running."""
+    ports = free_ports(3 * len(MEMBERS), SystemRng())
+    members = [Member(i, ports[i - 1], ports[i + 2]) for i in MEMBERS]
+    return [
+        ManagedZooKeeper(
+            data / str(i),
+            ports[i + 5],
+            clock=SystemClock(),
+            tick_time_ms=TICK_MS,
+            members=members,
+            me=i,
+        )
+        for i in MEMBERS
+    ]
+
+
+async def _heal(servers: list[ManagedZooKeeper]) -> None:
+    for one in servers:
+        one.signal(signal.SIGCONT)
+        if not one.is_running():
+            one.spawn()
+    for one in servers:
+        await one.wait_until_serving()
+
+
+class Connect(Protocol):
+    """Makes a client of the servers, with a root of its own, started and closed with the test."""
+
+    async def __call__(
+        self, servers: str, *, root: str = ..., session_ms: int = ..., in_flight_max: int = ...
+    ) -> Client: ...
+
+
+class Client(ZooKeeperCoordination):
+    """A client that remembers what its session went through, its tasks and its root."""
+
+    root: str
+    tasks: TaskRegistry
+    seen: list[SessionEvent]
+
+    async def _remember(self) -> None:
+        async for event in self.events():
+            self.seen.append(event)
+
+    def remember(self) -> None:
+        self.seen = []
+        self.tasks.spawn(self._remember(), "remember")
+
+    def states(self) -> list[SessionState]:
+        return [event.state for event in self.seen]
+
+    async def until(self, state: SessionState, *, seconds: float = 20) -> None:
+        """Until the session has gone through that state since `seen` was cleared."""
+        async with asyncio.timeout(seconds):
+            while state not in self.states():  # noqa: ASYNC110 - the stream is taken by `seen`
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+    clients: list[Client] = []
+    own_root = "/" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+    async def connect_one(
+        servers: str,
+        *,
+        root: str = own_root,
+        session_ms: int = SESSION_MS,
+        in_flight_max: int = 256,
+    ) -> Client:
+        tasks = TaskRegistry()
+        client = Client(
+            servers + root,
+            session_ms,
+            SystemClock(),
+            SystemRng(),
+            tasks,
+            in_flight_max=in_flight_max,
+        )
+        client.root, client.tasks = root, tasks
+        clients.append(client)
+        await client.start()
+        client.remember()
+        return client
+
+    yield connect_one
+    for client in clients:
+        await client.close()
+        left = [name for name in client.tasks.names() if name != "remember"]
+        assert left == [], "tasks outlive the session"
+        await client.tasks.close()
+
+
+async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKeeper) -> object:
+    """What an independent client (kazoo) makes of the server."""
+
+    def run() -> object:
+        kazoo = KazooClient(server.connect)
+        kazoo.start(timeout=15)
+        try:
+            return work(kazoo)
+        finally:
+            kazoo.stop()
+            kazoo.close()
+
+    return await asyncio.to_thread(run)
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = 20) -> None:
+    """Until it holds; what is asked is another process, which announces nothing."""
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.02)
