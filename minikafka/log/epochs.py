@@ -18,7 +18,7 @@ UNDEFINED: Final = (-1, -1)
 class LeaderEpochs:
     """The epoch cache; `latest` is the newest epoch, -1 when there is none."""
 
-    __slots__ = ("_epochs", "_starts", "_storage", "latest", "path")
+    __slots__ = ("_epochs", "_starts", "_storage", "_synced", "latest", "path")
 
     def __init__(self, storage: Storage, path: str, entries: list[tuple[int, int]]) -> None:
         self._storage = storage
@@ -26,6 +26,7 @@ class LeaderEpochs:
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
         self.latest = self._epochs[-1] if entries else -1
+        self._synced = False
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -89,14 +90,17 @@ class LeaderEpochs:
 
     def sync(self) -> None:
         """Make the file durable; between syncs it is only in the page cache, like the log itself."""
-        self._write(sync=True)
+        if not self._synced:
+            self._write(sync=True)
 
     def _changed(self) -> None:
         self.latest = self._epochs[-1] if self._epochs else -1
         self._write(sync=False)
 
     def _write(self, *, sync: bool) -> None:
+        self._synced = False
         self._storage.write_atomically(self.path, encode(self.entries), sync=sync)
+        self._synced = sync
 
 
 def encode(entries: list[tuple[int, int]]) -> bytes:

@@ -23,7 +23,7 @@ UNKNOWN_BASE: Final = -1
 
 
 class OffsetIndex:
-    """Entries (last offset, position, base offset) in three columns; the file holds the first two."""
+    """Entries (last offset, position, base offset) in three columns that grow together; the file holds two."""
 
     __slots__ = ("bases", "lasts", "positions")
 
@@ -34,12 +34,6 @@ class OffsetIndex:
 
     def __len__(self) -> int:
         return len(self.lasts)
-
-    def add(self, last: int, position: int, base: int) -> None:
-        """One more entry behind all others."""
-        self.lasts.append(last)
-        self.positions.append(position)
-        self.bases.append(base)
 
     def slot_before(self, offset: int) -> int:
         """The last entry whose batch is not behind the one that holds the offset; -1 when there is none."""

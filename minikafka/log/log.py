@@ -19,6 +19,7 @@ from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer, Storage
 from minikafka.log.checkpoints import PARTITION_METADATA, decode_topic_id, encode_topic_id
+from minikafka.log.index import OFFSET_ENTRY
 from minikafka.log.recovery import Loaded, load, reload_producers
 from minikafka.log.segment import RELATIVE_OFFSET_MAX, RefusingFile, Segment
 from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, records, stamp, valid_run
@@ -40,7 +41,7 @@ class Log:
     """
 
     __slots__ = (
-        "_active", "_roll_last_offset", "_roll_position", "_roll_timestamp", "before_truncation",
+        "_active", "_index_entries_max", "_roll_last_offset", "_roll_position", "_roll_timestamp", "before_truncation",
         "config", "directory", "epochs", "log_end_offset", "log_start_offset", "pending", "position",
         "producers", "recovery_point", "removals", "segments", "storage", "topic_id", "tp", "unsynced",
         "written_log_end_offset", "written_position",
@@ -72,6 +73,7 @@ class Log:
         self.log_end_offset = self.written_log_end_offset = loaded.log_end_offset
         self.position = self.written_position = loaded.end_position
         self._roll_timestamp = _NO_BATCH_YET
+        self._index_entries_max = 0
         self._activate()
 
     def configure(self, config: TopicConfig) -> None:
@@ -239,10 +241,9 @@ class Log:
         )
 
     def _add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
-        segment = self._active
-        segment.add_index_entry(last_offset, position, base_offset)
-        if segment.index_is_full(self.config.segment_index_bytes):
-            self._roll_position = segment.start
+        count = self._active.add_index_entry(last_offset, position, base_offset)
+        if count >= self._index_entries_max:
+            self._roll_position = self._active.start
 
     def _before_append(
         self, timestamp: int, end_position: int, last_offset: int, wall_ms: int
@@ -292,12 +293,13 @@ class Log:
         """The last segment takes the appends from here on."""
         segment = self._active = self.segments[-1]
         self._roll_position = segment.start + self.config.segment_bytes
+        self._index_entries_max = self.config.segment_index_bytes // OFFSET_ENTRY.size
         self._roll_last_offset = segment.base_offset + RELATIVE_OFFSET_MAX
         self._roll_timestamp = _NO_BATCH_YET
         if self.position > segment.start:
             first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[8]
             self._roll_timestamp = int(max(first, 0)) + self.config.segment_ms
-            if segment.index_is_full(self.config.segment_index_bytes):
+            if len(segment.index) >= self._index_entries_max:
                 self._roll_position = segment.start
 
     def _end_at(self, offset: int, position: int) -> None:

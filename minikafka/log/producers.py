@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from itertools import starmap
 from struct import Struct
 from typing import Final
 
@@ -39,13 +40,12 @@ _NONE: Final = -1
 class ProducerState:
     """One producer id: its epoch and its last batches as (first sequence, last sequence, base offset)."""
 
-    __slots__ = ("batches", "epoch", "last_offset", "last_sequence", "seen", "timestamp")
+    __slots__ = ("batches", "epoch", "last_sequence", "seen", "timestamp")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: deque[tuple[int, int, int]] = deque(maxlen=_BATCHES_KEPT)
         self.last_sequence = _NONE
-        self.last_offset = _NONE
         self.timestamp = _NONE
         self.seen = True
 
@@ -98,9 +98,7 @@ class ProducerStates:
         first = header[11]
         if first < 0:  # a transaction marker: it may raise the epoch and has no sequence
             return
-        delta = header[6]
-        last = state.last_sequence = first + delta & _LAST_SEQUENCE
-        state.last_offset = base_offset + delta
+        last = state.last_sequence = first + header[6] & _LAST_SEQUENCE
         state.batches.append((first, last, base_offset))
 
     def expire(self, wall_ms: int, expiration_ms: int) -> None:
@@ -156,13 +154,7 @@ class ProducerStates:
 
     def encode(self) -> bytes:
         """Kafka's snapshot, version 1. It holds the last batch of each producer only."""
-        entries = b"".join(
-            _SNAPSHOT_ENTRY.pack(
-                producer_id, state.epoch, state.last_sequence, state.last_offset, _last_delta(state),
-                state.timestamp, _NONE, _NONE,
-            )
-            for producer_id, state in self._states.items()
-        )  # fmt: skip
+        entries = b"".join(starmap(_encode, self._states.items()))
         data = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._states)) + entries
         return (
             _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(data[_CRC_END:]), len(self._states))
@@ -189,11 +181,12 @@ class ProducerStates:
         return f"{self._directory}/{offset:020d}{SUFFIX}"
 
 
-def _last_delta(state: ProducerState) -> int:
-    if not state.batches:
-        return 0
-    first, last, _ = state.batches[-1]
-    return last - first & _LAST_SEQUENCE
+def _encode(producer_id: int, state: ProducerState) -> bytes:
+    first, last, base_offset = state.batches[-1] if state.batches else (_NONE, _NONE, _NONE)
+    delta = last - first & _LAST_SEQUENCE
+    return _SNAPSHOT_ENTRY.pack(
+        producer_id, state.epoch, last, base_offset + delta, delta, state.timestamp, _NONE, _NONE
+    )
 
 
 def _decode(data: bytes) -> dict[int, ProducerState]:
@@ -211,6 +204,5 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
         state.timestamp = timestamp
         if last >= 0:
             state.last_sequence = last
-            state.last_offset = last_offset
             state.batches.append((last - delta & _LAST_SEQUENCE, last, last_offset - delta))
     return states

@@ -14,7 +14,7 @@ from typing import Final
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import File, Storage
-from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.log.index import UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, valid_run
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Segment:
     """A segment of the log; `next_index_position` (absolute) is where the next index entry is due."""
 
     __slots__ = (
-        "_entries_on_disk", "_index", "_times", "base_offset", "directory", "file", "interval",
+        "_entries_on_disk", "_index", "_index_is_loaded", "_times", "base_offset", "directory", "file", "interval",
         "max_timestamp", "max_timestamp_offset", "next_index_position", "start", "storage",
     )  # fmt: skip
 
@@ -46,8 +46,9 @@ class Segment:
         self.base_offset = base_offset
         self.start = start
         self.interval = interval
-        self._index: OffsetIndex | None = None
-        self._times: TimeIndex | None = None
+        self._index = OffsetIndex()
+        self._times = TimeIndex()
+        self._index_is_loaded = False
         self._entries_on_disk = (-1, -1)
         self.max_timestamp = self.max_timestamp_offset = -1
         self.next_index_position = start + interval
@@ -77,30 +78,28 @@ class Segment:
     @property
     def index(self) -> OffsetIndex:
         """The offset index, loaded or rebuilt when first asked for."""
-        if self._index is None:
+        if not self._index_is_loaded:
             self._load_index()
-            assert self._index is not None
         return self._index
 
     @property
     def times(self) -> TimeIndex:
         """The time index, loaded or rebuilt when first asked for."""
-        if self._times is None:
+        if not self._index_is_loaded:
             self._load_index()
-            assert self._times is not None
         return self._times
 
-    def add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
-        """An entry for the batch at this absolute position."""
+    def add_index_entry(self, last_offset: int, position: int, base_offset: int) -> int:
+        """An entry for the batch at this absolute position; how many there are now. The index must be loaded."""
         base = self.base_offset
-        self.index.add(last_offset - base, position - self.start, base_offset - base)
-        if self.max_timestamp > self.times.last_timestamp:
-            self.times.maybe_add(self.max_timestamp, self.max_timestamp_offset - base)
+        index = self._index
+        index.lasts.append(last_offset - base)
+        index.positions.append(position - self.start)
+        index.bases.append(base_offset - base)
+        if self.max_timestamp > self._times.last_timestamp:
+            self._times.maybe_add(self.max_timestamp, self.max_timestamp_offset - base)
         self.next_index_position = position + self.interval
-
-    def index_is_full(self, index_bytes_max: int) -> bool:
-        """Whether `segment.index.bytes` has no room for one more entry."""
-        return (len(self.index) + 1) * OFFSET_ENTRY.size > index_bytes_max
+        return len(index.lasts)
 
     def note(self, header: Header, position: int) -> None:
         """Take a batch that is in the file, at this relative position, into the indexes."""
@@ -124,7 +123,7 @@ class Segment:
 
     def _use(self, index: OffsetIndex, times: TimeIndex) -> None:
         """Take these indexes, and go on behind their last entries."""
-        self._index, self._times = index, times
+        self._index, self._times, self._index_is_loaded = index, times, True
         self.max_timestamp, last = times.last
         self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
         self.next_index_position = (

@@ -25,7 +25,11 @@ def test_the_file_is_kafkas_and_follows_every_change() -> None:
     assert decode(storage.read(PATH)) == [(0, 0), (3, 17)]
     assert storage.synced == []
     cache.sync()
+    cache.sync()
     assert storage.synced == [PATH]
+    cache.assign(4, 20)
+    cache.sync()
+    assert storage.synced == [PATH, PATH]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from minikafka.log.index import UNKNOWN_BASE, OffsetIndex, TimeIndex
 def filled() -> OffsetIndex:
     index = OffsetIndex()
     for last, position, base in [(9, 5000, 5), (19, 9500, 15), (29, 14_000, 20)]:
-        index.add(last, position, base)
+        index.lasts.append(last)
+        index.positions.append(position)
+        index.bases.append(base)
     return index
 
 

@@ -1,0 +1,78 @@
+"""One log directory: which names are logs, and giving it up when its disk is gone."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from support.logs import config, produce
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.log.directory import LogDirectory
+
+TP = TopicPartition("a-b.c", 12)
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+@pytest.fixture
+def directory(storage: MemoryStorage) -> LogDirectory:
+    directory = LogDirectory(storage, "/d")
+    directory.lock()
+    return directory
+
+
+def test_a_topic_name_may_hold_dashes_and_dots(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    directory.create(TP, config())
+    assert storage.is_directory("/d/a-b.c-12")
+    again = LogDirectory(storage.clone(), "/d")
+    again.open_logs(config())
+    assert list(again.logs) == [TP]
+
+
+def test_properties_that_cannot_be_read_name_their_file(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    storage.write_atomically("/d/meta.properties", b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"/d/meta\.properties cannot be read"):
+        directory.read_properties()
+
+
+def test_a_checkpoint_is_written_only_when_it_changed(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    log = directory.create(TP, config())
+    directory.write_high_watermarks({TP: 0})
+    storage.fail("/d/replication-offset-checkpoint")
+    directory.write_high_watermarks({TP: 0})
+    storage.heal()
+    produce(log, 3)
+    directory.write_high_watermarks({TP: 3})
+    assert storage.read("/d/replication-offset-checkpoint") == b"0\n1\na-b.c 12 3\n"
+
+
+def test_a_name_that_is_taken_is_not_moved_over(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    paths = []
+    for _ in range(2):
+        directory.create(TP, config())
+        paths.append(directory.move_aside(TP, 7, "-stray"))
+    assert paths == [f"/d/a-b.c-12.{7:032x}-stray", f"/d/a-b.c-12.{8:032x}-stray"]
+
+
+def test_a_directory_on_a_dead_disk_can_be_given_up(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    produce(directory.create(TP, config()), 1)
+    storage.fail("/d", errno.EIO)
+    directory.abandon()
+    assert storage.locks == {}
+    assert not storage.exists("/d/.kafka_cleanshutdown")

@@ -1,0 +1,118 @@
+"""One segment: an index that lies is found out, and a file that failed stays refused."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable
+
+import pytest
+from support.logs import DIRECTORY, batch
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import StorageFailed
+from minikafka.log.segment import RefusingFile, Segment
+from minikafka.record.batch import HEADER, stamp
+
+SIZE = len(batch())
+INTERVAL = 2 * SIZE
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    storage = MemoryStorage()
+    storage.make_directories(DIRECTORY)
+    return storage
+
+
+def written(storage: MemoryStorage, count: int = 12) -> Segment:
+    """Single records 100, 101, … with index entries every third batch."""
+    segment = Segment.create(storage, DIRECTORY, 100, 5000, INTERVAL)
+    for i in range(count):
+        data = batch(timestamp=1000 + i)
+        stamp(data, 0, 100 + i, len(data) - 12, 0)
+        segment.file.pwritev([data], i * SIZE)
+        segment.note(HEADER.unpack_from(data), i * SIZE)
+    segment.write_index_files(sealed=True)
+    return segment
+
+
+def opened(storage: MemoryStorage) -> Segment:
+    return Segment(storage, DIRECTORY, 100, 5000, INTERVAL)
+
+
+def test_an_entry_is_due_when_more_than_the_interval_lies_behind(storage: MemoryStorage) -> None:
+    assert list(written(storage).index.positions) == [3 * SIZE, 6 * SIZE, 9 * SIZE]
+
+
+def test_offsets_and_entries_are_found_with_indexes_from_files(storage: MemoryStorage) -> None:
+    written(storage)
+    segment = opened(storage)
+    for i in range(12):
+        assert segment.find(100 + i, 12 * SIZE) == i * SIZE
+        position, base = segment.entry_at_or_before(i * SIZE)
+        assert (position, base) == (i // 3 * 3 * SIZE, 100 + i // 3 * 3)
+    assert segment.find(112, 12 * SIZE) == 12 * SIZE
+    assert (segment.times.last, segment.max_timestamp, segment.max_timestamp_offset) == (
+        (1011, 11),
+        1011,
+        111,
+    )
+
+
+@pytest.mark.parametrize("lie", [(3, 3 * SIZE + 1), (4, 3 * SIZE), (3, 4 * SIZE)])
+def test_an_entry_that_the_log_denies_makes_the_index_anew(
+    storage: MemoryStorage, lie: tuple[int, int]
+) -> None:
+    written(storage)
+    path = opened(storage).path(".index")
+    struct.pack_into(">ii", storage.files[path], 0, *lie)
+    segment = opened(storage)
+    assert segment.find(105, 12 * SIZE) == 5 * SIZE
+    assert list(segment.index.positions) == [3 * SIZE, 6 * SIZE, 9 * SIZE]
+    assert struct.unpack_from(">ii", storage.read(path)) == (3, 3 * SIZE)
+
+
+def test_headers_stop_where_no_whole_batch_follows(storage: MemoryStorage) -> None:
+    segment = written(storage)
+    assert len(list(segment.headers(0, 12 * SIZE))) == 12
+    assert len(list(segment.headers(0, 12 * SIZE - 1))) == 11
+    assert len(list(segment.headers(4 * SIZE, 12 * SIZE, 61))) == 8
+    assert list(segment.headers(1, 12 * SIZE)) == []
+
+
+def test_a_new_segment_keeps_nothing_of_an_old_one_of_its_name(storage: MemoryStorage) -> None:
+    written(storage)
+    segment = Segment.create(storage, DIRECTORY, 100, 0, INTERVAL)
+    assert segment.file.size() == len(segment.index) == len(segment.times) == 0
+    assert [storage.read(path) for path in segment.paths()] == [b"", b"", b""]
+
+
+def test_deleting_leaves_no_file(storage: MemoryStorage) -> None:
+    segment = written(storage)
+    segment.delete()
+    assert storage.names(DIRECTORY) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda file: file.pread(1, 0),
+        lambda file: file.pwritev([b""], 0),
+        lambda file: file.size(),
+        lambda file: file.truncate(0),
+        lambda file: file.sync(),
+    ],
+    ids=["pread", "pwritev", "size", "truncate", "sync"],
+)
+def test_a_file_that_failed_refuses_everything_for_the_same_reason(
+    storage: MemoryStorage, call: Callable[[RefusingFile], object]
+) -> None:
+    failure = StorageFailed("/d/x", OSError(errno.EIO, "I/O error"))
+    file = storage.open("/d/t-0/f", create=True)
+    refusing = RefusingFile(failure, file)
+    with pytest.raises(StorageFailed, match="I/O error"):
+        call(refusing)
+    refusing.close()
+    with pytest.raises(StorageFailed):
+        file.size()
