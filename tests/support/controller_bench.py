@@ -56,20 +56,25 @@ class RecordingChannels:
 
 
 class Candidate:
-    """One broker as far as its controller goes: a session, a registration, channels, the service."""
+    """One broker as far as its controller goes: a session, a registration, channels, the service.
 
-    def __init__(self, ensemble: Ensemble, broker_id: BrokerId, **config: Any) -> None:
+    Over a session in memory, unless `coordination` and its `tasks` are given.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        broker_id: BrokerId,
+        coordination: Any = None,
+        tasks: TaskRegistry | None = None,
+    ) -> None:
         self.id = broker_id
         self.ensemble = ensemble
-        self.coordination = MemoryCoordination(ensemble)
+        self.coordination: Any = coordination or MemoryCoordination(ensemble)
         self.channels = RecordingChannels()
-        self.tasks = TaskRegistry()
+        self.tasks = tasks or TaskRegistry()
         self.info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
-        settings = {
-            "broker.id": broker_id,
-            **{key.replace("_", "."): value for key, value in config.items()},
-        }
-        self.config = BrokerConfig.from_mapping(settings)
+        self.config = BrokerConfig.from_mapping({"broker.id": broker_id})
         self.service = ControllerService(
             self.coordination, self.channels, SystemClock(), self.tasks, self.config, self.info
         )

@@ -340,6 +340,7 @@ class MemoryCoordination:
         self.multis.append(list(ops))
         self.before_multi(ops)
         stats = self._all_or_nothing(ops)
+        await asyncio.sleep(0)  # a server tells of the change before it answers who made it
         if fault == "unanswered":
             raise OutcomeUnknown
         return stats

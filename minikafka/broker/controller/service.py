@@ -319,6 +319,7 @@ class ControllerService:
         machine = ControllerMachine(self._id, self.epoch)
         term = Term(self._coordination, store, self._channels, self._clock, machine, self._is_ours)
         self._term = term
+        term.put(Signal.CONTROLLER)  # our own creation of the node has used up the watch on it
         if self._is_closing:  # while the election was on its way
             term.end()
         broke = False

@@ -28,8 +28,8 @@ def ensemble() -> Ensemble:
 async def start(ensemble: Ensemble) -> AsyncIterator[Start]:
     started: list[Candidate] = []
 
-    async def start_one(broker_id: int, **config: Any) -> Candidate:
-        candidate = Candidate(ensemble, broker_id, **config)
+    async def start_one(broker_id: int) -> Candidate:
+        candidate = Candidate(ensemble, broker_id)
         started.append(candidate)
         return await candidate.start()
 

@@ -1,0 +1,206 @@
+"""The controller's runner on a real ZooKeeper: races, lost sessions, a restarted server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.controller_bench import Candidate, until
+
+from minikafka.base.errors import NodeExists
+from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.base.ports import SessionState
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk import layout
+from minikafka.zk.coordination import ZooKeeperCoordination, close_session
+from minikafka.zk.managed import ManagedZooKeeper, ServerFailed
+
+T0 = TopicPartition("t", 0)
+SESSION_MS = 6_000
+Start = Callable[[int], Awaitable[Candidate]]
+
+
+@pytest.fixture
+async def zookeeper(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
+    server = ManagedZooKeeper(tmp_path, clock=SystemClock())
+    await server.start()
+    yield server
+    await server.stop()
+
+
+def connect(zookeeper: ManagedZooKeeper) -> tuple[ZooKeeperCoordination, TaskRegistry]:
+    tasks = TaskRegistry()
+    address = f"{zookeeper.connect}/chroot"
+    return ZooKeeperCoordination(address, SESSION_MS, SystemClock(), SystemRng(), tasks), tasks
+
+
+@pytest.fixture
+async def admin(zookeeper: ManagedZooKeeper) -> AsyncIterator[ZooKeeperCoordination]:
+    """An onlooker's session, in which nodes are read and changed by hand."""
+    coordination, tasks = connect(zookeeper)
+    await coordination.start()
+    for path in layout.PERSISTENT:
+        await coordination.ensure(path)
+    yield coordination
+    await coordination.close()
+    await tasks.close()
+
+
+@pytest.fixture
+async def start(zookeeper: ManagedZooKeeper, admin: ZooKeeperCoordination) -> AsyncIterator[Start]:
+    started: list[Candidate] = []
+
+    async def start_one(broker_id: int) -> Candidate:
+        coordination, tasks = connect(zookeeper)
+        candidate = Candidate(None, broker_id, coordination, tasks)  # type: ignore[arg-type]
+        started.append(candidate)
+        await coordination.start()
+        await candidate.register()
+        tasks.spawn(register_in_every_session(candidate), "registration")
+        await candidate.service.start()
+        return candidate
+
+    yield start_one
+    for candidate in started:
+        await candidate.service.close()
+        await candidate.coordination.close()
+        await candidate.tasks.close()
+
+
+async def register_in_every_session(candidate: Candidate) -> None:
+    generation = candidate.coordination.generation
+    async for event in candidate.coordination.events():
+        if event.state is SessionState.CONNECTED and event.generation != generation:
+            generation = event.generation
+            while True:
+                try:
+                    await candidate.register()
+                    break
+                except NodeExists:
+                    await asyncio.sleep(0.05)
+
+
+def ruling(candidates: list[Candidate]) -> list[Candidate]:
+    active = [candidate for candidate in candidates if candidate.service.is_active]
+    assert len(active) <= 1, "two controllers at one instant"
+    return active
+
+
+def idle(candidate: Candidate) -> bool:
+    picture = candidate.service.describe()
+    return picture.get("state") == "Idle" and picture.get("queue_size") == 0
+
+
+async def start_again(zookeeper: ManagedZooKeeper) -> None:
+    """A killed Java process may hold its port for a moment after its first thread has ended."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await zookeeper.start()
+                return
+            except ServerFailed:
+                await asyncio.sleep(0.05)
+
+
+async def create_topic(admin: Any, topic: str, *replica_lists: list[int]) -> None:
+    assignment = {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)}
+    await admin.create(layout.topic_path(topic), layout.encode_topic(bytes(range(16)), assignment))
+
+
+async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndIsr:
+    """The partition's state, once that broker leads it."""
+    async with asyncio.timeout(15):
+        while True:
+            (node,) = await admin.get_many([layout.state_path(tp)])
+            state = layout.decode_state(node[0], node[1].version) if node else None
+            if state is not None and state.leader == leader:
+                return state
+            await asyncio.sleep(0.01)
+
+
+async def test_of_candidates_that_race_one_wins_every_time(start: Start, admin: Any) -> None:
+    candidates = list(await asyncio.gather(*(start(i) for i in range(4))))
+    for epoch in range(1, 9):
+        (winner,) = await until(lambda: ruling(candidates))
+        await until(lambda w=winner, e=epoch: w.service.epoch == e and idle(w), seconds=15)
+        data, _ = await admin.get(layout.CONTROLLER_EPOCH)
+        assert int(data) == epoch
+        await admin.delete(layout.CONTROLLER, -1)
+        await until(lambda w=winner, e=epoch: not w.service.is_active or w.service.epoch > e)
+
+
+async def test_a_controller_that_dies_is_followed_by_one_that_moves_its_leaders(
+    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+) -> None:
+    one = await start(1)
+    await until(lambda: ruling([one]))
+    two = await start(2)
+    await until(lambda: "2" in one.service.describe()["brokers"] and idle(one))
+    await create_topic(admin, "t", *([1, 2] for _ in range(500)))
+    await led_by(admin, 1, TopicPartition("t", 499))
+    await until(lambda: idle(one))
+    await one.tasks.close()
+    session = one.coordination.session_id, one.coordination.session_password
+    await close_session(zookeeper.connect, *session)
+    for partition in (0, 250, 499):
+        state = await led_by(admin, 2, TopicPartition("t", partition))
+        assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)
+    assert two.service.is_active
+
+
+async def test_an_expired_controller_writes_nothing_and_begins_again_from_a_full_read(
+    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+) -> None:
+    one = await start(1)
+    await until(lambda: ruling([one]) and idle(one))
+    session = one.coordination.session_id, one.coordination.session_password
+    await asyncio.gather(
+        create_topic(admin, "t", *([1] for _ in range(300))),
+        close_session(zookeeper.connect, *session),
+    )
+    state = await led_by(admin, 1, TopicPartition("t", 299))
+    await until(lambda: one.service.is_active and one.service.epoch == 2, seconds=15)
+    assert state.controller_epoch in (1, 2)
+    assert one.service.generation == one.coordination.generation == 2
+
+
+async def test_a_restarted_zookeeper_finds_its_controller_again(
+    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+) -> None:
+    one = await start(1)
+    await until(lambda: ruling([one]) and idle(one))
+    await zookeeper.kill()
+    await start_again(zookeeper)
+    await admin.connected()
+    await create_topic(admin, "t", [1])
+    assert (await led_by(admin, 1)).isr == (1,)
+    assert ruling([one])
+
+
+async def test_a_moved_epoch_is_fenced_by_the_server(start: Start, admin: Any) -> None:
+    one = await start(1)
+    await until(lambda: ruling([one]) and idle(one))
+    await admin.set(layout.CONTROLLER_EPOCH, b"9", -1)
+    await create_topic(admin, "t", [1])
+    assert (await led_by(admin, 1)).controller_epoch == 10
+
+
+async def test_resignation_leaves_only_the_watch_of_a_candidate(
+    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+) -> None:
+    one = await start(1)
+    await create_topic(admin, "t", [1])
+    await led_by(admin, 1)
+    await until(lambda: idle(one))
+    assert layout.topic_path("t") in await zookeeper.four_letter_word("wchp")
+    await admin.set(layout.CONTROLLER, layout.encode_controller(7, 0), -1)
+    await until(lambda: one.service.controller_id == 7)
+    watched = layout.topic_path("t")
+    async with asyncio.timeout(10):
+        while layout.topic_path("t") in watched:
+            watched = await zookeeper.four_letter_word("wchp")
+    assert layout.broker_path(1) not in watched
