@@ -99,7 +99,9 @@ class Storage(Protocol):
     def read(self, path: str) -> bytes:
         """The whole file."""
 
-    def write_atomically(self, path: str, data: bytes, *, private: bool = False, sync: bool = True) -> None:
+    def write_atomically(
+        self, path: str, data: bytes, *, private: bool = False, sync: bool = True
+    ) -> None:
         """Replace the file as a whole (write beside, fsync, rename, fsync the directory). `private`: mode 0600."""
 
     def exists(self, path: str) -> bool:
@@ -189,7 +191,9 @@ class Transport(Protocol):
     async def listen(self, factory: Callable[[], StreamHandler], host: str, port: int) -> Listener:
         """Accept connections; port 0 takes a free one. Raises OSError."""
 
-    async def connect(self, factory: Callable[[], StreamHandler], host: str, port: int) -> StreamHandler:
+    async def connect(
+        self, factory: Callable[[], StreamHandler], host: str, port: int
+    ) -> StreamHandler:
         """Open a connection. Raises OSError."""
 
 
@@ -377,13 +381,17 @@ class Coordination(Protocol):
     async def ensure(self, path: str, data: bytes = b"") -> None:
         """Create the persistent node and its parents where absent."""
 
-    async def set(self, path: str, data: bytes, version: int, *, generation: int | None = None) -> Stat:
+    async def set(
+        self, path: str, data: bytes, version: int, *, generation: int | None = None
+    ) -> Stat:
         """The new Stat."""
 
     async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
         """Delete at that version (-1: any)."""
 
-    async def multi(self, ops: Sequence[MultiOp], *, generation: int | None = None) -> list[Stat | None]:
+    async def multi(
+        self, ops: Sequence[MultiOp], *, generation: int | None = None
+    ) -> list[Stat | None]:
         """All or nothing, Stats of creates and sets in order (None for check and delete); or `MultiFailed`."""
 
     async def sync(self, path: str) -> None:
@@ -412,10 +420,14 @@ class Call(NamedTuple):
 class ControlPlane(Protocol):
     """Controller RPC (`architecture.md` §5.4): signed msgpack bodies over HTTP in production."""
 
-    async def serve(self, handler: Callable[[Call], Awaitable[dict[str, Any]]], host: str, port: int) -> Listener:
+    async def serve(
+        self, handler: Callable[[Call], Awaitable[dict[str, Any]]], host: str, port: int
+    ) -> Listener:
         """Answer calls; port 0 takes a free one."""
 
-    async def call(self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
+    async def call(
+        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+    ) -> dict[str, Any]:
         """One call. Raises OSError (also TimeoutError) when no answer came, `KafkaError` when it was refused."""
 
     async def close(self) -> None:

@@ -37,9 +37,10 @@ DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
 """Most bytes that the records of one batch may decompress to when they are read here."""
 
 _LAST_CODEC: Final = 4
-_LEAST_RECORD_BYTES: Final = (
-    7  # length, attributes, two deltas, key length, value length, header count
-)
+_LEAST_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, key length, value length, header count."""
+_COMPRESSION_MAX: Final = 1024
+"""No codec makes a batch this much smaller: offset deltas differ. A count beyond it only burns offsets."""
 stamp: Final = Struct(">qii").pack_into
 """stamp(buf, start, base_offset, batch_length, leader_epoch): what the leader writes into a batch, in one call;
 the length is there only because it lies between."""
@@ -81,7 +82,7 @@ def check_produced(view: memoryview, start: int, end: int, header: Header) -> in
         or count <= 0
         or count != last_delta + 1
         or (producer_id >= 0 and sequence < 0)
-        or (attributes == 0 and count * _LEAST_RECORD_BYTES > length)
+        or count * _LEAST_RECORD_BYTES > length
     ):
         error = _refusal(end - start, header)
         if error:
@@ -107,7 +108,8 @@ def _refusal(size: int, header: Header) -> int:
         or count != header[LAST_OFFSET_DELTA] + 1
         or (producer_id >= 0 and header[BASE_SEQUENCE] < 0)
         or (producer_id < 0 and attributes & TRANSACTIONAL)
-        or (attributes & CODEC_MASK == 0 and count * _LEAST_RECORD_BYTES > length)
+        or count * _LEAST_RECORD_BYTES
+        > length * (_COMPRESSION_MAX if attributes & CODEC_MASK else 1)
     )
     return _INVALID_RECORD if refused else 0
 

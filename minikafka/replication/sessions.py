@@ -76,7 +76,8 @@ class Session:
     """What one follower fetches over one connection.
 
     `epoch` is that of the next request; `lookup(topic, partition)` finds hosted partitions,
-    `respond(error, topics)` sends the answer, `expand(partition, progress)` proposes the follower for the ISR, `deadline` (ms) ends a parked fetch.
+    `respond(error, topics)` sends the answer, `expand(partition, progress)` proposes the follower
+    for the ISR, `deadline` (ms) ends a parked fetch.
     """
 
     __slots__ = (

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 Address: TypeAlias = tuple[str, int]
 
-_METADATA_TIMEOUT_S: Final = 5.0
+_METADATA_TIMEOUT_S: Final = 3.0
 """A stopped broker takes connections but never answers; another one is asked then."""
 
 
@@ -40,6 +40,8 @@ class Leaders:
         self._timeout_s = request_timeout_s
         self._leaders: dict[TopicPartition, protocol.PartitionMetadata] = {}
         self._connections: dict[Address, Connection] = {}
+        self._silent: set[Address] = set()
+        """Brokers that did not answer last time; the others are asked first."""
 
     def refresh(self, topics: Sequence[str]) -> None:
         """Ask the brokers, known and given, one after the other until one answers.
@@ -47,12 +49,15 @@ class Leaders:
         Raises `Unreachable` when none does; `KafkaError` when one says that a topic cannot be read.
         """
         failures = []
-        for address in list(dict.fromkeys([*self._brokers.values(), *self._servers])):
+        addresses = dict.fromkeys([*self._servers, *self._brokers.values()])
+        for address in sorted(addresses, key=self._silent.__contains__):
             try:
                 metadata = self._ask(address, topics)
             except (OSError, ProtocolViolation) as error:
+                self._silent.add(address)
                 failures.append(f"{address[0]}:{address[1]}: {error}")
                 continue
+            self._silent.discard(address)
             self._brokers = metadata.brokers
             for topic in topics:
                 self._believe(topic, metadata.topics[topic])

@@ -36,9 +36,15 @@ class OffsetRange:
     end: int
 
 
-def connect(options: ReadOptions) -> Leaders:
-    """A client that has not asked anything yet; the caller closes it."""
-    return Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
+def connect(options: ReadOptions, first: int = 0) -> Leaders:
+    """A client that has not asked anything yet; the caller closes it.
+
+    `first`: the index (modulo their number) of the server to ask first, so that the tasks of a job
+    do not all begin with the same one.
+    """
+    first %= len(options.servers)
+    servers = [*options.servers[first:], *options.servers[:first]]
+    return Leaders(servers, options.client_id, options.request_timeout_ms / 1000)
 
 
 def plan(options: ReadOptions) -> list[OffsetRange]:

@@ -33,12 +33,14 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "failOnDataLoss": "true",
     "kafkaConsumer.pollTimeoutMs": "120000",
     "kafka.client.id": "minikafka-spark",
-    "kafka.request.timeout.ms": "30000",
+    "kafka.request.timeout.ms": "10000",
     "kafka.default.api.timeout.ms": "60000",
     "kafka.max.partition.fetch.bytes": "4194304",
     "kafka.check.crcs": "true",
 }
-"""Every option and its default; None: must be given."""
+"""Every option and its default; None: must be given.
+
+Kafka's consumer waits 30 s for an answer; here 10, as a stopped leader has a successor by then."""
 
 _LATER: Final = frozenset(
     {

@@ -97,7 +97,7 @@ class BatchReader(DataSourceReader):
 def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Fetch and decode a range; usable without Spark. Raises what `RangeReader.blocks` raises."""
     crc = checksum.find() if options.check_crcs else None
-    leaders = offsets.connect(options)
+    leaders = offsets.connect(options, first=wanted.tp.partition)
     reader = RangeReader(
         leaders,
         wanted,

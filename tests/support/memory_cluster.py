@@ -9,16 +9,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_storage import MemoryStorage
+from support.memory_transport import MemoryTransport
+
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import KafkaError
 from minikafka.base.ports import Call, Listener
 from minikafka.broker.broker import Broker
 from minikafka.client import Client
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
-from support.memory_coordination import Ensemble, MemoryCoordination
-from support.memory_storage import MemoryStorage
-from support.memory_transport import MemoryTransport
 
 Handler = Callable[[Call], Awaitable[dict[str, Any]]]
 

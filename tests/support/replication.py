@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minikafka.log.log import Log
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.model import PartitionState, TopicPartition
+from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
 from minikafka.replication.follower import Follower
 from minikafka.replication.partition import Partition

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from minikafka.client import NewTopic
-from minikafka.record.batch import Record
 from support.memory_cluster import MemoryCluster
 from support.until import until
+
+from minikafka.client import NewTopic
+from minikafka.record.batch import Record
 
 
 def values(count: int, start: int = 0) -> list[Record]:
@@ -23,7 +24,10 @@ async def test_a_record_goes_through_every_layer_and_comes_back() -> None:
         await client.produce("t", values(300))
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(300))
         for broker in cluster.brokers.values():
-            ends = {tp: partition.log.log_end_offset for tp, partition in broker.replicas.partitions.items()}
+            ends = {
+                tp: partition.log.log_end_offset
+                for tp, partition in broker.replicas.partitions.items()
+            }
             assert sum(ends.values()) == 300
 
 
@@ -42,10 +46,17 @@ async def test_a_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> Non
         await cluster.stop(2)
         await until(lambda: 2 not in cluster.brokers[0].metadata.brokers)
         for partition in cluster.brokers[0].replicas.partitions.values():
-            await until(lambda partition=partition: 2 not in partition.isr and partition.leader != 2)
+            await until(
+                lambda partition=partition: 2 not in partition.isr and partition.leader != 2
+            )
         await client.produce("t", values(100, start=100))
         await cluster.start(2)
-        leaders = [p for b in cluster.brokers.values() for p in b.replicas.partitions.values() if p.is_leader]
+        leaders = [
+            p
+            for b in cluster.brokers.values()
+            for p in b.replicas.partitions.values()
+            if p.is_leader
+        ]
         await until(lambda: all(len(p.isr) == 3 for p in leaders if p.is_leader))
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(200))
 
@@ -74,7 +85,9 @@ async def test_the_next_broker_rules_when_the_controller_goes() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(50))
-        first = next(number for number, broker in cluster.brokers.items() if broker.controller.is_active)
+        first = next(
+            number for number, broker in cluster.brokers.items() if broker.controller.is_active
+        )
         await cluster.stop(first)
         await until(lambda: any(broker.controller.is_active for broker in cluster.brokers.values()))
         await client.produce("t", values(50, start=50))

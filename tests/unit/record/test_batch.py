@@ -63,6 +63,11 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
     ("with no record", lambda data: patched(data, count=0, last_offset_delta=-1), INVALID),
     ("whose count is not its offsets", lambda data: patched(data, count=2), INVALID),
     ("with more records than bytes", lambda data: patched(data, count=9, last_offset_delta=8), INVALID),
+    (
+        "with more records than any codec packs",
+        lambda data: patched(data, attributes=4, count=2**31 - 1, last_offset_delta=2**31 - 2),
+        INVALID,
+    ),
     ("of a producer without sequence", lambda data: patched(data, producer_id=1), INVALID),
     ("transactional of no producer", lambda data: patched(data, attributes=b.TRANSACTIONAL), INVALID),
     ("of an unknown codec", lambda data: patched(data, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
@@ -85,6 +90,10 @@ def test_a_batch_is_refused(change: Callable[[bytes], bytes], code: ErrorCode) -
 @settings(max_examples=200, deadline=None)
 def test_chance_bytes_are_never_accepted(data: bytes) -> None:
     assert check(data) != 0
+
+
+def test_many_small_records_in_a_compressed_batch_are_accepted() -> None:
+    assert check(build([Record(timestamp=5)] * 20_000, codec=4)) == 0
 
 
 def test_stamping_offset_and_epoch_leaves_the_crc_right() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from support.fetch_brokers import FetchBrokers
 
@@ -50,6 +52,18 @@ def test_a_partition_without_a_living_leader_has_no_address(brokers, leaders):
     leaders.refresh(["lines"])
     assert leaders.partitions(["lines"]) == [LINES, TopicPartition("lines", 1)]
     assert [leaders.address(tp) for tp in leaders.partitions(["lines"])] == [None, None]
+
+
+def test_a_broker_that_did_not_answer_is_asked_last_from_then_on(brokers):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = silent.getsockname()
+        picture = Leaders([address, ("127.0.0.1", brokers.ports[0])], "test", 0.05)
+        picture.refresh(["lines"])
+        picture.refresh(["lines"])
+        silent.settimeout(0)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 @pytest.mark.parametrize("code", [29, 999])
