@@ -1,0 +1,109 @@
+"""The managed server as a process: how it starts, who it dies with, what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.zookeepers import eventually
+
+from minikafka.cluster.directory import free_ports
+from minikafka.cluster.processes import identify
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.zk.managed import ManagedZooKeeper, ServerFailed
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from minikafka.runtime.clock import SystemClock
+from minikafka.zk.managed import ManagedZooKeeper
+
+async def main():
+    server = ManagedZooKeeper(Path(sys.argv[1]), clock=SystemClock(), attached=sys.argv[2] == "attached")
+    print(await server.start(), flush=True)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
+    """Not started yet; in a directory that Java could not read from a file of its own."""
+    [port] = free_ports(1, SystemRng())
+    server = ManagedZooKeeper(tmp_path / "ä b\\c", port, clock=SystemClock())
+    yield server
+    await server.kill()
+
+
+async def test_it_serves_when_started_and_keeps_port_and_data_through_restarts(
+    server: ManagedZooKeeper,
+) -> None:
+    first = await server.start()
+    assert first == server.pid
+    assert (await server.status())["mode"] == "standalone"
+    assert (await server.status())["zookeeper version"].startswith("3.9")
+    await server.stop()
+    assert not server.is_running()
+    assert await server.status() == {}
+    second = await server.start()
+    assert second != first
+    await server.kill()
+    assert not server.is_running()
+    await server.stop()  # gone already: no harm
+
+
+async def test_sigterm_ends_a_server_cleanly_even_one_that_was_stopped(
+    server: ManagedZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    await server.start()
+    server.signal(signal.SIGSTOP)
+    assert server.is_running()
+    await server.stop()
+    assert not server.is_running()
+    assert caplog.records == []
+
+
+async def test_a_taken_port_is_told_before_anything_is_started(server: ManagedZooKeeper) -> None:
+    listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", server.port)
+    with pytest.raises(ServerFailed, match=str(server.port)):
+        await server.start()
+    assert server.pid == 0
+    listener.close()
+
+
+async def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(
+    server: ManagedZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOOKEEPER_JARS", "/nowhere.jar")
+    with pytest.raises(ServerFailed, match="QuorumPeerMain"):
+        await server.start()
+
+
+@pytest.mark.parametrize("mode", ["attached", "detached"])
+async def test_only_a_detached_server_outlives_its_parent(tmp_path: Path, mode: str) -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, str(tmp_path), mode, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    process = identify(int(await parent.stdout.readline()))
+    assert process is not None
+    parent.kill()
+    await parent.wait()
+
+    async def is_gone() -> bool:
+        return identify(process.pid) != process
+
+    if mode == "attached":
+        await eventually(is_gone)
+        return
+    await asyncio.sleep(0.3)
+    assert not await is_gone()
+    os.kill(process.pid, signal.SIGTERM)
+    await eventually(is_gone)

@@ -1,0 +1,525 @@
+"""Sessions on a real server through everything a network and a server can do to them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from support.until import until
+from support.zookeeper_proxy import CREATE, GET_DATA, MULTI, SET_DATA, Frame, Proxy
+from support.zookeepers import Client, Connect, eventually, in_thread
+
+from minikafka.base.errors import Closed, NodeExists, NotConnected, OutcomeUnknown, StaleSession
+from minikafka.base.ports import Check, Create, SessionState, Set
+from minikafka.cluster.directory import free_ports
+from minikafka.runtime.clock import SystemRng
+from minikafka.zk import codec
+from minikafka.zk.coordination import close_session
+from minikafka.zk.managed import ManagedZooKeeper
+
+CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
+LEASE_EXPIRED, EXPIRED, CLOSED = (
+    SessionState.LEASE_EXPIRED,
+    SessionState.EXPIRED,
+    SessionState.CLOSED,
+)
+
+
+@pytest.fixture
+async def client(proxy: Proxy, connect: Connect) -> Client:
+    """Behind the proxy, with the node /a (data "0") and the ephemeral /e."""
+    client = await connect(proxy.connect)
+    await client.create("/a", b"0")
+    await client.create("/e", b"", ephemeral=True)
+    return client
+
+
+async def lives(client: Client, *, connections: int = 2) -> None:
+    """The session is the first one still, attached so many times, its ephemeral node in place."""
+    async with asyncio.timeout(20):
+        while client.connection < connections or client.state is not CONNECTED:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    stat = await client.exists("/e")
+    assert stat is not None
+    assert stat.ephemeral_owner == client.session_id
+    assert (client.generation, client.connection) == (1, connections)
+    assert EXPIRED not in client.states()
+    assert client.lease_valid()
+
+
+async def exists_for_others(server: ManagedZooKeeper, client: Client, path: str) -> bool:
+    return bool(await in_thread(lambda kazoo: kazoo.exists(client.root + path), server))
+
+
+# Connections that end.
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+async def test_an_idle_connection_that_ends_is_replaced_in_the_same_session(
+    client: Client, proxy: Proxy, how: str
+) -> None:
+    getattr(proxy, how)()
+    await lives(client)
+    assert client.states() == [SUSPENDED, CONNECTED]
+    assert [event.connection for event in client.seen] == [1, 2]
+
+
+async def test_an_answer_cut_in_the_middle_leaves_the_outcome_unknown(
+    client: Client, proxy: Proxy
+) -> None:
+    proxy.cut_answer_in_the_middle(SET_DATA)
+    with pytest.raises(OutcomeUnknown):
+        await client.set("/a", b"1", 0)
+    await lives(client)
+    assert (await client.get("/a"))[1].version == 1, "it had been applied"
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+async def test_a_write_whose_answer_is_lost_is_unknown_and_never_repeated(
+    client: Client, proxy: Proxy, how: str
+) -> None:
+    writes: list[tuple[int, Callable[[], Any]]] = [
+        (SET_DATA, lambda: client.set("/a", b"1", 0)),
+        (CREATE, lambda: client.create("/once-", b"", sequential=True)),
+        (MULTI, lambda: client.multi([Check("/a", 1), Set("/a", b"2", 1)])),
+    ]
+    for connections, (opcode, write) in enumerate(writes, 2):
+        proxy.lose_answer(opcode, getattr(proxy, how))
+        with pytest.raises(OutcomeUnknown):
+            await write()
+        await lives(client, connections=connections)
+        assert proxy.seen.count(opcode) - (opcode == CREATE) * 3 == 1
+    assert (await client.get("/a"))[1].version == 2
+    names, _ = await client.children("/")
+    assert len([name for name in names if name.startswith("once-")]) == 1
+
+
+async def test_a_read_whose_answer_is_lost_is_repeated_unnoticed(
+    client: Client, proxy: Proxy
+) -> None:
+    proxy.lose_answer(GET_DATA, proxy.rst)
+    assert (await client.get("/a"))[0] == b"0"
+    await lives(client)
+
+
+async def test_the_session_is_suspended_before_any_request_fails(
+    client: Client, proxy: Proxy
+) -> None:
+    states: list[SessionState] = []
+    proxy.answers_flowing.clear()
+    writes = [asyncio.ensure_future(client.set("/a", b"1", -1)) for _ in range(3)]
+    await until(lambda: proxy.seen.count(SET_DATA) == 3)
+    for write in writes:
+        write.add_done_callback(lambda _: states.append(client.state))
+    proxy.accepting = False
+    proxy.heal()
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    assert [type(result) for result in results] == [OutcomeUnknown] * 3
+    await until(lambda: len(states) == 3)
+    assert states == [SUSPENDED] * 3
+    proxy.accepting = True
+    await lives(client)
+
+
+async def test_a_swallowed_connect_answer_costs_time_and_not_the_session(
+    server: ManagedZooKeeper, proxy: Proxy, connect: Connect
+) -> None:
+    client = await connect(proxy.connect, session_ms=1_500)
+    await client.create("/e", b"", ephemeral=True)
+    swallowed: list[int] = []
+
+    def swallow(frame: Frame) -> bool | None:
+        if frame.opcode or len(swallowed) == 2:
+            return None
+        swallowed.append(frame.xid)
+        return False
+
+    proxy.answers = swallow
+    proxy.fin()
+    await client.until(CONNECTED)
+    # Two attempts took a third of the timeout each; the server counted from each of them anew.
+    assert len(swallowed) == 2
+    await lives(client)
+
+
+async def test_refused_connections_cost_no_session_and_are_not_hammered(
+    client: Client, proxy: Proxy
+) -> None:
+    proxy.accepting = False
+    proxy.fin()
+    before = proxy.connections
+    await asyncio.sleep(1)
+    assert 3 <= proxy.connections - before <= 15
+    proxy.accepting = True
+    await lives(client)
+
+
+async def test_a_server_that_hangs_up_right_after_the_handshake_is_not_hammered(
+    client: Client, proxy: Proxy
+) -> None:
+    def hang_up(frame: Frame) -> None:
+        if frame.opcode == 0:
+            asyncio.get_running_loop().call_later(0.01, proxy.fin)
+
+    before = proxy.connections
+    proxy.answers = hang_up
+    proxy.fin()
+    await asyncio.sleep(1)
+    assert 3 <= proxy.connections - before <= 15
+    proxy.answers = lambda frame: None
+    await client.connected()
+    await lives(client, connections=client.connection)
+
+
+async def test_a_server_behind_what_the_client_has_seen_costs_no_session(
+    client: Client, proxy: Proxy
+) -> None:
+    """A lagging follower hangs up on a client that saw a later zxid; another server may do."""
+    session: Any = client._session
+    ahead = session._current.last_zxid + 1_000_000
+    seen, session._current.last_zxid = session._current.last_zxid, ahead
+    proxy.fin()
+    before = proxy.connections
+    await until(lambda: proxy.connections >= before + 3)
+    assert client.state is SUSPENDED
+    session._last_zxid = seen
+    await lives(client)
+
+
+# Writes while there is no connection, and in sessions that are over.
+
+
+async def test_a_write_without_a_connection_was_not_sent(client: Client, proxy: Proxy) -> None:
+    proxy.accepting = False
+    proxy.fin()
+    await client.until(SUSPENDED)
+    seen = len(proxy.seen)
+    with pytest.raises(NotConnected):
+        await client.set("/a", b"1", 0)
+    proxy.accepting = True
+    await lives(client)
+    assert (await client.get("/a"))[1].version == 0
+    assert SET_DATA not in proxy.seen[seen:]
+
+
+async def test_a_read_without_a_connection_waits_for_one(client: Client, proxy: Proxy) -> None:
+    proxy.accepting = False
+    proxy.fin()
+    await client.until(SUSPENDED)
+    read = asyncio.ensure_future(client.get("/a"))
+    await asyncio.sleep(0.05)
+    assert not read.done()
+    proxy.accepting = True
+    assert (await read)[0] == b"0"
+
+
+async def test_a_session_ended_by_another_client_is_over_for_this_one(
+    server: ManagedZooKeeper, client: Client, proxy: Proxy
+) -> None:
+    first, generation = client.session_id, client.generation
+    events = client.events()
+    await close_session(server.connect, first, client.session_password)
+    await client.until(EXPIRED)
+    assert await client.connected() == generation + 1
+    assert client.session_id != first
+    assert client.states()[:3] == [SUSPENDED, EXPIRED, CONNECTED]
+    assert [(await anext(events)).generation for _ in range(3)] == [1, 1, 2]
+    assert await client.exists("/e") is None
+    seen = len(proxy.seen)
+    for write in (
+        client.set("/a", b"1", -1, generation=generation),
+        client.create("/x", b"", generation=generation),
+        client.delete("/a", -1, generation=generation),
+        client.multi([Create("/x", b"")], generation=generation),
+    ):
+        with pytest.raises(StaleSession):
+            await write
+    assert proxy.seen[seen:] == [], "nothing of the old session is sent in the new one"
+    await client.set("/a", b"1", 0, generation=client.generation)
+
+
+async def test_a_read_that_the_session_did_not_live_to_see_answered_is_stale(
+    server: ManagedZooKeeper, client: Client, proxy: Proxy
+) -> None:
+    proxy.accepting = False
+    proxy.fin()
+    await client.until(SUSPENDED)
+    read = asyncio.ensure_future(client.get("/a"))
+    await close_session(server.connect, client.session_id, client.session_password)
+    proxy.accepting = True
+    with pytest.raises(StaleSession):
+        await read
+
+
+async def test_ending_an_older_session_frees_its_nodes_at_once(
+    server: ManagedZooKeeper, client: Client, connect: Connect
+) -> None:
+    successor = await connect(server.connect)
+    with pytest.raises(NodeExists):
+        await successor.create("/e", b"", ephemeral=True)
+    session = client.session_id, client.session_password
+    await close_session(server.connect, session[0], bytes(16))
+    assert await successor.exists("/e") is not None, "only who has the password ends it"
+    await close_session(server.connect, *session)
+    await successor.create("/e", b"", ephemeral=True)
+    await close_session(server.connect, *session)  # it is over: no harm
+
+
+async def test_ending_a_session_of_servers_that_are_not_there_is_an_error() -> None:
+    [port] = free_ports(1, SystemRng())
+    with pytest.raises(NotConnected):
+        await close_session(f"127.0.0.1:{port}", 1, bytes(16))
+
+
+# Silence.
+
+
+async def test_a_silent_network_suspends_then_ends_the_lease_then_the_session(
+    proxy: Proxy, connect: Connect
+) -> None:
+    client = await connect(proxy.connect, session_ms=1_000)
+    await client.create("/e", b"", ephemeral=True)
+    assert client.lease_valid()
+    assert client.lease_valid(500)
+    assert not client.lease_valid(1_001)
+    proxy.flowing.clear()
+    await client.until(SUSPENDED)
+    assert client.lease_valid(), "the server cannot have given the session up yet"
+    await client.until(LEASE_EXPIRED)
+    assert not client.lease_valid()
+    assert client.state is LEASE_EXPIRED
+    await asyncio.sleep(0.7)  # the server's own clock runs out
+    proxy.heal()
+    await client.until(CONNECTED)
+    assert client.states() == [SUSPENDED, LEASE_EXPIRED, EXPIRED, CONNECTED]
+    assert client.generation == 2
+    assert client.lease_valid()
+    assert await client.exists("/e") is None
+    suspended, lease_expired = client.seen[:2]
+    assert lease_expired.now - suspended.now <= 1_000
+
+
+async def test_a_request_that_is_never_answered_ends_with_the_session_timeout(
+    proxy: Proxy, connect: Connect
+) -> None:
+    client = await connect(proxy.connect, session_ms=1_000)
+    await client.create("/a", b"")
+    proxy.lose_answer(SET_DATA, None)
+    before = time.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        await client.set("/a", b"1", 0)
+    assert 0.9 < time.monotonic() - before < 5
+    assert (await client.get("/a"))[1].version == 1
+
+
+async def test_an_idle_session_lives_by_pings(proxy: Proxy, connect: Connect) -> None:
+    client = await connect(proxy.connect, session_ms=600)
+    await client.create("/e", b"", ephemeral=True)
+    await asyncio.sleep(1.5)
+    await lives(client, connections=1)
+    assert client.seen == []
+
+
+async def test_a_busy_loop_is_not_taken_for_a_silent_server(
+    server: ManagedZooKeeper, connect: Connect
+) -> None:
+    client = await connect(server.connect, session_ms=3_000)
+    await client.create("/e", b"", ephemeral=True)
+    await asyncio.sleep(0.4)
+    time.sleep(2.2)  # noqa: ASYNC251 - that is the point
+    await asyncio.sleep(0.6)
+    await lives(client, connections=1)
+    assert client.seen == []
+
+
+# The server itself.
+
+
+async def test_a_stopped_server_suspends_and_a_continued_one_goes_on(
+    server: ManagedZooKeeper, connect: Connect
+) -> None:
+    client = await connect(server.connect, session_ms=3_000)
+    await client.create("/e", b"", ephemeral=True)
+    server.signal(signal.SIGSTOP)
+    await client.until(SUSPENDED)
+    server.signal(signal.SIGCONT)
+    await client.until(CONNECTED)
+    await lives(client, connections=client.connection)
+
+
+async def test_a_killed_server_that_starts_again_knows_session_and_nodes(
+    server: ManagedZooKeeper, connect: Connect
+) -> None:
+    client = await connect(server.connect, session_ms=10_000)
+    await client.create("/a", b"0")
+    await client.create("/e", b"", ephemeral=True)
+    await server.kill()
+    await client.until(SUSPENDED)
+    with pytest.raises(NotConnected):
+        await client.set("/a", b"1", 0)
+    await server.start()
+    await client.until(CONNECTED)
+    await lives(client, connections=client.connection)
+    assert (await client.get("/a"))[0] == b"0"
+
+
+# Beginning and end.
+
+
+async def test_without_a_server_start_gives_up_after_the_session_timeout(
+    connect: Connect,
+) -> None:
+    [port] = free_ports(1, SystemRng())
+    before = time.monotonic()
+    with pytest.raises(NotConnected, match=str(port)):
+        await connect(f"127.0.0.1:{port}", session_ms=500)
+    assert time.monotonic() - before < 3
+
+
+async def test_what_is_not_zookeeper_is_not_waited_for(connect: Connect) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+        await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    with pytest.raises(NotConnected):
+        await connect(f"127.0.0.1:{port}", session_ms=500)
+    listener.close()
+
+
+async def test_close_ends_the_session_on_the_server_at_once(
+    server: ManagedZooKeeper, client: Client
+) -> None:
+    assert await exists_for_others(server, client, "/e")
+    before = time.monotonic()
+    await client.close()
+    assert time.monotonic() - before < 1
+    assert not await exists_for_others(server, client, "/e")
+    assert client.state is CLOSED
+    assert client.states()[-1] is CLOSED
+    await client.close()
+
+
+@pytest.mark.parametrize("trouble", ["suspended", "silent", "stopped"])
+async def test_close_is_quick_whatever_the_trouble(
+    server: ManagedZooKeeper, client: Client, proxy: Proxy, trouble: str
+) -> None:
+    if trouble == "suspended":
+        proxy.accepting = False
+        proxy.rst()
+        await client.until(SUSPENDED)
+    elif trouble == "silent":
+        proxy.flowing.clear()
+    else:
+        server.signal(signal.SIGSTOP)
+    waiting = asyncio.ensure_future(client.get("/a"))
+    await asyncio.sleep(0)
+    before = time.monotonic()
+    await client.close()
+    assert time.monotonic() - before < 2
+    with pytest.raises((Closed, OutcomeUnknown)):
+        await waiting
+    with pytest.raises(Closed):
+        await client.connected()
+    assert [event async for event in client.events()] == []
+    server.signal(signal.SIGCONT)
+
+
+async def test_requests_under_way_are_answered_before_the_session_closes(
+    client: Client,
+) -> None:
+    writes = [asyncio.ensure_future(client.set("/a", b"x", -1)) for _ in range(50)]
+    await asyncio.sleep(0)
+    await client.close()
+    versions = [(await write).version for write in writes]
+    assert versions == list(range(1, 51))
+
+
+async def test_a_task_registry_that_closes_first_does_not_hinder_the_session(
+    server: ManagedZooKeeper, client: Client
+) -> None:
+    await client.tasks.close()
+    await client.close()
+    assert not await exists_for_others(server, client, "/e")
+
+
+# The bound on what is under way.
+
+
+async def test_at_most_so_many_requests_wait_for_their_answers(
+    server: ManagedZooKeeper, proxy: Proxy, connect: Connect
+) -> None:
+    client = await connect(proxy.connect, in_flight_max=16)
+    await client.create("/a", b"")
+    proxy.answers_flowing.clear()
+    writes = [asyncio.ensure_future(client.set("/a", b"x", -1)) for _ in range(40)]
+    await until(lambda: proxy.seen.count(SET_DATA) >= 16)
+    await asyncio.sleep(0.1)
+    assert proxy.seen.count(SET_DATA) == 16
+    writes[0].cancel()  # sent: it is applied
+    writes[20].cancel()  # queued: it is not
+    proxy.answers_flowing.set()
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    versions = [result.version for result in results if not isinstance(result, BaseException)]
+    assert versions == list(range(2, 40)), "answered in the order of the calls"
+    assert (await client.get("/a"))[1].version == 39
+
+
+async def test_at_most_four_mebibytes_wait_for_their_answers(
+    proxy: Proxy, connect: Connect
+) -> None:
+    client = await connect(proxy.connect)
+    await client.create("/a", b"")
+    proxy.answers_flowing.clear()
+    writes = [asyncio.ensure_future(client.set("/a", bytes(1_000_000), -1)) for _ in range(7)]
+    await until(lambda: proxy.seen.count(SET_DATA) >= 4)
+    await asyncio.sleep(0.1)
+    assert proxy.seen.count(SET_DATA) == 4
+    proxy.heal()
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    kinds = [type(result) for result in results]
+    assert kinds == [OutcomeUnknown] * 4 + [NotConnected] * 3, "what was queued was never sent"
+
+
+async def test_thousands_of_concurrent_requests_all_end(client: Client) -> None:
+    """A stock client hangs here at the end of the loop (`zookeeper.md` §2.1)."""
+    session: Any = client._session
+    path = client.root + "/a"
+    answers = [session.submit(codec.set_data(Set(path, b"x", -1))) for _ in range(5_000)]
+    await asyncio.wait(answers)
+    assert [answer.result().version for answer in answers] == list(range(1, 5_001))
+
+
+async def test_another_client_sees_what_this_one_wrote_across_cuts(
+    server: ManagedZooKeeper, client: Client, proxy: Proxy
+) -> None:
+    """Writes with versions, cut again and again, resolved by reading back: each is applied once."""
+    version = 0
+    while version < 12:
+        if version % 3 == 0:
+            proxy.lose_answer(SET_DATA, proxy.rst)
+        try:
+            version = (await client.set("/a", b"%d" % (version + 1), version)).version
+        except (OutcomeUnknown, NotConnected):
+            await client.connected()
+            data, stat = await client.get("/a")
+            assert int(data) == stat.version
+            version = stat.version
+
+    def look(kazoo: KazooClient) -> tuple[bytes, int]:
+        data, stat = kazoo.get(client.root + "/a")
+        return data, stat.version
+
+    assert await in_thread(look, server) == (b"12", 12)
+    await eventually(lambda: _is_connected(client))
+
+
+async def _is_connected(client: Client) -> bool:
+    return client.state is CONNECTED
