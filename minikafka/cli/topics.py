@@ -32,8 +32,8 @@ def _settings(
 
 @topics.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), default=-1, show_default="broker's")
-@click.option("--replication-factor", type=click.IntRange(1), default=-1, show_default="broker's")
+@click.option("--partitions", type=click.IntRange(1), help="Default: the broker's.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Default: the broker's.")
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", callback=_settings, help="A setting."
 )
@@ -41,14 +41,14 @@ def _settings(
 @data_option
 def create(
     name: str,
-    partitions: int,
-    replication_factor: int,
+    partitions: int | None,
+    replication_factor: int | None,
     configs: dict[str, str],
     bootstrap: str | None,
     data: str | None,
 ) -> None:
     """Create the topic NAME."""
-    topic = NewTopic(name, partitions, replication_factor, configs)
+    topic = NewTopic(name, partitions or -1, replication_factor or -1, configs)
 
     async def work(servers: str) -> None:
         async with Client(servers) as client:

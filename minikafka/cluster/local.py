@@ -51,6 +51,7 @@ LOCAL_KEYS: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 6_000
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 START_TIMEOUT_MS: Final = 60_000
 WAIT_MS: Final = 60_000
+PORT_WAIT_MS: Final = 2_000
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 """A controlled shutdown may retry for Kafka's three times five seconds; then the broker is killed."""
 POLL_MS: Final = 50
@@ -200,9 +201,10 @@ class LocalCluster:
         self, topic: str, brokers: Collection[int] | None = None, timeout_ms: int = WAIT_MS
     ) -> None:
         """Wait until the ISR of every partition is these brokers (None: all its replicas)."""
+        wanted = "full" if brokers is None else f"{sorted(brokers)}"
         await self._wait_for(
             lambda state: state.has_isr(topic, brokers),
-            f"not every ISR of {topic} became {'full' if brokers is None else sorted(brokers)}",
+            f"not every ISR of {topic} became {wanted}",
             timeout_ms,
         )
 
@@ -254,7 +256,7 @@ class LocalCluster:
             record = self.record
             if self.process(only) is not None:
                 raise ClusterError(f"broker {only} is already running")
-            self._spawn_broker(record, record.broker(only), started)
+            await self._spawn_broker(record.broker(only), started)
             return [only]
         record = self._planned(await self._settle_former_run())
         self._write_broker_files(record)
@@ -262,7 +264,7 @@ class LocalCluster:
         for broker in record.brokers:
             process = self.process(broker.id)
             if process is None:
-                self._spawn_broker(self.record, broker, started)
+                await self._spawn_broker(broker, started)
             elif is_paused(process):
                 send_signal(process, signal.SIGCONT)
         if zookeeper is not None:
@@ -353,20 +355,25 @@ class LocalCluster:
         self.directory.write(replace(record, zookeeper_process=process))
         return server
 
-    def _spawn_broker(
-        self, record: ClusterRecord, broker: BrokerRecord, started: list[ProcessId]
-    ) -> None:
+    async def _spawn_broker(self, broker: BrokerRecord, started: list[ProcessId]) -> None:
         """Start its process and write that down."""
         for port in (broker.port, broker.control_port):
-            if not is_free(port):
-                text = f"port {port} of broker {broker.id} is taken: end what listens there"
-                raise ClusterError(f"{text}, or choose others (minikafka up --port FIRST_PORT)")
+            await self._wait_until_free(port, broker.id)
         arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
         if self._owner is not None:
             arguments += ["--parent", str(self._owner.pid)]
         process = spawn(arguments, self._output(broker.id))
         started.append(process)
-        self.directory.write(record.with_broker(replace(broker, process=process)))
+        self.directory.write(self.record.with_broker(replace(broker, process=process)))
+
+    async def _wait_until_free(self, port: int, broker_id: int) -> None:
+        """A process that was killed keeps its ports for a moment, until the last of its threads has gone."""
+        deadline = self._clock.now() + PORT_WAIT_MS
+        while not is_free(port):
+            if self._clock.now() >= deadline:
+                text = f"port {port} of broker {broker_id} is taken: end what listens there"
+                raise ClusterError(f"{text}, or choose others (minikafka up --port FIRST_PORT)")
+            await self._clock.sleep(POLL_MS)
 
     async def _wait_until_serving(self, ids: Collection[int]) -> None:
         """Until each of them is registered and knows the others and the controller. Raises ClusterError."""

@@ -25,8 +25,8 @@ KEYS = {
 
 
 @pytest.fixture(scope="session")
-def shared_cluster() -> Iterator[LocalCluster]:
-    running = LocalCluster(len(BROKERS), config=KEYS)
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    running = LocalCluster(len(BROKERS), data=tmp_path_factory.mktemp("shared"), config=KEYS)
     asyncio.run(running.start())
     try:
         yield running
