@@ -91,9 +91,7 @@ class Context:
         self.offline_directories.pop(broker_id, None)
 
     def is_online(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """Whether the replica may lead or be in sync: its broker lives and stays, its directory is
-        good.
-        """
+        """Whether the replica may lead or be in sync: its broker lives and stays, its directory is good."""
         return broker_id not in self.shutting_down and self.is_reachable(tp, broker_id)
 
     def is_reachable(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
@@ -105,9 +103,7 @@ class Context:
     def add_topic(
         self, topic: str, topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]
     ) -> None:
-        """A topic that was not known; its partitions and replicas are NonExistent until a state
-        machine moves them.
-        """
+        """A topic that was not known; its partitions and replicas are NonExistent until a state machine moves them."""
         if topic_id is not None:
             self.topic_ids[topic] = topic_id
         self.topics[topic] = {}

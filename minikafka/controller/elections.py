@@ -33,9 +33,7 @@ class Choice(NamedTuple):
 
 
 class Refusal(Enum):
-    """Why a partition did not change; the value is the end of a sentence that begins with the
-    partition.
-    """
+    """Why a partition did not change; the value is the end of a sentence that begins with the partition."""
 
     NO_REPLICAS_ASSIGNED = "doesn't have replicas assigned to it"
     NO_REPLICA_ONLINE = "has no live replica in its ISR, and no unclean election may or can be held"
@@ -62,9 +60,7 @@ def offline(
     *,
     unclean: bool,
 ) -> Verdict:
-    """The leader died: the first live replica that is in the ISR (H1); if `unclean`, the first live
-    one (H2, H3).
-    """
+    """The leader died: the first live replica that is in the ISR (H1); if `unclean`, the first live one (H2, H3)."""
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     recipients = tuple(replica for replica in replicas if replica in live)
@@ -81,9 +77,7 @@ def offline(
 def reassigned(
     target: Sequence[BrokerId], isr: Sequence[BrokerId], live: Collection[BrokerId]
 ) -> Verdict:
-    """The leader is not among the target replicas: the first of those that is live and in the ISR
-    (H5, X5).
-    """
+    """The leader is not among the target replicas: the first of those that is live and in the ISR (H5, X5)."""
     if not target:
         return Refusal.NO_REASSIGNED_REPLICAS
     for replica in target:
@@ -98,9 +92,7 @@ def preferred(
     live: Collection[BrokerId],
     leader: BrokerId,
 ) -> Verdict:
-    """Give the leadership back to the first replica of the assignment, if it is live and in sync
-    (H6).
-    """
+    """Give the leadership back to the first replica of the assignment, if it is live and in sync (H6)."""
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     if replicas[0] == leader:
@@ -116,9 +108,7 @@ def controlled_shutdown(
     live_or_shutting_down: Collection[BrokerId],
     shutting_down: Collection[BrokerId],
 ) -> Verdict:
-    """The leader wants to go: the first in-sync replica that stays; all that go leave the ISR (H7,
-    X6).
-    """
+    """The leader wants to go: the first in-sync replica that stays; all that go leave the ISR (H7, X6)."""
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     staying = tuple(member for member in isr if member not in shutting_down)

@@ -40,9 +40,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """This broker won the election and has read everything (D5, D6). The first event of every
-    machine.
-    """
+    """This broker won the election and has read everything (D5, D6). The first event of every machine."""
 
     brokers: Mapping[BrokerId, Broker]
     topics: Mapping[str, TopicImage]
@@ -98,9 +96,7 @@ class LogDirsFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered:
-    """A broker's answer to a LeaderAndIsr request that was sent to its incarnation `broker_epoch`
-    (R16).
-    """
+    """A broker's answer to a LeaderAndIsr request that was sent to its incarnation `broker_epoch` (R16)."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -154,9 +150,7 @@ class LeaderAndIsrRead:
 
 @dataclass(frozen=True, slots=True)
 class UncleanSettingsRead:
-    """`unclean.leader.election.enable` of each topic asked for, the broker's default applied (H4,
-    A15).
-    """
+    """`unclean.leader.election.enable` of each topic asked for, the broker's default applied (H4, A15)."""
 
     topics: Mapping[str, bool]
 

@@ -26,9 +26,7 @@ from minikafka.controller.events import (
 from minikafka.controller.story import Story
 
 Proposals: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | None]
-"""For each partition asked about: a state to write, why there is none, or None when all is well as
-it is.
-"""
+"""For each partition asked about: a state to write, why there is none, or None when all is well as it is."""
 Settled: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
 
 
@@ -38,9 +36,7 @@ def change_leadership(
     partitions: Iterable[TopicPartition],
     propose: Callable[[list[TopicPartition]], Steps[Proposals]],
 ) -> Steps[Settled]:
-    """Each partition's accepted state, or why it has none; partitions that needed no change are
-    left out.
-    """
+    """Each partition's accepted state, or why it has none; partitions that needed no change are left out."""
     settled: Settled = {}
     remaining = list(partitions)
     while remaining:

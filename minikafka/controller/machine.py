@@ -170,9 +170,7 @@ class ControllerMachine:
         yield from self._take_offline(self.context.replicas_on(dead))
 
     def _take_offline(self, replicas: Mapping[BrokerId, Collection[TopicPartition]]) -> Steps[None]:
-        """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs
-        they are in.
-        """
+        """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs they are in."""
         context = self.context
         going = self._not_being_deleted(replicas)
         leaderless = [
@@ -273,9 +271,7 @@ class ControllerMachine:
     # What leaders and brokers report.
 
     def _on_isr_changed(self, event: IsrChanged) -> Steps[None]:
-        """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications
-        (R26).
-        """
+        """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications (R26)."""
         yield from ()
         context = self.context
         changed = []
@@ -297,9 +293,7 @@ class ControllerMachine:
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Steps[None]:
-        """KAFKA_STORAGE_ERROR: the replica is on a failed directory, as good as on a dead broker
-        (R16, R67).
-        """
+        """KAFKA_STORAGE_ERROR: the replica is on a failed directory, as good as on a dead broker (R16, R67)."""
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return
@@ -318,8 +312,10 @@ class ControllerMachine:
             yield from self._take_offline({broker.id: newly_lost})
 
     def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Steps[None]:
-        """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be
-        moved.
+        """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be moved.
+
+        Leaders hear first that these replicas count as offline: the one that moved its leadership
+        away goes on fetching, and its new leader must not take it back into the ISR (R24, S24).
         """
         context = self.context
         broker = context.brokers.get(event.broker_id)
@@ -332,6 +328,7 @@ class ControllerMachine:
         logger.info("Shutting down broker %d", broker.id)
         context.shutting_down.add(broker.id)
         movable = [tp for tp in context.replicas_on((broker.id,))[broker.id] if self._may_move(tp)]
+        self._send_metadata(context.brokers, movable)
         led = [tp for tp in movable if context.leadership[tp].leader == broker.id]
         followed = [tp for tp in movable if context.leadership[tp].leader != broker.id]
         yield from self._partitions.handle_state_changes(

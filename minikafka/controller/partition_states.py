@@ -39,9 +39,7 @@ LEGAL_PREVIOUS: Final = {
 """Target state -> the states it may be entered from (F11, K13)."""
 
 Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
-"""For a move to Online the new leadership or why there is none (X25); for other moves only illegal
-ones.
-"""
+"""For a move to Online the new leadership or why there is none (X25); for other moves only illegal ones."""
 
 
 class PartitionStateMachine:
@@ -53,9 +51,7 @@ class PartitionStateMachine:
         self._batch = batch
 
     def startup(self) -> Steps[None]:
-        """After an election: derive every partition's state (F7), then try to bring the others
-        online (D17).
-        """
+        """After an election: derive every partition's state (F7), then try to bring the others online (D17)."""
         context = self._context
         for tp in context.assignments:
             state = context.leadership.get(tp)
@@ -69,9 +65,7 @@ class PartitionStateMachine:
         yield from self.trigger_online()
 
     def trigger_online(self) -> Steps[Results]:
-        """Elections for all New and Offline partitions, except of topics that are being deleted
-        (F8).
-        """
+        """Elections for all New and Offline partitions, except of topics that are being deleted (F8)."""
         waiting = [tp for tp in self._context.unavailable if not self._context.is_being_deleted(tp)]
         return (
             yield from self.handle_state_changes(waiting, PartitionStatus.ONLINE, Election.OFFLINE)
@@ -83,9 +77,7 @@ class PartitionStateMachine:
         target: PartitionStatus,
         election: Election | None = None,
     ) -> Steps[Results]:
-        """Move the partitions and send what brokers must hear; `election` is needed for Online only
-        (F9).
-        """
+        """Move the partitions and send what brokers must hear; `election` is needed for Online only (F9)."""
         if (target is PartitionStatus.ONLINE) != (election is not None):
             raise ValueError("an election is named exactly when the target is OnlinePartition")
         results: Results = {}
@@ -242,9 +234,7 @@ class PartitionStateMachine:
     def _unclean_settings(
         self, partitions: list[TopicPartition], election: Election
     ) -> Steps[dict[str, bool]]:
-        """The setting is read when it decides something: an offline election without a live ISR
-        member (A15).
-        """
+        """The setting is read when it decides something: an offline election without a live ISR member (A15)."""
         if election is not Election.OFFLINE:
             return {}
         context = self._context
@@ -262,9 +252,7 @@ class PartitionStateMachine:
         return dict(read.topics)
 
     def _count_unclean(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
-        """H3: an unclean election may lose acknowledged records, so it is always counted and
-        logged.
-        """
+        """H3: an unclean election may lose acknowledged records, so it is always counted and logged."""
         self._context.unclean_elections += 1
         message = "No broker in the ISR of partition %s is alive; unclean election of leader %d"
         self._story.say(logging.WARNING, tp, message, tp, state.leader)

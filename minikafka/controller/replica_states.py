@@ -71,9 +71,7 @@ class ReplicaStateMachine:
         self._batch = batch
 
     def startup(self) -> Steps[None]:
-        """After an election: live replicas Online, the others Ineligible (G11); then tell the live
-        ones (D16).
-        """
+        """After an election: live replicas Online, the others Ineligible (G11); then tell the live ones (D16)."""
         live: dict[BrokerId, list[TopicPartition]] = {}
         for tp, assignment in self._context.assignments.items():
             for broker in assignment.replicas:
@@ -85,9 +83,7 @@ class ReplicaStateMachine:
         yield from self.handle_state_changes(live, ReplicaStatus.ONLINE)
 
     def handle_state_changes(self, replicas: Replicas, target: ReplicaStatus) -> Steps[Failures]:
-        """Move the replicas and send what brokers must hear; those that could not move, with the
-        reason.
-        """
+        """Move the replicas and send what brokers must hear; those that could not move, with the reason."""
         failures: Failures = {}
         self._batch.new_batch()
         for broker, partitions in replicas.items():
@@ -159,9 +155,7 @@ class ReplicaStateMachine:
         return True
 
     def _bring_online(self, tp: TopicPartition, broker: BrokerId) -> None:
-        """From New: joins the assignment, was told already (G4). From others: told the leadership
-        (G5).
-        """
+        """From New: joins the assignment, was told already (G4). From others: told the leadership (G5)."""
         if self._context.replica_status(tp, broker) is not ReplicaStatus.NEW:
             if tp in self._context.leadership:
                 self._batch.add_leader_and_isr((broker,), tp)
@@ -195,9 +189,7 @@ class ReplicaStateMachine:
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
     ) -> Steps[set[TopicPartition]]:
-        """Partitions whose state was rewritten without the replica; those that could not be go into
-        `failures`.
-        """
+        """Partitions whose state was rewritten without the replica; those that could not be go into `failures`."""
         context = self._context
 
         def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:

@@ -32,9 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class RequestBatch:
-    """Gathers what brokers must hear; `send` turns it into effects at the end of the machine's
-    list.
-    """
+    """Gathers what brokers must hear; `send` turns it into effects at the end of the machine's list."""
 
     def __init__(self, context: Context, story: Story, effects: list[Effect]) -> None:
         self._context = context
@@ -46,9 +44,7 @@ class RequestBatch:
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def new_batch(self) -> None:
-        """Begin. Raises RuntimeError when the last batch was not sent: some change would be told
-        twice or never.
-        """
+        """Begin. Raises RuntimeError when the last batch was not sent: some change would be told twice or never."""
         if self._leader_and_isr or self._stop_replica or self._metadata_brokers:
             raise RuntimeError("the previous batch of controller requests was begun but not sent")
 

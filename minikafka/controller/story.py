@@ -58,9 +58,7 @@ class Story:
     def illegal(
         self, tp: TopicPartition, subject: str, previous: Enum, target: Enum
     ) -> IllegalTransition:
-        """Log a move that the table does not hold; the error carries the partition's story (F2,
-        G12).
-        """
+        """Log a move that the table does not hold; the error carries the partition's story (F2, G12)."""
         told = self.tell(tp)
         self.say(
             logging.ERROR,
@@ -78,9 +76,7 @@ class Story:
         return error
 
     def tell(self, tp: TopicPartition) -> list[str]:
-        """Every remembered line about the partition, oldest first, each with its time in monotonic
-        ms.
-        """
+        """Every remembered line about the partition, oldest first, each with its time in monotonic ms."""
         return [
             f"{now} {message % arguments}"
             for now, about, message, arguments in self._lines

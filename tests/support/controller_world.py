@@ -99,9 +99,7 @@ def run_steps(
 
 
 class World:
-    """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far,
-    in order.
-    """
+    """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far, in order."""
 
     def __init__(self, brokers: int = 3, epoch: int = 1) -> None:
         self.brokers = {i: broker(i) for i in range(brokers)}

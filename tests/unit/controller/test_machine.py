@@ -400,6 +400,15 @@ def test_a_controlled_shutdown_moves_the_leaders_and_takes_the_followers_out() -
     )
 
 
+def test_new_leaders_hear_that_the_leaving_replica_is_offline_before_they_lead() -> None:
+    world = World().create("t", [0, 1, 2]).clear()
+    world.shut_down(0)
+    first, second, *_ = world.sent_to(1)
+    assert isinstance(first, UpdateMetadataRequest)
+    assert first.partitions[0].offline == (0,)
+    assert isinstance(second, LeaderAndIsrRequest)
+
+
 def test_a_controlled_shutdown_names_what_nobody_else_can_lead() -> None:
     world = World().create("t", [0, 1])
     world.shrink(T0, [0])
