@@ -72,6 +72,9 @@ class Connection(FramedStream):
         """Whoever waited on this connection waits no more."""
         self.fetch.close()
         self.answers.entries.clear()
+        self.buf = bytearray()
+        self.view = memoryview(self.buf)
+        self.release()
         self.closed(self)
 
     def drained(self) -> None:

@@ -76,6 +76,7 @@ class LeaderConnection(FramedStream):
         """The task connects again."""
         if self._timer is not None:
             self._timer.cancel()
+        self.release()
         self.lost.set()
 
     def drained(self) -> None:

@@ -15,8 +15,11 @@ from minikafka.wire.frames import check_size
 
 logger = logging.getLogger(__name__)
 
-_CAPACITY: Final = 256 << 10
-_COMPACT_BELOW: Final = 64 << 10
+_CAPACITY_MIN: Final = 16 << 10
+_CAPACITY_MAX: Final = 256 << 10
+"""Fits the L2 cache (`hot-path.md` §3); a connection that never fills the small buffer keeps it."""
+_BUSY: Final = 8 << 10
+"""A peer that sends so much at once gets the large buffer."""
 _EXACT_MAX: Final = 1 << 20
 
 
@@ -33,6 +36,7 @@ class FramedStream:
         "_big_size",
         "_big_view",
         "_buf",
+        "_capacity",
         "_read",
         "_view",
         "_write",
@@ -42,8 +46,7 @@ class FramedStream:
 
     def __init__(self, frame_max: int) -> None:
         self.frame_max = frame_max
-        self._buf = bytearray(_CAPACITY)
-        self._view = memoryview(self._buf)
+        self._take_buffer(_CAPACITY_MIN)
         self._read = self._write = 0
         self._big: bytearray | None = None
         self._big_view = self._view
@@ -62,10 +65,12 @@ class FramedStream:
         """Where the next bytes go."""
         if self._big is not None:
             return self._big_view[self._big_end :]
-        if _CAPACITY - self._write < _COMPACT_BELOW and self._read:
-            size = self._write - self._read
-            self._view[:size] = self._view[self._read : self._write]
-            self._read, self._write = 0, size
+        capacity = self._capacity
+        if capacity - self._write < capacity >> 2:
+            if capacity < _CAPACITY_MAX:
+                self._move_to(_CAPACITY_MAX)
+            elif self._read:
+                self._move_to(capacity)
         return self._view[self._write :]
 
     def buffer_updated(self, count: int) -> None:
@@ -79,6 +84,8 @@ class FramedStream:
             self.finish()
             if read == end:
                 self._read = self._write = 0
+                if end > _BUSY and self._capacity < _CAPACITY_MAX:
+                    self._take_buffer(_CAPACITY_MAX)
                 return
             self._read = read
             if end - read >= 4:
@@ -88,9 +95,31 @@ class FramedStream:
             self.finish()
             self.link.close()
 
+    def _take_buffer(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._buf = bytearray(capacity)
+        self._view = memoryview(self._buf)
+
+    def _move_to(self, capacity: int) -> None:
+        """Bring the partial frame to the front of the buffer, of a larger one if that is asked."""
+        partial = self._view[self._read : self._write]
+        if capacity > self._capacity:
+            self._take_buffer(capacity)
+        self._view[: len(partial)] = partial
+        self._read, self._write = 0, len(partial)
+
+    def release(self) -> None:
+        """The connection is over: give the memory back without waiting for the collector."""
+        self._buf = bytearray()
+        self._big = None
+        self._view = self._big_view = memoryview(self._buf)
+
     def _make_room(self, size: int) -> None:
-        """A frame over half the buffer gets a buffer of its own."""
-        if size <= _CAPACITY >> 1:
+        """A frame over half the largest buffer gets a buffer of its own."""
+        if size <= self._capacity >> 1:
+            return
+        if size <= _CAPACITY_MAX >> 1:
+            self._move_to(_CAPACITY_MAX)
             return
         have = self._write - self._read
         self._big = bytearray(min(size, _EXACT_MAX))
