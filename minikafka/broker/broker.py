@@ -115,6 +115,7 @@ class Broker:
 
         Raises ConfigError, OSError (a port in use), StorageFailed, CoordinationError.
         """
+        self.logs.lock()
         await self._end_former_session()
         await self.coordination.start()
         self._keep_session()

@@ -331,8 +331,7 @@ class ReplicaManager:
         self.tasks.spawn(
             self._every(every_ms, lambda _: self.checkpoint_high_watermarks()), "hw-checkpoint"
         )
-        every_ms = config.log_flush_offset_checkpoint_interval_ms
-        self.tasks.spawn(self._every(every_ms, lambda _: self._checkpoint_logs()), "log-checkpoint")
+        self.tasks.spawn(self._checkpoint_logs(), "log-checkpoint")
 
     def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint in every live directory."""
@@ -343,11 +342,15 @@ class ReplicaManager:
         except StorageFailed as failure:
             self._directory_failed(failure)
 
-    def _checkpoint_logs(self) -> None:
-        try:
-            self.logs.checkpoint()
-        except StorageFailed as failure:
-            self._directory_failed(failure)
+    async def _checkpoint_logs(self) -> None:
+        """Sync what was sealed, so that a restart need not scan it, and write the recovery points (R25)."""
+        while True:
+            await self.clock.sleep(self.config.log_flush_offset_checkpoint_interval_ms)
+            try:
+                await self.logs.sync_rolled()
+                self.logs.checkpoint()
+            except StorageFailed as failure:
+                self._directory_failed(failure)
 
     async def close(self) -> None:
         """Stop fetching, and note where every replica stands."""

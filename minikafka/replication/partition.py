@@ -380,7 +380,7 @@ class Partition:
 
     def configure(self, config: TopicConfig) -> None:
         """Take over the topic's settings."""
-        self.log.config = config
+        self.log.configure(config)
         self.min_isr = config.min_insync_replicas
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
         if self.is_leader:
