@@ -179,7 +179,10 @@ def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
 
 
 def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
-    """The header lists: round k reads the k-th header of every record that has so many."""
+    """The header lists, null where there are none, as in Spark's Kafka source.
+
+    Round k reads the k-th header of every record that has so many.
+    """
     total = int(rows.header_counts.sum())
     if total > len(data):
         raise CorruptBatch("more headers than bytes")
@@ -204,7 +207,8 @@ def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
     names, contents = _gather(data, [keys, values])
     borders = np.append(firsts, total).astype(np.int32)
     pairs = pa.StructArray.from_arrays([_text(names), contents], fields=list(_HEADERS.value_type))
-    return pa.ListArray.from_arrays(pa.array(borders), pairs, type=_HEADERS)
+    absent = pa.array(rows.header_counts == 0)
+    return pa.ListArray.from_arrays(pa.array(borders), pairs, type=_HEADERS, mask=absent)
 
 
 def _text(names: pa.BinaryArray) -> pa.StringArray:

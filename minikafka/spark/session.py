@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,11 +78,12 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
 def _environment_for_java() -> dict[str, str]:
     """What the Java process inherits: which Java, which Python for its workers, where minikafka is."""
     root = str(Path(__file__).parents[2])
-    path = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    is_installed = root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    path = [os.environ.get("PYTHONPATH"), None if is_installed else root]
     return {
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
-        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 

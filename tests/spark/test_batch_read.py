@@ -44,7 +44,7 @@ def test_rows_have_the_columns_and_values_of_sparks_own_kafka_source(brokers, re
     headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
     assert [row["key"] for row in found] == [b"key", None, b"", b"key"]
     assert [row["value"] for row in found] == [b"value", None, b"", b"value"]
-    assert [row["headers"] for row in found] == [headers, [], [], headers]
+    assert [row["headers"] for row in found] == [headers, None, None, headers]
     assert [row["timestampType"] for row in found] == [0, 0, 0, 1]
     assert [row["offset"] for row in found] == [0, 1, 2, 3]
     times = [row["timestamp"] - datetime(1970, 1, 1, tzinfo=UTC) for row in found]

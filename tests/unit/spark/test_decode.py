@@ -41,7 +41,7 @@ def expected(samples: Sequence[Sample], base: int = 0) -> list[dict[str, object]
             "offset": base + index,
             "timestamp": moment(timestamp),
             "timestampType": 0,
-            "headers": [{"key": name, "value": content} for name, content in headers],
+            "headers": [{"key": name, "value": content} for name, content in headers] or None,
         }
         for index, (timestamp, key, value, headers) in enumerate(samples)
     ]
