@@ -236,7 +236,7 @@ def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
         transaction.add(_operation(op))
 
     def decode(payload: bytes) -> list[Stat | None]:
-        results = _results(payload)
+        results = _results(payload, len(ops))
         for index, result in enumerate(results):
             if type(result) is int and result not in _ROLLED_BACK:
                 raise _multi_failed(index, result, ops[index].path)
@@ -294,7 +294,7 @@ def _multi_read(reads: Sequence[Any], value: Callable[[Any], Answer]) -> Call[li
         transaction.add(read)
 
     def decode(payload: bytes) -> list[Answer | None]:
-        results = _results(payload)
+        results = _results(payload, len(reads))
         return [
             _read_result(read.path, result, value)
             for read, result in zip(reads, results, strict=True)
@@ -317,15 +317,17 @@ def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
     return MultiFailed(index, error) if isinstance(error, ServerVerdict) else error
 
 
-def _results(payload: bytes) -> list[Any]:
+def _results(payload: bytes, count: int) -> list[Any]:
     """Of each operation of a multi or MultiRead its response, or its error code as an int."""
     results: list[Any] = []
     offset = 0
     while True:
         opcode, is_last, _ = _unpack(_MULTI_HEADER, payload, offset)
         offset += _MULTI_HEADER.size
-        if is_last:
+        if is_last and len(results) == count:
             return results
+        if is_last:
+            raise ValueError(f"not an answer of ZooKeeper: {len(results)} results for {count}")
         if opcode == -1:
             results += _unpack(LENGTH, payload, offset)
             offset += LENGTH.size

