@@ -17,6 +17,9 @@ from support.running_cluster import (
 from minikafka.cluster import LocalCluster
 from minikafka.history import Reading, disagreements, verdict
 
+# kafka-python leaves the sockets of lost connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
 PARTITIONS = 2
 STREAM_SECONDS = 1.0
 PAIRS = [(client, codec) for client in CLIENTS for codec in client.codecs()]

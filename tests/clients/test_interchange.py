@@ -11,6 +11,9 @@ from support.running_cluster import create_topic
 from minikafka.client import Client as NativeClient
 from minikafka.cluster import LocalCluster
 
+# kafka-python leaves the sockets of lost connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
 PARTITIONS = 2
 STREAM_SECONDS = 0.3
 
