@@ -1,0 +1,31 @@
+"""The benchmarks run as a test, with small numbers, so that they do not rot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_one_run_measures_the_cluster_beside_the_floor_and_keeps_a_line(tmp_path):
+    results = tmp_path / "results.jsonl"
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--rounds=1", "--scale=0.01", f"--json={results}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    facts = json.loads(results.read_text())
+    assert set(facts) == {"commit", "time", "machine", "end_to_end", "produce", "catch_up"}
+    assert facts["machine"] in ran.stdout
+    compared = [row for row in facts["produce"] if "ratio" in row]
+    assert {"259 B, 64 in flight", "16 KiB, 32 in flight"} <= {row["scenario"] for row in compared}
+    assert all(row["ratio"] > 0 and row["p50_ms"] <= row["p99_ms"] for row in compared)
+    assert sum(row["bytes"] for row in facts["catch_up"]) > 0
