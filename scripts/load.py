@@ -90,8 +90,14 @@ class Stream(threading.Thread):
             ticket = self.history.sent((key, value))
             self._send(key, value, partial(self._on_report, ticket))
             if count % _PACE_EVERY == 0:
-                ahead = count / self._rate - (time.monotonic() - started)
-                self._producer.poll(max(ahead, 0.0))
+                self._serve_until(started + count / self._rate)
+
+    def _serve_until(self, moment: float) -> None:
+        """Take reports, at least those that wait already, until then."""
+        left = 0.0
+        while left >= 0 and not self._stopped.is_set():
+            self._producer.poll(min(left, POLL_SECONDS))
+            left = moment - time.monotonic()
 
     def _send(
         self, key: bytes, value: bytes, report: Callable[[KafkaError | None, Message], None]
