@@ -224,11 +224,6 @@ def delete(op: Delete) -> Call[None]:
     return Call(_operation(op).serialize(), _nothing, op.path)
 
 
-def sync(path: str) -> Call[None]:
-    """Nothing."""
-    return Call(protocol.SyncRequest(path=path).serialize(), _nothing, path)
-
-
 def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
     """A Stat for every create and set, None for the others. Raises MultiFailed."""
     transaction = protocol.TransactionRequest()

@@ -24,6 +24,7 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.ports import (
+    Check,
     Clock,
     Create,
     Delete,
@@ -189,8 +190,12 @@ class ZooKeeperCoordination:
         return [None if answer is None else answer[0] for answer in found]
 
     async def sync(self, path: str) -> None:
-        """See Coordination."""
-        await self._read(codec.sync(self._full(path)))
+        """See Coordination. By a write that changes nothing, which the quorum has to agree on.
+
+        ZooKeeper's own sync is answered at once by the leader, before it has applied what a follower
+        has told a client already, and what is still being agreed on: a read after it may be too early.
+        """
+        await self._read(codec.multi([Check(self._full("/"), -1)]))
 
     async def _read(self, call: Call[Answer]) -> Answer:
         [answer] = await self._repeated([call], self.generation)

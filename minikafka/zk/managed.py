@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,6 +34,8 @@ STOP_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 20
 SIGTERM_EXIT: Final = 143
 """Exit code of a JVM that SIGTERM ended: a clean stop."""
+
+_EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
 
 _JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
 """All that a server needs; no logging provider among them, so it prints next to nothing."""
@@ -220,14 +221,20 @@ class ManagedZooKeeper:
             return ""
 
     def is_running(self) -> bool:
-        """Whether the process that was started last has not ended (a stopped one has not)."""
-        if not self.pid:
-            return False
-        with suppress(ChildProcessError):
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid and os.waitstatus_to_exitcode(status) not in (0, SIGTERM_EXIT, -signal.SIGKILL):
+        """Whether the process that was started last has not ended (a stopped one has not).
+
+        It has ended when it can be reaped, not when /proc calls it a zombie: that it does while the
+        last threads of a JVM still hold its port.
+        """
+        try:
+            reaped, status = os.waitpid(self.pid, os.WNOHANG) if self.pid else (0, 0)
+        except ChildProcessError:  # somebody else has reaped it
+            return _start_time(self.pid) == self._started
+        if reaped:
+            self.pid = 0  # the number may be another process's from now on
+            if os.waitstatus_to_exitcode(status) not in _EXPECTED_EXITS:
                 logger.warning("ZooKeeper ended by itself: %s", self._last_words())
-        return _start_time(self.pid) == self._started
+        return self.pid != 0
 
     def signal(self, number: int) -> None:
         """Send it that signal; nothing if it has ended."""

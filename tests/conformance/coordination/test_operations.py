@@ -214,6 +214,7 @@ async def test_without_a_chroot_the_tree_is_the_servers_own(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, root="")
+    await client.sync("/")
     assert "zookeeper" in (await client.children("/"))[0]
 
 

@@ -42,7 +42,6 @@ def test_a_read_is_its_opcode_path_and_watch_flag() -> None:
     assert codec.get_data("/a", watch=True).body == struct.pack("!i", 4) + text("/a") + b"\x01"
     assert codec.exists("/a", watch=False).body == struct.pack("!i", 3) + text("/a") + b"\x00"
     assert codec.get_children("/a", watch=True).body == struct.pack("!i", 12) + text("/a") + b"\x01"
-    assert codec.sync("/a").body == struct.pack("!i", 9) + text("/a")
 
 
 def test_a_create_asks_for_a_stat_and_opens_the_node_to_all() -> None:
