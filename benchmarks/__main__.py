@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,7 +78,7 @@ async def _produce(
             if options.only not in scenario.name:
                 continue
             topic = topics.spread if scenario.partitions > 1 else topics.single
-            scaled = scenario._replace(count=max(int(scenario.count * options.scale), 10))
+            scaled = scenario._replace(total=max(int(scenario.total * options.scale), 10))
             measured = await load_produce.measure(
                 scaled, bootstrap, floor_port, topic, options.rounds
             )
@@ -124,7 +125,7 @@ async def _topics(bootstrap: Address) -> Topics:
     topics = Topics(*(f"bench-{kind}-{os.getpid()}" for kind in Topics._fields))
     for topic in topics:
         partitions = 6 if topic == topics.spread else 1
-        await _aside(lambda topic=topic, n=partitions: kafka.create_topic(bootstrap, topic, n))
+        await _aside(partial(kafka.create_topic, bootstrap, topic, partitions))
     return topics
 
 

@@ -32,10 +32,11 @@ def fresh_log() -> Iterator[Log]:
             log.close()
 
 
-def ticks(operations: int, tick: Callable[[], None]) -> None:
-    """As many ticks as make up the operations."""
+def after_ticks(operations: int, tick: Callable[[], None], log: Log) -> int:
+    """The log's end after as many ticks as make up the operations."""
     for _ in range(-(-operations // TICK)):
         tick()
+    return log.written_log_end_offset
 
 
 def append_and_flush(operations: int) -> Outcome:
@@ -51,7 +52,7 @@ def append_and_flush(operations: int) -> Outcome:
                 log.append(buffer, view, start, start + SIZE, header, EPOCH, 0)
             log.flush()
 
-        return timed(operations, lambda: (ticks(operations, tick), log.written_log_end_offset))
+        return timed(operations, lambda: after_ticks(operations, tick, log))
 
 
 def append_replicated(operations: int) -> Outcome:
@@ -68,7 +69,7 @@ def append_replicated(operations: int) -> Outcome:
                 stamp(buffer, index * SIZE, offset + index, length, EPOCH)
             log.append_replicated(buffer, view, 0, len(buffer))
 
-        return timed(operations, lambda: (ticks(operations, tick), log.written_log_end_offset))
+        return timed(operations, lambda: after_ticks(operations, tick, log))
 
 
 BENCHES = (append_and_flush, append_replicated)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -31,14 +31,14 @@ class Answer(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One connection's share: its requests are sent in turn, `count` in all."""
+    """One connection's share: its requests are sent in turn, `total` in all."""
 
     host: str
     port: int
     requests: Sequence[bytes]
     answer: Answer
     in_flight: int
-    count: int
+    total: int
 
 
 class Result(NamedTuple):
@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def start(self) -> None:
         """Fill the pipe; the answers keep it full."""
-        self.unsent = self.unanswered = self.load.count
+        self.unsent = self.unanswered = self.load.total
         self.send(min(self.load.in_flight, self.unsent))
 
     def get_buffer(self, hint: int) -> memoryview:
@@ -176,7 +176,7 @@ async def run(loads: Sequence[Load], *, seconds_max: float = 120.0) -> Result:
     try:
         for load in loads:
             made = Connection(load, loop.create_future())
-            await loop.create_connection(lambda made=made: made, load.host, load.port)
+            await loop.create_connection(_giving(made), load.host, load.port)
             connections.append(made)
         started = perf_counter_ns()
         for connection in connections:
@@ -189,5 +189,9 @@ async def run(loads: Sequence[Load], *, seconds_max: float = 120.0) -> Result:
             connection.finished.cancel()
             connection.transport.abort()
     latencies = sorted(pair for connection in connections for pair in connection.latencies)
-    total = sum(load.count for load in loads)
+    total = sum(load.total for load in loads)
     return Result(total, sum(item.sent_bytes for item in connections), seconds, latencies)
+
+
+def _giving(connection: Connection) -> Callable[[], Connection]:
+    return lambda: connection

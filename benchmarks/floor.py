@@ -184,11 +184,12 @@ def running_floor() -> Iterator[int]:
     """A leader and two followers as processes; the leader's port."""
     command = [sys.executable, "-m", "benchmarks.floor"]
     leader = subprocess.Popen([*command, "leader", "0"], stdout=subprocess.PIPE, text=True)
-    processes = [leader]
+    processes: list[subprocess.Popen[str]] = [leader]
     try:
         assert leader.stdout is not None
         port = int(leader.stdout.readline())
-        processes += [subprocess.Popen([*command, "follower", str(port)]) for _ in range(2)]
+        follow = [*command, "follower", str(port)]
+        processes += [subprocess.Popen(follow, text=True) for _ in range(2)]
         yield port
     finally:
         for process in reversed(processes):

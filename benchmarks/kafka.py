@@ -72,9 +72,9 @@ def produce_answer(version: int, topic: str) -> Answer:
 
 
 def produce_loads(
-    leaders: Sequence[Leader], topic: str, size: int, *, version: int, in_flight: int, count: int
+    leaders: Sequence[Leader], topic: str, size: int, *, version: int, in_flight: int, total: int
 ) -> list[Load]:
-    """One load per leader broker, which takes its partitions in turn; `count` requests in all."""
+    """One load per leader broker, which takes its partitions in turn; `total` requests in all."""
     data = batch_of(size)
     brokers = sorted({leader[1:] for leader in leaders})
     loads = []
@@ -82,7 +82,7 @@ def produce_loads(
         mine = [leader.partition for leader in leaders if leader[1:] == (host, port)]
         requests = [produce_request(version, topic, partition, data, 1) for partition in mine]
         answer = produce_answer(version, topic)
-        loads.append(Load(host, port, requests, answer, in_flight, count // len(brokers)))
+        loads.append(Load(host, port, requests, answer, in_flight, total // len(brokers)))
     return loads
 
 

@@ -69,7 +69,7 @@ def _read(topic: str, leader: Leader, end: int) -> int:
 
 def _receive(session: Session, view: memoryview) -> int:
     """One frame into the buffer, without its length; its size."""
-    (size,) = LENGTH.unpack(session.socket.recv(4, socket.MSG_WAITALL))
+    size: int = LENGTH.unpack(session.socket.recv(4, socket.MSG_WAITALL))[0]
     filled = 0
     while filled < size:
         count = session.socket.recv_into(view[filled:size])

@@ -21,7 +21,7 @@ class Scenario(NamedTuple):
     name: str
     size: int
     in_flight: int
-    count: int
+    total: int
     partitions: int = 1
     version: int = 7
     floor: bool = True
@@ -68,11 +68,11 @@ async def measure(
         scenario.size,
         version=scenario.version,
         in_flight=scenario.in_flight,
-        count=scenario.count,
+        total=scenario.total,
     )
     floor_request = floor.request(scenario.size)
     floor_load = Load(
-        "127.0.0.1", floor_port, [floor_request], floor.ANSWER, scenario.in_flight, scenario.count
+        "127.0.0.1", floor_port, [floor_request], floor.ANSWER, scenario.in_flight, scenario.total
     )
     measured = Measured(scenario, [], [])
     await closed_loop.run(_warm_up(kafka_loads))
@@ -85,4 +85,4 @@ async def measure(
 
 
 def _warm_up(loads: list[Load]) -> list[Load]:
-    return [load._replace(count=load.count // WARM_UP_SHARE + 1) for load in loads]
+    return [load._replace(total=load.total // WARM_UP_SHARE + 1) for load in loads]

@@ -49,9 +49,9 @@ def test_success_is_recognised_and_an_error_is_not(version):
 def test_each_leader_broker_gets_one_connection_and_an_equal_share():
     leaders = [Leader(0, "h", 1), Leader(1, "h", 2), Leader(2, "h", 1)]
 
-    loads = produce_loads(leaders, "tt", 259, version=7, in_flight=4, count=100)
+    loads = produce_loads(leaders, "tt", 259, version=7, in_flight=4, total=100)
 
-    assert [(load.port, load.count, len(load.requests)) for load in loads] == [
+    assert [(load.port, load.total, len(load.requests)) for load in loads] == [
         (1, 50, 2),
         (2, 50, 1),
     ]
