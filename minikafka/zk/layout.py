@@ -226,7 +226,9 @@ def encode_config(overrides: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """The settings of a topic that differ from its brokers'. Raises ValueError."""
+    """The settings of a topic that differ from its brokers'; an empty node has none. Raises ValueError."""
+    if not data:
+        return {}
     config = _decode(data).get("config")
     if type(config) is not dict or not all(type(value) is str for value in config.values()):
         raise ValueError("config is not an object of strings")

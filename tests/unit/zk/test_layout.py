@@ -98,6 +98,10 @@ def test_the_small_nodes_read_back() -> None:
     assert layout.decode_producer_ids(layout.encode_producer_ids(1, 1000, 1999)) == (1, 1000, 1999)
 
 
+def test_an_empty_node_holds_no_settings() -> None:
+    assert layout.decode_config(b"") == {}
+
+
 def test_a_topic_id_prints_as_kafka_prints_it() -> None:
     topic_id = bytes.fromhex("fbff000102030405060708090a0b0c0d")
     text = layout.topic_id_text(topic_id)
@@ -124,7 +128,7 @@ DECODERS: dict[str, Any] = {
     "producer_ids": layout.decode_producer_ids,
 }
 MALFORMED = [
-    b"",
+    b" ",
     b"\xff",
     b"7",
     b"[]",
