@@ -7,6 +7,7 @@ that does not say where its records went (kcat) leaves them acked at an unknown 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import subprocess
 import threading
@@ -21,6 +22,9 @@ from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from minikafka.history import History, Reading
+
+# A captured log record keeps the frames of its exception, and with them sockets that kafka-python lost.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 PAUSE_SECONDS = 0.002
