@@ -91,8 +91,9 @@ async def quickstart(display: Display, directory: Path) -> bool:
                 await break_it(display, cluster, stream, total)
             finally:
                 await asyncio.to_thread(stream.abandon)
+            await ask(spark, cluster.bootstrap)
             reading = await read_by_client(display, cluster, lines)
-            agree = await read_by_spark(display, cluster, spark, reading)
+            agree = await read_by_spark(display, spark, reading)
         watch.show(display)
     result = verdict([stream.history], reading)
     show_verdict(display, result)
@@ -189,15 +190,16 @@ def different_files(reading: Reading, lines: Lines) -> set[bytes]:
     return {name for name in lines.keys() | found.keys() if lines.get(name) != found.get(name)}
 
 
-async def read_by_spark(
-    display: Display, cluster: LocalCluster, spark: Process, reading: Reading
-) -> bool:
-    """Step 5, second reading: as a table. Whether it holds the very records that the client read."""
+async def ask(spark: Process, bootstrap: str) -> None:
+    """Step 5, second reading: begin it as soon as Spark is there, beside the first."""
+    await answer(spark)
+    assert spark.stdin is not None
+    spark.stdin.write(json.dumps({"bootstrap": bootstrap, "topic": TOPIC}).encode() + b"\n")
+
+
+async def read_by_spark(display: Display, spark: Process, reading: Reading) -> bool:
+    """What Spark found. Whether its table holds the very records that the client read."""
     with display.step("spark") as step:
-        await answer(spark)
-        assert spark.stdin is not None
-        wanted = json.dumps({"bootstrap": cluster.bootstrap, "topic": TOPIC})
-        spark.stdin.write(wanted.encode() + b"\n")
         table = await answer(spark)
         count, checksum = await asyncio.to_thread(checksum_of, reading)
         agree = (table["records"], table["checksum"]) == (count, checksum)

@@ -52,6 +52,7 @@ SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the k
 START_TIMEOUT_MS: Final = 60_000
 WAIT_MS: Final = 60_000
 PORT_WAIT_MS: Final = 2_000
+DYING_MS: Final = 500
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 """A controlled shutdown may retry for Kafka's three times five seconds; then the broker is killed."""
 POLL_MS: Final = 50
@@ -253,10 +254,11 @@ class LocalCluster:
     async def _spawn_missing(self, started: list[ProcessId], only: int | None) -> list[int]:
         """Start what does not run; the ids that have to serve then. `started` is filled as it happens."""
         if only is not None:
-            record = self.record
-            if self.process(only) is not None:
+            process = self.process(only)
+            # Just killed from outside, it may need a moment to be gone.
+            if process is not None and not await wait_until_gone(process, self._clock, DYING_MS):
                 raise ClusterError(f"broker {only} is already running")
-            await self._spawn_broker(record.broker(only), started)
+            await self._spawn_broker(self.record.broker(only), started)
             return [only]
         record = self._planned(await self._settle_former_run())
         self._write_broker_files(record)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from support.real_clients import ConfluentKafka, Writing
 from support.running_cluster import (
     BROKERS,
+    KEYS,
     busiest,
     create_topic,
     eventually,
@@ -19,6 +22,7 @@ from support.running_cluster import (
     wait_for_leaders,
 )
 
+from minikafka.base.errors import ConfigError
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.processes import identify
 from minikafka.history import verdict
@@ -158,3 +162,38 @@ async def test_what_is_not_running_cannot_be_paused(cluster: LocalCluster) -> No
     with pytest.raises(ClusterError, match="no broker 9"):
         await cluster.kill(9)
     assert identify(os.getpid()) is not None
+
+
+async def test_an_ensemble_that_is_there_is_used_below_its_chroot(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    connect = f"{cluster.zookeeper}/second"
+    async with LocalCluster(1, data=tmp_path, zookeeper=connect, config=KEYS) as second:
+        assert second.zookeeper == connect
+        assert second.zookeeper_process() is None
+        assert set((await second.state()).answers) == {1}
+    assert set((await cluster.state()).answers) == set(BROKERS)
+
+
+async def test_a_directory_in_use_is_left_alone(cluster: LocalCluster) -> None:
+    other = LocalCluster(data=cluster.directory.path, attached=False)
+    with pytest.raises(ClusterError, match=f"in use by process {os.getpid()}"):
+        await other.start()
+    assert set((await cluster.state()).answers) == set(BROKERS)
+
+
+async def test_a_port_that_somebody_listens_on_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        wanted = LocalCluster(1, data=tmp_path, port=port)
+        with pytest.raises(ClusterError, match=f"port {port} of broker 1 is taken"):
+            await wanted.start()
+        assert not wanted.is_running()
+        assert wanted.zookeeper_process() is None
+
+
+async def test_a_key_that_cannot_be_is_named_before_anything_starts(tmp_path: Path) -> None:
+    wanted = LocalCluster(1, data=tmp_path, config={"log.segment.byts": 1})
+    with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
+        await wanted.start()
+    assert wanted.zookeeper_process() is None
