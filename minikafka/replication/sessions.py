@@ -149,13 +149,13 @@ class Session:
         ):
             self._bind(item)
             progress, partition = item.progress, item.partition
-        item.error = self._refusal(partition, leader_epoch, offset)
-        if item.error or partition is None or progress is None:
-            item.error = item.error or _NOT_LEADER
+        item.error = error = self._refusal(partition, leader_epoch, offset)
+        if error or partition is None or progress is None:
+            item.error = error or _NOT_LEADER
             item.mark_dirty()
             return
-        item.diverging = partition.diverging(last_epoch, offset)
-        if item.diverging is not None:
+        item.diverging = diverging = partition.diverging(last_epoch, offset)
+        if diverging is not None:
             item.mark_dirty()
             return
         if partition.record_follower_fetch(progress, offset, now):

@@ -63,7 +63,9 @@ _SESSION: Final = Struct(">ii")
 _V4: Final = Struct(">iqi")
 _V5: Final = Struct(">iqqi")
 _V9: Final = Struct(">iiqqi")
-_V12: Final = Struct(">iiqiqiB")
+_V12: Final = Struct(">iiqiqix")
+"""The pad byte is an empty section of tagged fields."""
+_HEAD_V12: Final = Struct(">iiiibii")
 
 
 def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
@@ -133,15 +135,16 @@ def _partitions(
 
 
 def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) -> FetchRequest:
-    position = skip_tags(buf, position)
-    replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buf, position)
-    session_id, session_epoch = _SESSION.unpack_from(buf, position + 17)
-    count, position = read_uvarint(buf, position + 25)
+    position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
+    replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = (
+        _HEAD_V12.unpack_from(buf, position)
+    )
+    count, position = read_uvarint(buf, position + _HEAD_V12.size)
     topics = []
     for _ in range(count - 1):
         topic, position = _compact_string(buf, position, end)
         partitions, position = _flexible_partitions(buf, view, position, end)
-        position = skip_tags(buf, position)
+        position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
     count, position = read_uvarint(buf, position)
     forgotten = []
@@ -169,15 +172,14 @@ def _flexible_partitions(
 ) -> tuple[list[FetchPartition], int]:
     count, position = read_uvarint(buf, position)
     count = max(count - 1, 0)
-    stop = _within(position + _V12.size * count, position, end)
-    rows = list(_V12.iter_unpack(view[position:stop]))
-    if not any(row[6] for row in rows):
-        return [row[:6] for row in rows], stop
+    size = _V12.size
+    stop = _within(position + size * count, position, end)
+    if not any(buf[position + size - 1 : stop : size]):
+        return list(_V12.iter_unpack(view[position:stop])), stop
     partitions = []
     for _ in range(count):
-        row = _V12.unpack_from(buf, position)
-        position = skip_tags(buf, position + _V12.size - 1)
-        partitions.append(row[:6])
+        partitions.append(_V12.unpack_from(buf, position))
+        position = skip_tags(buf, position + size - 1)
     return partitions, position
 
 
@@ -194,8 +196,14 @@ def _string(buf: bytearray, position: int, end: int) -> tuple[bytes, int]:
 
 
 def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes, int]:
-    size, position = read_uvarint(buf, position)
-    stop = _within(position + size - 1, position, end)
+    size = buf[position]
+    if size < 128:
+        position += 1
+    else:
+        size, position = read_uvarint(buf, position)
+    stop = position + size - 1
+    if size == 0 or stop > end:
+        raise ProtocolViolation("a topic name is null or reaches beyond the end of its request")
     return bytes(buf[position:stop]), stop
 
 
@@ -337,7 +345,7 @@ _HEAD: Final = Struct(">ihi")
 
 def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
     """Head of a v12 response whose correlation id ends at `body` (header tag section next)."""
-    position = skip_tags(buf, body)
+    position = body + 1 if buf[body] == 0 else skip_tags(buf, body)
     _, error, session_id = _HEAD.unpack_from(buf, position)
     count, position = read_uvarint(buf, position + 10)
     return ResponseHead(error, session_id, max(count - 1, 0), position)
@@ -367,7 +375,7 @@ def response_partitions(
             else:
                 position += 1
             yield topic, partition, error, hw, start, records, records + max(size - 1, 0), diverging
-        position = skip_tags(buf, position)
+        position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
 
 
 def _diverging(buf: bytearray, position: int, end: int) -> tuple[int, int] | None:
