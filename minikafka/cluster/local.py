@@ -125,7 +125,7 @@ class LocalCluster:
         return self.record.zookeeper
 
     async def start(self, broker_id: int | None = None) -> None:
-        """Start one broker, or whatever of the cluster does not run; returns when that serves.
+        """Start one broker (and ZooKeeper, if it is down), or all that does not run; returns when that serves.
 
         When it fails, or is cancelled, the processes that it had started are ended.
         """
@@ -253,17 +253,14 @@ class LocalCluster:
 
     async def _spawn_missing(self, started: list[ProcessId], only: int | None) -> list[int]:
         """Start what does not run; the ids that have to serve then. `started` is filled as it happens."""
-        if only is not None:
-            process = self.process(only)
-            # Just killed from outside, it may need a moment to be gone.
-            if process is not None and not await wait_until_gone(process, self._clock, DYING_MS):
-                raise ClusterError(f"broker {only} is already running")
-            await self._spawn_broker(self.record.broker(only), started)
-            return [only]
-        record = self._planned(await self._settle_former_run())
-        self._write_broker_files(record)
+        if only is None:
+            record = self._planned(await self._settle_former_run())
+            self._write_broker_files(record)
+            wanted = list(record.brokers)
+        else:
+            wanted = [await self._not_running(only)]
         zookeeper = self._spawn_zookeeper(started)
-        for broker in record.brokers:
+        for broker in wanted:
             process = self.process(broker.id)
             if process is None:
                 await self._spawn_broker(broker, started)
@@ -271,7 +268,15 @@ class LocalCluster:
                 send_signal(process, signal.SIGCONT)
         if zookeeper is not None:
             await zookeeper.wait_until_serving()
-        return [broker.id for broker in record.brokers]
+        return [broker.id for broker in wanted]
+
+    async def _not_running(self, broker_id: int) -> BrokerRecord:
+        """The broker's record. Raises ClusterError when it runs, and was not killed just now."""
+        broker = self.record.broker(broker_id)
+        process = self.process(broker_id)
+        if process is not None and not await wait_until_gone(process, self._clock, DYING_MS):
+            raise ClusterError(f"broker {broker_id} is already running")
+        return broker
 
     async def _settle_former_run(self) -> ClusterRecord | None:
         """The record of the former run, once no process is left of it that is not to be taken over."""
