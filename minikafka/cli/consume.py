@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 
 import click
 
-from minikafka.cli.target import bootstrap_option, bootstrap_servers, data_option, json_option, run
+from minikafka.cli.target import (
+    bootstrap_option,
+    bootstrap_servers,
+    data_option,
+    json_option,
+    run,
+    topic_argument,
+)
 from minikafka.client import Client
 from minikafka.client.consumer import ConsumedRecord
 
@@ -33,7 +40,7 @@ def parse_offsets(context: click.Context, option: click.Parameter, text: str) ->
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @click.option("-p", "--partition", type=click.IntRange(0), help="Default: all.")
 @click.option(
     "-o",

@@ -11,7 +11,13 @@ from typing import Final, Literal
 
 import click
 
-from minikafka.cli.target import bootstrap_option, bootstrap_servers, data_option, run
+from minikafka.cli.target import (
+    bootstrap_option,
+    bootstrap_servers,
+    data_option,
+    run,
+    topic_argument,
+)
 from minikafka.client import Client, Record
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -23,7 +29,7 @@ _STDIN: Final = 0
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @click.option("-p", "--partition", type=click.IntRange(0), help="Default: by key, else in turn.")
 @click.option("-K", "--key-delimiter", metavar="DELIM", help="A line is KEY DELIM VALUE.")
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)

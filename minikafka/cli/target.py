@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -30,6 +31,20 @@ bootstrap_option = click.option(
     help="Brokers to ask (default: those of the cluster in --data).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """One topic, as TOPIC or as kcat's `-t TOPIC`."""
+
+    @click.argument("topic", required=False)
+    @click.option("-t", "--topic", "named", metavar="TOPIC", help="TOPIC, as kcat has it.")
+    @wraps(command)
+    def with_topic(topic: str | None, named: str | None, **rest: object) -> None:
+        if (topic is None) == (named is None):
+            raise click.UsageError("name one topic: TOPIC or -t TOPIC")
+        command(topic=topic or named, **rest)
+
+    return with_topic
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
