@@ -160,10 +160,14 @@ class Session:
             return
         if partition.record_follower_fetch(progress, offset, now):
             self.purgatory.high_watermark_moved(partition)
-        if self.broker_id not in partition.isr_state.isr and partition.may_expand_isr(progress):
-            self.expand(partition, progress)
+        if self.broker_id not in partition.isr_state.isr:
+            self._maybe_expand(partition, progress)
         if offset < partition.log.written_log_end_offset:
             item.mark_dirty()
+
+    def _maybe_expand(self, partition: Partition, progress: Progress) -> None:
+        if partition.may_expand_isr(progress):
+            self.expand(partition, progress)
 
     def _bind(self, item: Item) -> None:
         item.partition = self.lookup(item.topic, item.number)
@@ -263,17 +267,28 @@ class Session:
         return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
 
     def _add_high_watermarks(self, topics: dict[bytes, list[Answer]], now: int) -> None:
-        """Every 500 ms: partitions whose high watermark moved since it was last sent (R33)."""
+        """Every 500 ms: partitions whose high watermark moved since it was last sent (R33).
+
+        Also the time to let the follower into ISRs that were closed to it when it fetched last, because
+        another change was pending or it was not known to be alive: an idle partition is not listed again.
+        """
         self.scanned = now
         for topic, items in self.items.items():
             for item in items.values():
-                partition = item.partition
+                partition, progress = item.partition, item.progress
                 if (
-                    partition is not None
-                    and partition.is_leader
-                    and not item.dirty
-                    and item.error == 0
-                    and item.diverging is None
+                    partition is None
+                    or progress is None
+                    or not partition.is_leader
+                    or item.error
+                    or item.diverging is not None
+                    or partition.followers.get(self.broker_id) is not progress
+                ):
+                    continue
+                if self.broker_id not in partition.isr_state.isr:
+                    self._maybe_expand(partition, progress)
+                if (
+                    not item.dirty
                     and item.sent_high_watermark != partition.high_watermark
                     and all(answer[0] != item.number for answer in topics.get(topic, ()))
                 ):

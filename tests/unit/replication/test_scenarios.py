@@ -262,3 +262,17 @@ def test_a_lost_fetch_answer_is_fetched_again() -> None:
     r.sync(0, 1)
     assert r[1].values() == [b"m1"]
     assert r[0].hw == 1
+
+
+def test_a_follower_of_an_idle_partition_joins_after_the_one_that_joined_first() -> None:
+    r = Replicas(isr=(0,))
+    r.elect(0)
+    r.fetch(1, 0)
+    assert isinstance(r[0].partition.isr_state, PendingExpand)
+    r.fetch(2, 0)
+    r.commit_isr(0)
+    assert r.isr == (0, 1)
+    r.fetch(2, 0)
+    assert isinstance(r[0].partition.isr_state, PendingExpand)
+    r.commit_isr(0)
+    assert r.isr == (0, 1, 2)
