@@ -32,19 +32,20 @@ _ANNOUNCE_AFTER_MS = 100
 
 
 class IsrChanges:
-    """Writes proposals; `moved(partition)` is told when a commit moved the high watermark."""
+    """Writes proposals; `committed(partition, moved)` is told of each that ZooKeeper holds, and whether the
+    high watermark moved with it."""
 
     def __init__(
         self,
         coordination: Coordination,
         clock: Clock,
         tasks: Tasks,
-        moved: Callable[[Partition], None],
+        committed: Callable[[Partition, bool], None],
     ) -> None:
         self._coordination = coordination
         self._clock = clock
         self._tasks = tasks
-        self._moved = moved
+        self._tell = committed
         self._queue: dict[Partition, None] = {}
         self._queued = asyncio.Event()
         self._announce: set[TopicPartition] = set()
@@ -118,8 +119,8 @@ class IsrChanges:
         if partition.isr_state is not proposal:
             return
         before = proposal.isr
-        if partition.isr_committed(version, self._clock.now()):
-            self._moved(partition)
+        moved = partition.isr_committed(version, self._clock.now())
+        self._tell(partition, moved)
         state_change_logger.info(
             "partition %s ISR %s -> %s epoch=%d zk_version=%d",
             partition.tp, list(before), list(partition.isr), partition.leader_epoch, version,

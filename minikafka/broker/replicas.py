@@ -45,6 +45,8 @@ _STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_EXPAND_EVERY_MS: Final = 1000
+"""How often followers that caught up are looked at again, although they have nothing to fetch."""
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -73,7 +75,7 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.purgatory = Purgatory(self._storage_failed)
         self.fetchers = Fetchers(broker_id, config, transport, clock, tasks, self._storage_failed)
-        self.isr_changes = IsrChanges(coordination, clock, tasks, self._high_watermark_moved)
+        self.isr_changes = IsrChanges(coordination, clock, tasks, self._isr_committed)
         self.controller_epoch = -1
         self.broker_epoch = -1
         self.sessions: dict[int, Session] = {}
@@ -90,6 +92,7 @@ class ReplicaManager:
             self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs),
             "isr-lag",
         )
+        self.tasks.spawn(self._every(_EXPAND_EVERY_MS, self._expand_isrs), "isr-expansion")
         self.tasks.spawn(self._every(100, self._expire_sessions), "session-expiry")
 
     async def _every(self, ms: int, action: Callable[[int], None]) -> None:
@@ -150,7 +153,10 @@ class ReplicaManager:
         return _NONE
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> None:
+        before = self.metadata.brokers.keys()
         self.metadata.update(request)
+        if self.metadata.brokers.keys() - before:
+            self._expand_isrs(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
 
     def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
@@ -292,6 +298,23 @@ class ReplicaManager:
         for partition in self.partitions.values():
             if partition.is_leader and partition.maybe_shrink_isr(now):
                 self.isr_changes.propose(partition)
+
+    def _expand_isrs(self, now: int) -> None:
+        for partition in self.partitions.values():
+            if partition.is_leader:
+                self._maybe_expand_isr(partition, now)
+
+    def _maybe_expand_isr(self, partition: Partition, now: int) -> None:
+        progress = partition.next_to_join(now)
+        if progress is not None:
+            self.propose_expansion(partition, progress)
+
+    def _isr_committed(self, partition: Partition, moved: bool) -> None:
+        """The next follower may join now; and who waited for the high watermark may go on."""
+        self._maybe_expand_isr(partition, self.clock.now())
+        if moved:
+            self._high_watermark_moved(partition)
+        self.purgatory.finish_tick(self.clock.now())
 
     # ---- followers' fetch sessions
 

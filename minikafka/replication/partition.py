@@ -57,6 +57,9 @@ class SessionItem(Protocol):
     def mark_dirty(self) -> None:
         """There is something to send."""
 
+    def last_fetch(self) -> int:
+        """When the follower's session last fetched anything (ms)."""
+
 
 class Progress:
     """What the leader knows of one follower since its own epoch began.
@@ -334,6 +337,21 @@ class Partition:
             and progress.offset >= self.epoch_start_offset
             and self.is_alive(progress.broker_id)
         )
+
+    def next_to_join(self, now: int) -> Progress | None:
+        """A follower that may join the ISR although it has nothing to fetch just now, so that no fetch of
+        its own will say so: another change was pending, or it did not count as alive, when it caught up."""
+        if len(self.isr_state.isr) == len(self.replicas):
+            return None
+        for progress in self.followers.values():
+            item = progress.item
+            if (
+                item is not None
+                and now - item.last_fetch() <= self.lag_max_ms
+                and self.may_expand_isr(progress)
+            ):
+                return progress
+        return None
 
     def expand_isr(self, broker_id: BrokerId) -> None:
         """Propose the ISR with this replica in it."""

@@ -71,6 +71,10 @@ class Item:
             if session.parked:
                 session.purgatory.sessions[session] = None
 
+    def last_fetch(self) -> int:
+        """When the session last fetched anything (ms)."""
+        return self.session.seen
+
 
 class Session:
     """What one follower fetches over one connection.

@@ -276,3 +276,38 @@ def test_a_follower_of_an_idle_partition_joins_after_the_one_that_joined_first()
     assert isinstance(r[0].partition.isr_state, PendingExpand)
     r.commit_isr(0)
     assert r.isr == (0, 1, 2)
+
+
+def test_an_idle_follower_that_could_not_join_at_its_last_fetch_joins_later() -> None:
+    r = Replicas((0, 1, 2), isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m1", acks=1)
+    r.sync(0, 1)
+    r.sync(0, 2)
+    assert r[0].partition.isr_state == PendingExpand((0,), 1)
+    assert r[0].partition.next_to_join(r.now) is None
+    r.commit_isr(0)
+    assert r[0].partition.isr == (0, 1)
+    joining = r[0].partition.next_to_join(r.now)
+    assert joining is not None
+    assert joining.broker_id == 2
+
+
+def test_a_follower_that_was_not_alive_at_its_last_fetch_joins_once_it_is() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m1", acks=1)
+    r.alive.discard(1)
+    r.sync(0, 1)
+    assert r[0].partition.next_to_join(r.now) is None
+    r.alive.add(1)
+    assert r[0].partition.next_to_join(r.now) is not None
+
+
+def test_a_follower_that_stopped_fetching_does_not_join() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0)
+    r.alive.discard(1)
+    r.sync(0, 1)
+    r.alive.add(1)
+    assert r[0].partition.next_to_join(r.now + LAG_MS + 1) is None
