@@ -45,8 +45,6 @@ _STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_EXPAND_EVERY_MS: Final = 1000
-"""How often followers that caught up are looked at again, although they have nothing to fetch."""
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -92,7 +90,6 @@ class ReplicaManager:
             self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs),
             "isr-lag",
         )
-        self.tasks.spawn(self._every(_EXPAND_EVERY_MS, self._expand_isrs), "isr-expansion")
         self.tasks.spawn(self._every(100, self._expire_sessions), "session-expiry")
 
     async def _every(self, ms: int, action: Callable[[int], None]) -> None:
