@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from minikafka.base.errors import ErrorCode
+
 BrokerId: TypeAlias = int
 Offset: TypeAlias = int
 Epoch: TypeAlias = int
@@ -56,6 +58,37 @@ class ReplicaAssignment:
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+
+    @property
+    def origin(self) -> tuple[BrokerId, ...]:
+        """The replicas from before the reassignment (R55)."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas there will be after the reassignment (R55)."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        """Whether replicas are coming or going."""
+        return bool(self.adding or self.removing)
+
+    def reassigned_to(self, target: tuple[BrokerId, ...]) -> ReplicaAssignment:
+        """The assignment on the way from `origin` to `target`, the target first (R55)."""
+        origin = self.origin
+        return ReplicaAssignment(
+            replicas=(*target, *(replica for replica in origin if replica not in target)),
+            adding=tuple(replica for replica in target if replica not in origin),
+            removing=tuple(replica for replica in origin if replica not in target),
+        )
+
+
+class PartitionResult(NamedTuple):
+    """What an administrator's request came to for one partition; the message is for a person."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +140,8 @@ class LeaderAndIsrRequest:
     partitions: tuple[PartitionState, ...]
     live_leaders: tuple[Broker, ...]
     topic_ids: tuple[tuple[str, bytes], ...]
+    cause: str = ""
+    """Id of the controller event that led to it, for the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +154,7 @@ class UpdateMetadataRequest:
     partitions: tuple[PartitionState, ...]
     live_brokers: tuple[Broker, ...]
     topic_ids: tuple[tuple[str, bytes], ...]
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +165,7 @@ class StopReplicaRequest:
     controller_epoch: Epoch
     broker_epoch: int
     partitions: tuple[StopReplicaPartition, ...]
+    cause: str = ""
 
 
 ControllerRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest

@@ -6,7 +6,7 @@ their own. Times: `now` is monotonic milliseconds (int), `wall_ms` is Unix milli
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -408,6 +408,20 @@ class Coordination(Protocol):
 
     async def close(self) -> None:
         """End the session; its ephemeral nodes go."""
+
+
+class Ledger(Protocol):
+    """Takes down what happened, one line per call, in order (`ledger/record.py`). Never raises."""
+
+    def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
+        """`cause`: id of the controller event behind it, "" when there is none. Fields are JSON-able."""
+
+
+class Gate(Protocol):
+    """Where an operation can be held at a named step (`controller/steps.py`), for a test to look or kill."""
+
+    async def reached(self, operation: str, step: str) -> None:
+        """Returns at once, or when the step is released."""
 
 
 class Call(NamedTuple):

@@ -34,6 +34,7 @@ from minikafka.base.ports import (
     ControlPlane,
     Coordination,
     Executor,
+    Ledger,
     Rng,
     SessionState,
     Storage,
@@ -47,6 +48,8 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Services
+from minikafka.broker.steps import StepGate
+from minikafka.ledger.record import Nothing
 from minikafka.log.manager import LogManager
 from minikafka.rpc import messages
 from minikafka.rpc.channels import Channels
@@ -102,6 +105,8 @@ class Broker:
         )
         self.info: BrokerInfo
         self.control_plane: ControlPlane
+        self.ledger: Ledger = Nothing()
+        self.gate = StepGate()
         self.controller: ControllerService
         self.admin: TopicAdmin
         self.listener: KafkaListener
@@ -180,7 +185,14 @@ class Broker:
         )
         channels = Channels(self.control_plane, self.clock, self.tasks, self.rng)
         self.controller = ControllerService(
-            self.coordination, channels, self.clock, self.tasks, self.config, self.info
+            self.coordination,
+            channels,
+            self.clock,
+            self.tasks,
+            self.config,
+            self.info,
+            self.ledger,
+            self.gate,
         )
         self.admin = TopicAdmin(
             self.coordination,

@@ -49,6 +49,7 @@ class Context:
         "led",
         "offline_directories",
         "partition_statuses",
+        "reassigning",
         "replica_statuses",
         "shutting_down",
         "topic_ids",
@@ -75,6 +76,8 @@ class Context:
         self.replica_statuses: dict[BrokerId, dict[TopicPartition, ReplicaStatus]] = {}
         self.deletions: frozenset[str] = frozenset()
         """Topics marked for deletion: elections leave them alone (L4)."""
+        self.reassigning: dict[TopicPartition, None] = {}
+        """Partitions whose reassignment was begun and is not finished."""
         self.unclean_elections = 0
 
     # Brokers.
@@ -126,6 +129,7 @@ class Context:
             self.set_partition_status(tp, PartitionStatus.NON_EXISTENT)
             self._forget_leader(tp)
             self.leadership.pop(tp, None)
+            self.reassigning.pop(tp, None)
             del self.assignments[tp]
 
     def replicas(self, tp: TopicPartition) -> tuple[BrokerId, ...]:

@@ -18,6 +18,8 @@ class Election(Enum):
     """Which selector moves a partition to OnlinePartition (F12)."""
 
     OFFLINE = "OfflinePartitionLeaderElection"
+    UNCLEAN = "UncleanOfflinePartitionLeaderElection"
+    """As OFFLINE, but an administrator allowed a leader from outside the ISR (X3)."""
     REASSIGNED = "ReassignPartitionLeaderElection"
     PREFERRED = "PreferredReplicaPartitionLeaderElection"
     CONTROLLED_SHUTDOWN = "ControlledShutdownPartitionLeaderElection"

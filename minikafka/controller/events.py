@@ -1,7 +1,7 @@
 """What the controller is told and what it asks for: events, outcomes and effects as frozen values.
 
 An event is a fact in the past tense and carries its data (`architecture.md` §5.3). An effect is a
-command to the shell. Three effects are questions: each is the last of the list it comes in, and the
+command to the shell. Some effects are questions: each is the last of the list it comes in, and the
 shell answers it with its outcome before it hands over any other event. Invariant: nothing here is
 changed after it was built, mappings included.
 """
@@ -9,7 +9,7 @@ changed after it was built, mappings included.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
 from minikafka.base.errors import ErrorCode
@@ -19,6 +19,7 @@ from minikafka.base.model import (
     ControllerRequest,
     ControllerResponse,
     LeaderAndIsr,
+    PartitionResult,
     ReplicaAssignment,
     TopicPartition,
 )
@@ -35,6 +36,9 @@ class TopicImage:
     assignment: Mapping[int, ReplicaAssignment]
 
 
+Replicas: TypeAlias = tuple[BrokerId, ...]
+
+
 # Events: what happened outside.
 
 
@@ -46,6 +50,10 @@ class ControllerElected:
     topics: Mapping[str, TopicImage]
     leadership: Mapping[TopicPartition, LeaderAndIsr]
     deletions: frozenset[str]
+    reassignments: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
+    """What `/admin/reassign_partitions` asks for."""
+    preferred_elections: tuple[TopicPartition, ...] = ()
+    """What `/admin/preferred_replica_election` asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,9 @@ class DeletionsChanged:
 
 @dataclass(frozen=True, slots=True)
 class IsrChanged:
-    """Notifications of partition leaders, with the state nodes read after them (A14, E6)."""
+    """State nodes that leaders changed: read after their notifications (A14, E6), or because the watch
+    of a partition that is being reassigned fired (E10; no notifications then).
+    """
 
     notifications: tuple[str, ...]
     states: Mapping[TopicPartition, LeaderAndIsr]
@@ -112,6 +122,59 @@ class ControlledShutdownRequested:
     broker_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class StopReplicaAnswered:
+    """A broker's answer about the replicas it was told to delete (R16, J5)."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    deleted: Mapping[TopicPartition, int]
+    """Error code of each replica that was to be deleted; 0: it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentsSubmitted:
+    """What `/admin/reassign_partitions` asks for as of one read (E4)."""
+
+    targets: Mapping[TopicPartition, Replicas]
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentsRequested:
+    """An administrator's request (KIP-455); None cancels (R57). `ticket` names the waiting caller."""
+
+    ticket: int
+    targets: Mapping[TopicPartition, Replicas | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredElectionSubmitted:
+    """What `/admin/preferred_replica_election` asks for as of one read (E5)."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionRequested:
+    """An administrator's ElectLeaders (KIP-460): preferred, or unclean; None means all partitions."""
+
+    ticket: int
+    unclean: bool
+    partitions: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceDue:
+    """Time to look for leaders that are not the preferred ones (D7, R62)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElectionEnabled:
+    """`unclean.leader.election.enable` was turned on for these topics, None for the cluster (R63)."""
+
+    topics: tuple[str, ...] | None
+
+
 ExternalEvent: TypeAlias = (
     ControllerElected
     | BrokersChanged
@@ -121,11 +184,18 @@ ExternalEvent: TypeAlias = (
     | IsrChanged
     | LogDirsFailed
     | LeaderAndIsrAnswered
+    | StopReplicaAnswered
     | ControlledShutdownRequested
+    | ReassignmentsSubmitted
+    | ReassignmentsRequested
+    | PreferredElectionSubmitted
+    | ElectionRequested
+    | RebalanceDue
+    | UncleanElectionEnabled
 )
 
 
-# Outcomes: the answers to the three questions.
+# Outcomes: the answers to the questions.
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +225,27 @@ class UncleanSettingsRead:
     topics: Mapping[str, bool]
 
 
-Outcome: TypeAlias = LeaderAndIsrWritten | LeaderAndIsrRead | UncleanSettingsRead
+@dataclass(frozen=True, slots=True)
+class AssignmentsWritten:
+    """Every topic of the `WriteAssignments` was written, but for those that failed, with the reason."""
+
+    failed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNodesDeleted:
+    """The topic's nodes are gone, but for those of topics that failed, with the reason."""
+
+    failed: Mapping[str, str]
+
+
+Outcome: TypeAlias = (
+    LeaderAndIsrWritten
+    | LeaderAndIsrRead
+    | UncleanSettingsRead
+    | AssignmentsWritten
+    | TopicNodesDeleted
+)
 Event: TypeAlias = ExternalEvent | Outcome
 
 
@@ -208,6 +298,58 @@ class AnswerControlledShutdown:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerAdmin:
+    """Answer the caller behind the ticket, one result per partition."""
+
+    ticket: int
+    results: Mapping[TopicPartition, PartitionResult]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchStates:
+    """Watch the state nodes of partitions that are being reassigned (E10), and read them once it is set."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnwatchStates:
+    """Drop those watches."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrimReassignments:
+    """Take these out of `/admin/reassign_partitions` where they ask for just these targets (A11), delete
+    it when empty, and look again afterwards (R60).
+    """
+
+    finished: Mapping[TopicPartition, Replicas]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePreferredElection:
+    """Remove `/admin/preferred_replica_election`: it was carried out, or could not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDeletionMarks:
+    """Remove `/admin/delete_topics/T` of topics that are not there or may not be deleted (R65)."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReached:
+    """An operation reached a named step (`controller/steps.py`); the shell may hold it there."""
+
+    operation: str
+    step: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteLeaderAndIsr:
     """Question: write these states, fenced by the controller epoch; answered by
     `LeaderAndIsrWritten`.
@@ -232,7 +374,29 @@ class ReadUncleanSettings:
     topics: tuple[str, ...]
 
 
-Question: TypeAlias = WriteLeaderAndIsr | ReadLeaderAndIsr | ReadUncleanSettings
+@dataclass(frozen=True, slots=True)
+class WriteAssignments:
+    """Question: put these partitions' assignments into the topic nodes; answered by
+    `AssignmentsWritten`.
+
+    None takes a partition out again (R65); partitions that are not named stay as they are.
+    """
+
+    topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicNodes:
+    """Question: remove the topics' nodes with all below, then their settings, then the deletion marks
+    (R64); answered by `TopicNodesDeleted`.
+    """
+
+    topics: tuple[str, ...]
+
+
+Question: TypeAlias = (
+    WriteLeaderAndIsr | ReadLeaderAndIsr | ReadUncleanSettings | WriteAssignments | DeleteTopicNodes
+)
 Command: TypeAlias = (
     StartChannel
     | StopChannel
@@ -240,6 +404,13 @@ Command: TypeAlias = (
     | DeleteIsrChanges
     | DeleteLogDirEvents
     | AnswerControlledShutdown
+    | AnswerAdmin
+    | WatchStates
+    | UnwatchStates
+    | TrimReassignments
+    | DeletePreferredElection
+    | DeleteDeletionMarks
+    | StepReached
 )
 Effect: TypeAlias = Command | Question
 

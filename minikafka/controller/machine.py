@@ -84,8 +84,10 @@ class ControllerMachine:
         """What was done to the partition lately, oldest first."""
         return self._story.tell(tp)
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
         """Effects of the event at monotonic ms `now`, in order; a question can only be the last.
+
+        `cause` is the id of the event, the same for it and for the outcomes of its questions.
 
         Raises RuntimeError when an outcome comes unasked, or another event before the outcome.
         """
@@ -93,7 +95,7 @@ class ControllerMachine:
             raise RuntimeError(
                 f"{type(event).__name__} while {'a' if self.busy else 'no'} question is open"
             )
-        self._story.now = now
+        self._story.now, self._story.cause = now, cause
         outcome: Outcome | None = None
         if isinstance(event, _OUTCOMES):
             outcome = event

@@ -102,6 +102,7 @@ class RequestBatch:
                     chosen,
                     self._live_leaders(chosen),
                     self._topic_ids(partitions),
+                    self._story.cause,
                 ),
             )
         self._leader_and_isr.clear()
@@ -127,7 +128,13 @@ class RequestBatch:
                 self._put(
                     broker,
                     UpdateMetadataRequest(
-                        context.controller_id, context.epoch, epoch, states, brokers, topic_ids
+                        context.controller_id,
+                        context.epoch,
+                        epoch,
+                        states,
+                        brokers,
+                        topic_ids,
+                        self._story.cause,
                     ),
                 )
         self._metadata_brokers.clear()
@@ -148,6 +155,7 @@ class RequestBatch:
                     context.epoch,
                     context.brokers[broker].epoch,
                     tuple(partitions.values()),
+                    self._story.cause,
                 ),
             )
         self._stop_replica.clear()

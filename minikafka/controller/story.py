@@ -36,10 +36,12 @@ def describe(state: LeaderAndIsr) -> str:
 
 
 class Story:
-    """The state-change log of one controller epoch; `now` is the time of the event at hand."""
+    """The state-change log of one controller epoch; `now` and `cause` are those of the event at hand."""
 
     def __init__(self, controller_id: BrokerId, epoch: int) -> None:
         self.now = 0
+        self.cause = ""
+        """Id of the event at hand."""
         self._prefix = f"[Controller id={controller_id} epoch={epoch}]"
         self._lines: deque[tuple[int, TopicPartition, str, tuple[object, ...]]] = deque(
             maxlen=_REMEMBERED_LINES_MAX

@@ -45,7 +45,14 @@ REPLICAS_MAX: Final = 1024
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 """Kafka's rule; a topic name becomes a directory name."""
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
-_REQUEST_FIELDS: Final = ("controller_id", "controller_epoch", "broker_epoch", "partitions")
+_REQUEST_FIELDS: Final = (
+    "controller_id",
+    "controller_epoch",
+    "broker_epoch",
+    "partitions",
+    "cause",
+)
+_CAUSE: Final = re.compile(r"[a-zA-Z0-9-]{0,64}")
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -68,6 +75,7 @@ def encode(request: ControllerRequest) -> tuple[str, Body]:
         "controller_id": request.controller_id,
         "controller_epoch": request.controller_epoch,
         "broker_epoch": request.broker_epoch,
+        "cause": request.cause,
     }
     if isinstance(request, StopReplicaRequest):
         body["partitions"] = [[*p.tp, p.leader_epoch, p.delete] for p in request.partitions]
@@ -85,7 +93,9 @@ def decode(method: str, body: object) -> ControllerRequest:
     """The controller request in a body. Raises KafkaError(INVALID_REQUEST)."""
     if method == STOP_REPLICA:
         fields = _fields(body, *_REQUEST_FIELDS)
-        return StopReplicaRequest(*_epochs(fields), _rows(fields["partitions"], _stop_replica))
+        return StopReplicaRequest(
+            *_epochs(fields), _rows(fields["partitions"], _stop_replica), _cause(fields)
+        )
     if method not in STATE_CHANGES:
         raise _invalid(f"{method[:40]!r} is not a controller request")
     fields = _fields(body, *_REQUEST_FIELDS, "brokers", "topic_ids")
@@ -95,6 +105,7 @@ def decode(method: str, body: object) -> ControllerRequest:
         _rows(fields["partitions"], _state),
         _rows(fields["brokers"], _broker),
         _rows(fields["topic_ids"], _topic_id),
+        _cause(fields),
     )
 
 
@@ -256,6 +267,10 @@ def _epochs(fields: Body) -> tuple[int, int, int]:
         _integer(fields["controller_epoch"], 0, _INT32_MAX),
         _integer(fields["broker_epoch"], -1, _INT64_MAX),
     )
+
+
+def _cause(fields: Body) -> str:
+    return _text(fields["cause"], _CAUSE)
 
 
 def _fields(body: object, *names: str) -> Body:

@@ -26,6 +26,8 @@ CLUSTER_ID: Final = "/cluster/id"
 TOPIC_CONFIGS: Final = "/config/topics"
 CONFIG_CHANGES: Final = "/config/changes"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 ISR_CHANGES: Final = "/isr_change_notification"
 ISR_CHANGE_PREFIX: Final = "/isr_change_notification/isr_change_"
 """Path of a sequential node; ZooKeeper adds ten digits."""
@@ -151,17 +153,19 @@ def parse_topic_id(text: str) -> bytes:
     return topic_id
 
 
-def encode_topic(topic_id: bytes, assignment: Mapping[int, ReplicaAssignment]) -> bytes:
-    """A topic's node, version 3; `assignment` is by partition number."""
-    return _encode(
-        {
-            "removing_replicas": {str(p): a.removing for p, a in assignment.items() if a.removing},
-            "partitions": {str(p): a.replicas for p, a in assignment.items()},
-            "topic_id": topic_id_text(topic_id),
-            "adding_replicas": {str(p): a.adding for p, a in assignment.items() if a.adding},
-            "version": 3,
-        }
-    )
+def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:
+    """A topic's node, version 3; `assignment` is by partition number. No id: made before there were any."""
+    adding = {str(p): a.adding for p, a in assignment.items() if a.adding}
+    removing = {str(p): a.removing for p, a in assignment.items() if a.removing}
+    fields: dict[str, Any] = {
+        "removing_replicas": removing,
+        "partitions": {str(p): a.replicas for p, a in assignment.items()},
+        "adding_replicas": adding,
+        "version": 3,
+    }
+    if topic_id is not None:
+        fields["topic_id"] = topic_id_text(topic_id)
+    return _encode(fields)
 
 
 def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment]]:
@@ -249,6 +253,49 @@ def decode_isr_change(data: bytes) -> list[TopicPartition]:
             raise ValueError("a row of partitions names no topic")
         changed.append(TopicPartition(row["topic"], _int(row, "partition")))
     return changed
+
+
+def encode_reassignments(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:
+    """Data of `/admin/reassign_partitions`: target replicas of each partition (A11)."""
+    partitions = [
+        {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
+        for tp, replicas in targets.items()
+    ]
+    return _encode({"version": 1, "partitions": partitions})
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    """Target replicas of each partition; unknown fields (Kafka's `log_dirs`) are passed over. Raises ValueError."""
+    targets = {}
+    for entry in _list(_decode(data), "partitions"):
+        if not isinstance(entry, dict):
+            raise ValueError("a partition is not an object")
+        tp = _named_partition(entry)
+        targets[tp] = _ints(entry.get("replicas"), "replicas")
+    return targets
+
+
+def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
+    """Data of `/admin/preferred_replica_election` (A12)."""
+    entries = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
+    return _encode({"version": 1, "partitions": entries})
+
+
+def decode_preferred_election(data: bytes) -> list[TopicPartition]:
+    """Partitions to give back to their preferred replicas. Raises ValueError."""
+    partitions = []
+    for entry in _list(_decode(data), "partitions"):
+        if not isinstance(entry, dict):
+            raise ValueError("a partition is not an object")
+        partitions.append(_named_partition(entry))
+    return partitions
+
+
+def _named_partition(entry: dict[str, Any]) -> TopicPartition:
+    topic = entry.get("topic")
+    if type(topic) is not str:
+        raise ValueError("topic is not a string")
+    return TopicPartition(topic, _int(entry, "partition"))
 
 
 def encode_log_dir_event(broker_id: BrokerId) -> bytes:

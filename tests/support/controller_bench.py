@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.memory_coordination import Ensemble, MemoryCoordination
+from support.recording_ledger import RecordingLedger
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import (
@@ -19,6 +20,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.broker.controller import ControllerService
+from minikafka.broker.steps import StepGate
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
@@ -75,8 +77,17 @@ class Candidate:
         self.tasks = tasks or TaskRegistry()
         self.info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
         self.config = BrokerConfig.from_mapping({"broker.id": broker_id})
+        self.ledger = RecordingLedger()
+        self.gate = StepGate()
         self.service = ControllerService(
-            self.coordination, self.channels, SystemClock(), self.tasks, self.config, self.info
+            self.coordination,
+            self.channels,
+            SystemClock(),
+            self.tasks,
+            self.config,
+            self.info,
+            self.ledger,
+            self.gate,
         )
 
     async def start(self) -> Candidate:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -29,12 +31,20 @@ from minikafka.base.errors import (
     OutcomeUnknown,
     StaleSession,
 )
-from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.model import (
+    Broker,
+    BrokerId,
+    PartitionResult,
+    ReplicaAssignment,
+    TopicPartition,
+)
 from minikafka.base.ports import (
     Check,
     Clock,
     Coordination,
     Create,
+    Gate,
+    Ledger,
     SessionState,
     Set,
     Stat,
@@ -42,8 +52,15 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
+from minikafka.broker.controller.reader import Signal
 from minikafka.broker.controller.store import ControllerStore
-from minikafka.broker.controller.term import Channels, Signal, Term
+from minikafka.broker.controller.term import Channels, Term
+from minikafka.controller.events import (
+    ControlledShutdownRequested,
+    ElectionRequested,
+    ReassignmentsRequested,
+    UncleanElectionEnabled,
+)
 from minikafka.controller.machine import ControllerMachine
 from minikafka.zk import layout
 
@@ -70,6 +87,8 @@ class ControllerService:
         tasks: Tasks,
         config: BrokerConfig,
         broker: Broker,
+        ledger: Ledger,
+        gate: Gate,
     ) -> None:
         self.controller_id: BrokerId = NOBODY
         """Who rules, by the last look at `/controller`; -1 if nobody."""
@@ -85,6 +104,8 @@ class ControllerService:
         self._tasks = tasks
         self._config = config
         self._id = broker.id
+        self._ledger = ledger
+        self._gate = gate
         self._term: Term | None = None
         self._changed = asyncio.Event()
         self._is_watching = False
@@ -119,9 +140,44 @@ class ControllerService:
         Raises KafkaError: NOT_CONTROLLER, also when this broker resigns meanwhile, STALE_BROKER_EPOCH
         for an earlier incarnation, BROKER_NOT_AVAILABLE for a broker that is not registered.
         """
+        event = partial(ControlledShutdownRequested, broker_id=broker_id, broker_epoch=broker_epoch)
+        remaining: list[TopicPartition] = await self._active_term().ask(event)
+        return remaining
+
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Start, replace or (None) cancel reassignments (KIP-455, R57). Raises KafkaError NOT_CONTROLLER."""
+        event = partial(ReassignmentsRequested, targets=dict(targets))
+        results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
+        return results
+
+    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """Partitions that are being reassigned. Raises KafkaError NOT_CONTROLLER."""
+        context = self._active_term().machine.context
+        return {tp: context.assignments[tp] for tp in context.reassigning}
+
+    async def elect_leaders(
+        self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Preferred or unclean election (KIP-460, R61), of all partitions if None.
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
+        chosen = None if partitions is None else tuple(partitions)
+        event = partial(ElectionRequested, unclean=unclean, partitions=chosen)
+        results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
+        return results
+
+    def unclean_election_enabled(self, topics: Sequence[str] | None) -> None:
+        """The setting was turned on for these topics, None for the cluster: elect at once (R63)."""
+        if self._term is not None and self.is_active:
+            self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
+
+    def _active_term(self) -> Term:
         if self._term is None or not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        return await self._term.shut_down(broker_id, broker_epoch)
+        return self._term
 
     def describe(self) -> dict[str, Any]:
         """The picture of the cluster for `status`, read-only."""
@@ -317,7 +373,16 @@ class ControllerService:
             self._coordination, self._config, self.generation, self.epoch_zk_version
         )
         machine = ControllerMachine(self._id, self.epoch)
-        term = Term(self._coordination, store, self._channels, self._clock, machine, self._is_ours)
+        term = Term(
+            self._coordination,
+            store,
+            self._channels,
+            self._clock,
+            machine,
+            self._is_ours,
+            self._ledger,
+            self._gate,
+        )
         self._term = term
         term.put(Signal.CONTROLLER)  # our own creation of the node has used up the watch on it
         if self._is_closing:  # while the election was on its way
@@ -335,7 +400,7 @@ class ControllerService:
         finally:
             term.end()
             self._term = None
-        await term.disarm()
+        await term.reader.disarm()
         await self._leave_office()
         if broke:
             await self._clock.sleep(_AFTER_FAILURE_MS)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from minikafka.base.config import BrokerConfig, TopicConfig
@@ -27,9 +28,14 @@ from minikafka.base.errors import (
     StaleSession,
     TooLarge,
 )
-from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Coordination, Create, Delete, MultiOp, Set, Stat
-from minikafka.controller.events import NO_NODE, LeaderAndIsrWritten
+from minikafka.controller.events import (
+    NO_NODE,
+    AssignmentsWritten,
+    LeaderAndIsrWritten,
+    TopicNodesDeleted,
+)
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -65,6 +71,8 @@ class ControllerStore:
         self._coordination = coordination
         self._config = config
         self.generation = generation
+        self.cause = ""
+        """Id of the event at hand, for the ledger."""
         self._fence = Check(layout.CONTROLLER_EPOCH, epoch_zk_version)
 
     # Reads.
@@ -131,6 +139,111 @@ class ControllerStore:
         for window in _batches(batches, _MULTIS_IN_FLIGHT):
             await all_of(self._write_batch(batch, tally) for batch in window)
         return LeaderAndIsrWritten(tally.ok, tuple(tally.conflicts), tally.failed)
+
+    async def write_assignments(
+        self, topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
+    ) -> AssignmentsWritten:
+        """Change partitions of topic nodes, others untouched. Raises ControllerMoved, StaleSession."""
+        reasons = await all_of(
+            self._write_assignment(topic, changes) for topic, changes in topics.items()
+        )
+        return AssignmentsWritten(
+            {topic: why for topic, why in zip(topics, reasons, strict=True) if why}
+        )
+
+    async def _write_assignment(
+        self, topic: str, changes: Mapping[int, ReplicaAssignment | None]
+    ) -> str:
+        """Read, change and replace at the version read, until it holds; why it cannot be, or nothing."""
+        path = layout.topic_path(topic)
+        while True:
+            (node,) = await self.get_many([path])
+            if node is None:
+                return "the topic is gone"
+            try:
+                topic_id, assignment = layout.decode_topic(node[0])
+            except ValueError as error:
+                return f"the topic's node is not readable: {error}"
+            if all(assignment.get(number) == wanted for number, wanted in changes.items()):
+                return ""
+            merged = {**assignment, **changes}
+            kept = {number: replicas for number, replicas in sorted(merged.items()) if replicas}
+            try:
+                await self._fenced(
+                    [Set(path, layout.encode_topic(topic_id, kept), node[1].version)]
+                )
+            except (NotConnected, OutcomeUnknown):
+                await self.attached()
+                await self.steady(lambda: self._coordination.sync(layout.CONTROLLER_EPOCH))
+            except TooLarge:
+                return "the assignment is too large for ZooKeeper"
+            except MultiFailed as refused:
+                if not isinstance(refused.error, BadVersion | NoNode):
+                    return f"{type(refused.error).__name__} {refused.error}"
+            else:
+                return ""
+
+    async def trim_reassignments(
+        self, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
+    ) -> None:
+        """Take out of `/admin/reassign_partitions` what asks for just these targets; empty, it goes (A11)."""
+        path = layout.REASSIGN_PARTITIONS
+        while True:
+            (node,) = await self.get_many([path])
+            if node is None:
+                return
+            try:
+                wanted = layout.decode_reassignments(node[0])
+            except ValueError:
+                wanted = {}
+            left = {tp: target for tp, target in wanted.items() if finished.get(tp) != target}
+            if left == wanted and left:
+                return
+            version = node[1].version
+            change: MultiOp = Delete(path, version)
+            if left:
+                change = Set(path, layout.encode_reassignments(left), version)
+            try:
+                await self._fenced([change])
+            except (NotConnected, OutcomeUnknown):
+                await self.attached()
+            except MultiFailed as refused:
+                if not isinstance(refused.error, BadVersion | NoNode):
+                    logger.error("%s not trimmed: %s", path, refused.error)
+                    return
+            else:
+                return
+
+    async def delete_topics(self, topics: Iterable[str]) -> TopicNodesDeleted:
+        """Remove the topics' nodes, then their settings, then their deletion marks, last (R64, A16)."""
+        failed = {}
+        for topic in topics:
+            try:
+                await self._delete_topic(topic)
+            except ServerVerdict as error:
+                failed[topic] = f"{type(error).__name__} {error}"
+        return TopicNodesDeleted(failed)
+
+    async def _delete_topic(self, topic: str) -> None:
+        """The order makes a crash harmless: while the mark stands, the next controller goes on."""
+        below = await self._nodes_below(layout.topic_path(topic))
+        await self.delete_nodes([*reversed(below), layout.topic_path(topic)])
+        await self.delete_nodes([layout.topic_config_path(topic)])
+        await self.delete_nodes([layout.delete_topic_path(topic)])
+
+    async def _nodes_below(self, path: str) -> list[str]:
+        """All nodes below, parents before children."""
+        found: list[str] = []
+        level = [path]
+        while level:
+            names = await self.steady(partial(self._coordination.children_many, level))
+            level = [
+                f"{parent}/{name}"
+                for parent, children in zip(level, names, strict=True)
+                for name in children or ()
+            ]
+            found += level
+        return found
 
     async def delete_nodes(self, paths: Iterable[str]) -> None:
         """Delete these nodes at any version; one that is gone already is fine."""

@@ -1,0 +1,316 @@
+"""What the controller reads in ZooKeeper, with the watches that tell it to read again (E1-E10).
+
+A signal names a part of ZooKeeper; `read` makes events of what is there when they are handled. Watches are
+one-shot, and each is set before the read that it guards (trap 8, S31). Invariants: a watch is armed at most
+once at a time; after `disarm` none of this term's watches is left on the server (D10).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final
+
+from minikafka.base.errors import CoordinationError, NoNode
+from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.ports import Coordination, Stat, Watch, WatchKind
+from minikafka.broker.controller.store import ControllerStore, all_of
+from minikafka.controller.events import (
+    AssignmentChanged,
+    BrokersChanged,
+    ControllerElected,
+    DeletionsChanged,
+    ExternalEvent,
+    IsrChanged,
+    LogDirsFailed,
+    PreferredElectionSubmitted,
+    ReassignmentsSubmitted,
+    TopicImage,
+    TopicsChanged,
+)
+from minikafka.zk import layout
+
+logger = logging.getLogger(__name__)
+
+_READS_IN_FLIGHT: Final = 256
+
+
+class Signal(Enum):
+    """A part of ZooKeeper that is to be read again; the value names the controller's state meanwhile (D14)."""
+
+    CONTROLLER = "ControllerChange"
+    BROKERS = "BrokerChange"
+    TOPICS = "TopicChange"
+    ASSIGNMENTS = "PartitionModifications"
+    DELETIONS = "TopicDeletion"
+    ISR_CHANGES = "IsrChange"
+    LOG_DIRS = "LogDirChange"
+    REASSIGNMENTS = "ZkPartitionReassignment"
+    STATES = "PartitionReassignmentIsrChange"
+    PREFERRED_ELECTION = "ReplicaLeaderElection"
+
+
+_CHILDREN: Final = {
+    Signal.BROKERS: layout.BROKER_IDS,
+    Signal.TOPICS: layout.TOPICS,
+    Signal.DELETIONS: layout.DELETE_TOPICS,
+    Signal.ISR_CHANGES: layout.ISR_CHANGES,
+    Signal.LOG_DIRS: layout.LOG_DIR_EVENTS,
+}
+
+
+class Reader:
+    """One term's reads and watches; `put` takes a signal when something changed."""
+
+    def __init__(
+        self, coordination: Coordination, store: ControllerStore, put: Callable[[Signal], None]
+    ) -> None:
+        self._coordination = coordination
+        self._store = store
+        self._put = put
+        self._armed: dict[tuple[WatchKind, str], Watch] = {}
+        self._topics: dict[str, int] = {}
+        """Known topics and the czxid of their nodes, by which a re-created one is told apart."""
+        self._dirty_topics: dict[str, None] = {}
+        self._reassigning: dict[str, TopicPartition] = {}
+        """Partitions whose state nodes are watched, by the path of the node."""
+        self._dirty_states: dict[TopicPartition, None] = {}
+        self._is_over = False
+
+    async def load(self) -> ControllerElected:
+        """D5, D6: stale notifications go first (trap 9), and every watch is set before its read (trap 8)."""
+        for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
+            names = await self._children(signal)
+            await self._store.delete_nodes(below(_CHILDREN[signal], names))
+        brokers = await self._read_brokers()
+        deletions = frozenset(await self._children(Signal.DELETIONS))
+        topics = await self._read_topics(await self._children(Signal.TOPICS))
+        partitions = [
+            TopicPartition(topic, partition)
+            for topic, image in topics.items()
+            for partition in image.assignment
+        ]
+        leadership = await self._store.read_states(partitions)
+        reassignments = await self._read_reassignments()
+        elections = await self._read_preferred_election() or ()
+        return ControllerElected(brokers, topics, leadership, deletions, reassignments, elections)
+
+    async def read(self, signal: Signal) -> list[ExternalEvent]:
+        """The events that a signal turns out to be, read at the time they are handled."""
+        if signal is Signal.BROKERS:
+            return [BrokersChanged(await self._read_brokers())]
+        if signal is Signal.TOPICS:
+            return await self._read_topic_names()
+        if signal is Signal.ASSIGNMENTS:
+            return await self._read_assignments()
+        if signal is Signal.REASSIGNMENTS:
+            targets = await self._read_reassignments()
+            return [ReassignmentsSubmitted(targets)] if targets else []
+        if signal is Signal.STATES:
+            return await self._read_reassigned_states()
+        if signal is Signal.PREFERRED_ELECTION:
+            partitions = await self._read_preferred_election()
+            return [PreferredElectionSubmitted(partitions)] if partitions is not None else []
+        names = await self._children(signal)
+        if signal is Signal.DELETIONS:
+            return [DeletionsChanged(frozenset(names))]
+        if not names:
+            return []
+        if signal is Signal.ISR_CHANGES:
+            return [await self._read_isr_changes(names)]
+        return [await self._read_log_dir_events(names)]
+
+    async def _read_brokers(self) -> dict[BrokerId, Broker]:
+        ids = [int(name) for name in await self._children(Signal.BROKERS) if name.isdigit()]
+        paths = [layout.broker_path(id_) for id_ in ids]
+        brokers = {}
+        for id_, node in zip(ids, await self._data(Signal.BROKERS, paths), strict=True):
+            if node is None:
+                continue
+            try:
+                brokers[id_] = layout.decode_broker(id_, *node)
+            except ValueError as error:
+                logger.error("registration of broker %d is not readable: %s", id_, error)
+        return brokers
+
+    async def _read_topic_names(self) -> list[ExternalEvent]:
+        names = await self._children(Signal.TOPICS)
+        gone = tuple(topic for topic in self._topics if topic not in set(names))
+        for topic in gone:
+            del self._topics[topic]
+        added = await self._read_topics([topic for topic in names if topic not in self._topics])
+        return [TopicsChanged(added, gone)] if added or gone else []
+
+    async def _read_assignments(self) -> list[ExternalEvent]:
+        """Topic nodes whose data changed; one made anew has another czxid."""
+        dirty, self._dirty_topics = list(self._dirty_topics), {}
+        before = {topic: self._topics.get(topic) for topic in dirty}
+        images = await self._read_topics(dirty)
+        events: list[ExternalEvent] = []
+        for topic, image in images.items():
+            if before[topic] == self._topics[topic]:
+                events.append(AssignmentChanged(topic, image.assignment))
+            else:
+                gone = (topic,) if before[topic] is not None else ()
+                events.append(TopicsChanged({topic: image}, gone))
+        return events
+
+    async def _read_topics(self, topics: Sequence[str]) -> dict[str, TopicImage]:
+        """Topic nodes that are there and readable, their czxids remembered."""
+        images = {}
+        nodes = await self._data(Signal.ASSIGNMENTS, [layout.topic_path(topic) for topic in topics])
+        for topic, node in zip(topics, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                images[topic] = TopicImage(*layout.decode_topic(node[0]))
+            except ValueError as error:
+                logger.error("node of topic %s is not readable: %s", topic, error)
+                continue
+            self._topics[topic] = node[1].czxid
+        return images
+
+    async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        """What `/admin/reassign_partitions` asks for; nothing when it is not there or not readable."""
+        node = await self._node(Signal.REASSIGNMENTS, layout.REASSIGN_PARTITIONS)
+        if node is None:
+            return {}
+        targets: dict[TopicPartition, tuple[BrokerId, ...]] = {}
+        try:
+            targets = layout.decode_reassignments(node[0])
+        except ValueError as error:
+            logger.error("%s is not readable, removing it: %s", layout.REASSIGN_PARTITIONS, error)
+        if not targets:
+            await self._store.trim_reassignments({})
+        return targets
+
+    async def _read_preferred_election(self) -> tuple[TopicPartition, ...] | None:
+        """What `/admin/preferred_replica_election` asks for, None when it is not there."""
+        node = await self._node(Signal.PREFERRED_ELECTION, layout.PREFERRED_ELECTION)
+        if node is None:
+            return None
+        try:
+            return tuple(layout.decode_preferred_election(node[0]))
+        except ValueError as error:
+            logger.error("%s is not readable, removing it: %s", layout.PREFERRED_ELECTION, error)
+            return ()
+
+    async def _read_reassigned_states(self) -> list[ExternalEvent]:
+        """State nodes whose watch fired, of partitions that are being reassigned still (E10)."""
+        dirty, self._dirty_states = list(self._dirty_states), {}
+        dirty = [tp for tp in dirty if layout.state_path(tp) in self._reassigning]
+        paths = [layout.state_path(tp) for tp in dirty]
+        await self._data(Signal.STATES, paths)
+        return [IsrChanged((), await self._store.read_states(dirty))] if dirty else []
+
+    async def watch_states(self, partitions: Iterable[TopicPartition]) -> None:
+        """Watch the state nodes of partitions that are being reassigned; they are read soon (E10)."""
+        for tp in partitions:
+            self._reassigning[layout.state_path(tp)] = tp
+            self._dirty_states[tp] = None
+        if self._dirty_states:
+            self._put(Signal.STATES)
+
+    async def unwatch_states(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are reassigned."""
+        for tp in partitions:
+            path = layout.state_path(tp)
+            self._reassigning.pop(path, None)
+            self._dirty_states.pop(tp, None)
+            if self._armed.pop((WatchKind.DATA, path), None):
+                await self._unwatch(WatchKind.DATA, path)
+
+    async def _read_isr_changes(self, names: Sequence[str]) -> IsrChanged:
+        changed: dict[TopicPartition, None] = {}
+        for node in await self._store.get_many(below(layout.ISR_CHANGES, names)):
+            try:
+                changed.update(dict.fromkeys(layout.decode_isr_change(node[0]) if node else ()))
+            except ValueError as error:
+                logger.error("ISR change notification is not readable: %s", error)
+        return IsrChanged(tuple(names), await self._store.read_states(list(changed)))
+
+    async def _read_log_dir_events(self, names: Sequence[str]) -> LogDirsFailed:
+        brokers: dict[BrokerId, None] = {}
+        for node in await self._store.get_many(below(layout.LOG_DIR_EVENTS, names)):
+            try:
+                if node is not None:
+                    brokers[layout.decode_log_dir_event(node[0])] = None
+            except ValueError as error:
+                logger.error("log directory notification is not readable: %s", error)
+        return LogDirsFailed(tuple(names), tuple(brokers))
+
+    # Watches.
+
+    async def _children(self, signal: Signal) -> list[str]:
+        """Names under the signal's path, its watch armed."""
+        path = _CHILDREN[signal]
+        arm = self._arm(WatchKind.CHILDREN, path, signal)
+        names, _ = await self._store.steady(lambda: self._coordination.children(path, watch=arm))
+        return names
+
+    async def _data(self, signal: Signal, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """Data and Stat of each node, each with its watch armed; None where there is no node."""
+        nodes: list[tuple[bytes, Stat] | None] = []
+        for start in range(0, len(paths), _READS_IN_FLIGHT):
+            window = paths[start : start + _READS_IN_FLIGHT]
+            nodes += await all_of(self._get(signal, path) for path in window)
+        return nodes
+
+    async def _get(self, signal: Signal, path: str) -> tuple[bytes, Stat] | None:
+        arm = self._arm(WatchKind.DATA, path, signal)
+        try:
+            return await self._store.steady(lambda: self._coordination.get(path, watch=arm))
+        except NoNode:
+            if self._armed.pop((WatchKind.DATA, path), None):
+                await self._unwatch(WatchKind.DATA, path)
+            return None
+
+    async def _node(self, signal: Signal, path: str) -> tuple[bytes, Stat] | None:
+        """A node that comes and goes: its watch also tells when it is made."""
+        arm = self._arm(WatchKind.EXISTS, path, signal)
+        stat = await self._store.steady(lambda: self._coordination.exists(path, watch=arm))
+        if stat is None:
+            return None
+        (node,) = await self._store.get_many([path])
+        return node
+
+    def _arm(self, kind: WatchKind, path: str, signal: Signal) -> bool:
+        """Register the watch unless it is; whether the read that follows must arm it."""
+        if (kind, path) in self._armed:
+            return False
+        watch = self._coordination.watch(kind, path)
+        self._armed[kind, path] = watch
+        watch.on_signal(lambda _: self._fired(kind, path, signal))
+        return True
+
+    def _fired(self, kind: WatchKind, path: str, signal: Signal) -> None:
+        if self._is_over:
+            return
+        self._armed.pop((kind, path), None)
+        if signal is Signal.ASSIGNMENTS:
+            self._dirty_topics[path.rpartition("/")[2]] = None
+        elif signal is Signal.STATES and path in self._reassigning:
+            self._dirty_states[self._reassigning[path]] = None
+        self._put(signal)
+
+    async def disarm(self) -> None:
+        """Take every watch of the term off the server (D10)."""
+        self._is_over = True
+        armed, self._armed = list(self._armed), {}
+        for start in range(0, len(armed), _READS_IN_FLIGHT):
+            window = armed[start : start + _READS_IN_FLIGHT]
+            await all_of(self._unwatch(kind, path) for kind, path in window)
+
+    async def _unwatch(self, kind: WatchKind, path: str) -> None:
+        if self._coordination.generation != self._store.generation:
+            return
+        try:
+            await self._coordination.unwatch(kind, path)
+        except CoordinationError as error:
+            logger.info("watch on %s not removed: %s", path, error)
+
+
+def below(path: str, names: Iterable[str]) -> list[str]:
+    """Paths of children."""
+    return [f"{path}/{name}" for name in names]

@@ -1,0 +1,17 @@
+"""A ledger that keeps its lines in memory, as (kind, cause, fields)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class RecordingLedger:
+    """`lines` in the order of recording."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, Mapping[str, Any]]] = []
+
+    def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
+        """Keep the line."""
+        self.lines.append((kind, cause, fields))
