@@ -45,7 +45,7 @@ from minikafka.controller.events import (
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import Story
+from minikafka.controller.story import Decision, Story
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +83,10 @@ class ControllerMachine:
     def story(self, tp: TopicPartition) -> list[str]:
         """What was done to the partition lately, oldest first."""
         return self._story.tell(tp)
+
+    def decisions(self) -> dict[Decision, list[TopicPartition]]:
+        """What was decided since the last call, for the ledger: partitions that fared alike together."""
+        return self._story.decisions()
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
         """Effects of the event at monotonic ms `now`, in order; a question can only be the last.

@@ -24,7 +24,15 @@ from minikafka.controller.elections import Choice, Election, Refusal, Verdict
 from minikafka.controller.events import NO_NODE, ReadUncleanSettings, Steps, UncleanSettingsRead
 from minikafka.controller.leadership import Proposals, Settled, change_leadership
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import Story, describe, ids
+from minikafka.controller.story import (
+    MOVE,
+    PARTITION,
+    REFUSE,
+    Decision,
+    Story,
+    describe,
+    ids,
+)
 
 LEGAL_PREVIOUS: Final = {
     PartitionStatus.NON_EXISTENT: frozenset({PartitionStatus.OFFLINE}),
@@ -106,6 +114,9 @@ class PartitionStateMachine:
     def _mark(self, tp: TopicPartition, target: PartitionStatus) -> None:
         previous = self._context.partition_status(tp)
         self._context.set_partition_status(tp, target)
+        self._story.decide(
+            Decision(MOVE, PARTITION, source=previous.value, target=target.value), tp
+        )
         if target is PartitionStatus.NEW:
             replicas = ids(self._context.replicas(tp))
             message = "Changed partition %s state from %s to %s with assigned replicas %s"
@@ -127,12 +138,16 @@ class PartitionStateMachine:
                 self._batch.add_leader_and_isr(state.isr, tp, is_new=True)
         settled.update((yield from self._elect(known, election)))
         for tp, state in settled.items():
-            self._conclude(tp, state)
+            self._conclude(tp, state, election)
         return settled
 
-    def _conclude(self, tp: TopicPartition, state: LeaderAndIsr | Refusal) -> None:
+    def _conclude(
+        self, tp: TopicPartition, state: LeaderAndIsr | Refusal, election: Election
+    ) -> None:
         previous = self._context.partition_status(tp)
+        move = (PARTITION, None, previous.value, PartitionStatus.ONLINE.value, election.value)
         if isinstance(state, Refusal):
+            self._story.decide(Decision(REFUSE, *move, reason=state.value), tp)
             message = "Encountered error during state change of partition %s from %s to %s: it %s"
             self._story.say(
                 logging.ERROR,
@@ -145,6 +160,7 @@ class PartitionStateMachine:
             )
             return
         self._context.set_partition_status(tp, PartitionStatus.ONLINE)
+        self._story.decide(Decision(MOVE, *move, state.leader, state.leader_epoch, state.isr), tp)
         message = "Changed partition %s state from %s to %s with state %s"
         self._story.say(
             logging.INFO,
@@ -166,7 +182,9 @@ class PartitionStateMachine:
                 replica for replica in context.replicas(tp) if context.is_online(tp, replica)
             )
             if live:
-                proposals[tp] = LeaderAndIsr(live[0], 0, live, context.epoch, NO_NODE)
+                first = LeaderAndIsr(live[0], 0, live, context.epoch, NO_NODE)
+                self._story.choose(PARTITION, tp, first)
+                proposals[tp] = first
             elif context.replicas(tp):
                 proposals[tp] = Refusal.NO_REPLICA_ONLINE
             else:
@@ -184,7 +202,8 @@ class PartitionStateMachine:
                 verdict = self._choose(tp, election, unclean)
                 if isinstance(verdict, Choice):
                     choices[tp] = verdict
-                    proposals[tp] = self._succeed(tp, verdict)
+                    proposals[tp] = chosen = self._succeed(tp, verdict)
+                    self._story.choose(PARTITION, tp, chosen, election=election.value)
                 else:
                     proposals[tp] = verdict
             return proposals

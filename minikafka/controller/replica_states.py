@@ -26,7 +26,7 @@ from minikafka.controller.elections import Refusal
 from minikafka.controller.events import Steps
 from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import Story
+from minikafka.controller.story import MOVE, REFUSE, REPLICA, Decision, Story
 
 _STOPPABLE: Final = frozenset(
     {
@@ -110,7 +110,7 @@ class ReplicaStateMachine:
                 legal.append(tp)
             else:
                 subject = f"replica {broker} of partition {tp}"
-                failures[tp, broker] = self._story.illegal(tp, subject, status, target)
+                failures[tp, broker] = self._story.illegal(tp, subject, status, target, broker)
         return legal
 
     def _move(
@@ -130,8 +130,17 @@ class ReplicaStateMachine:
     def _mark(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus) -> None:
         previous = self._context.replica_status(tp, broker)
         self._context.set_replica_status(tp, broker, target)
+        self._story.decide(Decision(MOVE, REPLICA, broker, previous.value, target.value), tp)
         message = "Changed state of replica %d for partition %s from %s to %s"
         self._story.say(logging.DEBUG, tp, message, broker, tp, previous.value, target.value)
+
+    def _refuse(
+        self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus, why: Refusal
+    ) -> None:
+        """Keep for the ledger that the replica could not be moved."""
+        previous = self._context.replica_status(tp, broker).value
+        refused = Decision(REFUSE, REPLICA, broker, previous, target.value, reason=why.value)
+        self._story.decide(refused, tp)
 
     def _may_be_new(self, tp: TopicPartition, broker: BrokerId, failures: Failures) -> bool:
         """A new replica can only become a follower (G2, G3)."""
@@ -140,6 +149,7 @@ class ReplicaStateMachine:
             return True
         if state.leader == broker:
             failures[tp, broker] = Refusal.LEADER_CANNOT_BE_NEW
+            self._refuse(tp, broker, ReplicaStatus.NEW, Refusal.LEADER_CANNOT_BE_NEW)
             message = "Replica %d for partition %s cannot be moved to %s state as it %s"
             self._story.say(
                 logging.ERROR,
@@ -194,13 +204,18 @@ class ReplicaStateMachine:
 
         def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
             yield from ()
-            return {tp: self._shrunk(tp, broker) for tp in remaining}
+            proposals = {tp: self._shrunk(tp, broker) for tp in remaining}
+            for tp, state in proposals.items():
+                if isinstance(state, LeaderAndIsr):
+                    self._story.choose(REPLICA, tp, state, replica=broker)
+            return proposals
 
         led = [tp for tp in partitions if tp in context.leadership]
         settled = yield from change_leadership(context, self._story, led, propose)
         for tp, result in settled.items():
             if isinstance(result, Refusal):
                 failures[tp, broker] = result
+                self._refuse(tp, broker, ReplicaStatus.OFFLINE, result)
                 message = "Removing replica %d from the isr of partition %s failed: it %s"
                 self._story.say(logging.ERROR, tp, message, broker, tp, result.value)
         return {tp for tp in settled if (tp, broker) not in failures}

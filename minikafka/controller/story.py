@@ -2,8 +2,9 @@
 memory.
 
 Every line goes to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`, and into a
-bounded memory, from which `tell(tp)` reads what happened to one partition. Invariant: a line is put
-into words only when the log takes it or someone asks.
+bounded memory, from which `tell(tp)` reads what happened to one partition. For the ledger the same
+facts are kept as `Decision` values, partitions that fared alike together, until `decisions` takes
+them. Invariant: a line is put into words only when the log takes it or someone asks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import BrokerId, LeaderAndIsr, TopicPartition
@@ -20,6 +21,35 @@ from minikafka.base.model import BrokerId, LeaderAndIsr, TopicPartition
 state_change = logging.getLogger("state-change")
 
 _REMEMBERED_LINES_MAX: Final = 20_000
+
+
+class Decision(NamedTuple):
+    """What was decided in one way for some partitions, or for their replicas on one broker.
+
+    `verdict`: `choose` (this leadership is going to be written), `move` (from `source` to `target`, done),
+    `refuse` (no change, `reason`), `illegal` (the table does not hold the move). Texts are Kafka's names
+    of states and elections, "" where there is none.
+    """
+
+    verdict: str
+    machine: str
+    """`partition` or `replica`."""
+    replica: BrokerId | None = None
+    source: str = ""
+    target: str = ""
+    election: str = ""
+    leader: BrokerId | None = None
+    leader_epoch: int | None = None
+    isr: tuple[BrokerId, ...] | None = None
+    reason: str = ""
+
+
+CHOOSE: Final = "choose"
+MOVE: Final = "move"
+REFUSE: Final = "refuse"
+ILLEGAL: Final = "illegal"
+PARTITION: Final = "partition"
+REPLICA: Final = "replica"
 
 
 def ids(brokers: Iterable[BrokerId]) -> str:
@@ -46,6 +76,29 @@ class Story:
         self._lines: deque[tuple[int, TopicPartition, str, tuple[object, ...]]] = deque(
             maxlen=_REMEMBERED_LINES_MAX
         )
+        self._decisions: dict[Decision, list[TopicPartition]] = {}
+
+    def decide(self, decision: Decision, tp: TopicPartition) -> None:
+        """Keep for the ledger what was decided for the partition."""
+        self._decisions.setdefault(decision, []).append(tp)
+
+    def choose(
+        self,
+        machine: str,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        replica: BrokerId | None = None,
+        election: str = "",
+    ) -> None:
+        """Keep the leadership that is about to be written for the partition."""
+        chosen = (state.leader, state.leader_epoch, state.isr)
+        self.decide(Decision(CHOOSE, machine, replica, "", "", election, *chosen), tp)
+
+    def decisions(self) -> dict[Decision, list[TopicPartition]]:
+        """What was decided since the last call, in the order of deciding."""
+        taken, self._decisions = self._decisions, {}
+        return taken
 
     def say(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
         """Log and remember one line about a partition; `message` takes %-arguments."""
@@ -58,9 +111,19 @@ class Story:
         state_change.info(f"%s {message}", self._prefix, *arguments)
 
     def illegal(
-        self, tp: TopicPartition, subject: str, previous: Enum, target: Enum
+        self,
+        tp: TopicPartition,
+        subject: str,
+        previous: Enum,
+        target: Enum,
+        replica: BrokerId | None = None,
     ) -> IllegalTransition:
-        """Log a move that the table does not hold; the error carries the partition's story (F2, G12)."""
+        """Log a move that the table does not hold; the error carries the partition's story (F2, G12).
+
+        `replica`: the broker whose replica was to move; None when it was the partition.
+        """
+        machine = PARTITION if replica is None else REPLICA
+        self.decide(Decision(ILLEGAL, machine, replica, previous.value, target.value), tp)
         told = self.tell(tp)
         self.say(
             logging.ERROR,
