@@ -17,7 +17,9 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
-from minikafka.base.ports import Clock, ControlPlane, Rng, Tasks
+from minikafka.base.ports import Clock, ControlPlane, Ledger, Rng, Tasks
+from minikafka.ledger.record import NOTHING, RETRY
+from minikafka.ledger.requests import name_of
 from minikafka.rpc.messages import decode_response, encode
 
 logger = logging.getLogger(__name__)
@@ -34,8 +36,16 @@ OnResponse: TypeAlias = Callable[[BrokerId, ControllerRequest, ControllerRespons
 class Channels:
     """The channels of one active controller; empty, and ready for the next term, after `stop`."""
 
-    def __init__(self, control_plane: ControlPlane, clock: Clock, tasks: Tasks, rng: Rng) -> None:
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        clock: Clock,
+        tasks: Tasks,
+        rng: Rng,
+        ledger: Ledger = NOTHING,
+    ) -> None:
         self._control_plane = control_plane
+        self._ledger = ledger
         self._clock = clock
         self._tasks = tasks
         self._rng = rng
@@ -48,7 +58,7 @@ class Channels:
             if known.broker == broker:
                 return
             self.remove(broker.id)
-        channel = _Channel(broker, self._control_plane, self._clock, self._rng)
+        channel = _Channel(broker, self._control_plane, self._clock, self._rng, self._ledger)
         self._channels[broker.id] = channel
         self._tasks.spawn(channel.run(), f"channel-to-{broker.id}")
 
@@ -68,6 +78,10 @@ class Channels:
             return
         channel.send(request, on_response)
 
+    def backlog(self) -> dict[BrokerId, int]:
+        """Requests that wait for each broker's answer, the one in flight included (C39)."""
+        return {id_: len(channel.queue) for id_, channel in self._channels.items()}
+
     def stop(self) -> None:
         """Resign: drop everything at once, without another byte to any broker."""
         for broker_id in list(self._channels):
@@ -77,8 +91,16 @@ class Channels:
 class _Channel:
     """One broker's queue and the task that works it off."""
 
-    def __init__(self, broker: Broker, control_plane: ControlPlane, clock: Clock, rng: Rng) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        control_plane: ControlPlane,
+        clock: Clock,
+        rng: Rng,
+        ledger: Ledger,
+    ) -> None:
         self.broker = broker
+        self._ledger = ledger
         self.queue: deque[tuple[ControllerRequest, OnResponse]] = deque()
         self._control_plane = control_plane
         self._clock = clock
@@ -121,7 +143,15 @@ class _Channel:
             except OSError as error:
                 if attempt == 1:
                     logger.warning("%s to broker %d: %s", method, self.broker.id, error)
+                if attempt & (attempt - 1) == 0:
+                    self._note_retry(request, attempt, error)
             await self._clock.sleep(RETRY_MS + self._rng.uniform(0, RETRY_SPREAD_MS))
+
+    def _note_retry(self, request: ControllerRequest, attempt: int, error: OSError) -> None:
+        """At attempts 1, 2, 4, 8, …: a broker may be away for long."""
+        fields = {"to": self.broker.id, "request": name_of(request), "attempt": attempt}
+        fields["error"] = f"{type(error).__name__} {error}"
+        self._ledger.record(RETRY, request.cause, fields)
 
     async def _call(self, method: str, body: dict[str, object]) -> ControllerResponse:
         """One attempt. A refusal is an answer, unless a stranger gives it on the broker's port."""

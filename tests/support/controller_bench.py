@@ -51,6 +51,9 @@ class RecordingChannels:
     def stop(self) -> None:
         self.open.clear()
 
+    def backlog(self) -> dict[BrokerId, int]:
+        return {}
+
     def to(self, broker_id: BrokerId, kind: type) -> list[Any]:
         return [
             request for id_, request in self.sent if id_ == broker_id and isinstance(request, kind)

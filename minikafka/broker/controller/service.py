@@ -45,6 +45,7 @@ from minikafka.base.ports import (
     Create,
     Gate,
     Ledger,
+    MultiOp,
     SessionState,
     Set,
     Stat,
@@ -52,6 +53,7 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
+from minikafka.broker.controller.lines import write_line
 from minikafka.broker.controller.reader import Signal
 from minikafka.broker.controller.store import ControllerStore
 from minikafka.broker.controller.term import Channels, Term
@@ -62,6 +64,7 @@ from minikafka.controller.events import (
     UncleanElectionEnabled,
 )
 from minikafka.controller.machine import ControllerMachine
+from minikafka.ledger.record import ELECTION, WRITE
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -298,6 +301,7 @@ class ControllerService:
         logger.info(
             "broker %d successfully elected as the controller, epoch %d", self._id, self.epoch
         )
+        self._note_election("won")
         await self._rule()
 
     async def _read_epoch(self) -> tuple[int, int]:
@@ -318,16 +322,19 @@ class ControllerService:
     async def _elect(self, epoch: int, version: int, generation: int) -> int | None:
         """The version of `/controller_epoch` if this broker won, else None (R1)."""
         data = layout.encode_controller(self._id, self._clock.wall_ms())
+        check = Check(layout.CONTROLLER_EPOCH, version)
+        operations: list[MultiOp] = [
+            Create(layout.CONTROLLER, data, ephemeral=True),
+            check,
+            Set(layout.CONTROLLER_EPOCH, str(epoch).encode(), version),
+        ]
         try:
             stats = await self._coordination.multi(
-                [
-                    Create(layout.CONTROLLER, data, ephemeral=True),
-                    Check(layout.CONTROLLER_EPOCH, version),
-                    Set(layout.CONTROLLER_EPOCH, str(epoch).encode(), version),
-                ],
+                operations,
                 generation=generation,
             )
         except (OutcomeUnknown, MultiFailed) as error:
+            self._ledger.record(WRITE, "", write_line(check, operations, error=error))
             if isinstance(error, MultiFailed) and not isinstance(
                 error.error, NodeExists | BadVersion
             ):
@@ -335,6 +342,7 @@ class ControllerService:
             return await self._read_back(epoch, version, generation)
         except ControllerMoved:
             return await self._read_back(epoch, version, generation)
+        self._ledger.record(WRITE, f"{epoch}-0", write_line(check, operations, stats=stats))
         written = stats[-1]
         assert written is not None
         return written.version
@@ -355,7 +363,20 @@ class ControllerService:
                 self.controller_id,
                 self._id,
             )
+            self._note_election("lost", epoch=epoch)
         return None
+
+    def _note_election(self, outcome: str, reason: str = "", epoch: int | None = None) -> None:
+        """One line of the ledger; of this broker's latest term unless another epoch is named."""
+        epoch = self.epoch if epoch is None else epoch
+        fields = {
+            "outcome": outcome,
+            "epoch": epoch,
+            "zk_version": self.epoch_zk_version if epoch == self.epoch else None,
+            "controller": self.controller_id,
+            "reason": reason,
+        }
+        self._ledger.record(ELECTION, "" if outcome == "lost" else f"{epoch}-0", fields)
 
     async def _abdicate(self, generation: int, stat: Stat) -> None:
         """`/controller` is of this session but no term rests on it: make way for an election (D4, R12)."""
@@ -370,7 +391,11 @@ class ControllerService:
     async def _rule(self) -> None:
         """Run one term to its end; whatever ends it, nothing of it is left but `/controller` (D10)."""
         store = ControllerStore(
-            self._coordination, self._config, self.generation, self.epoch_zk_version
+            self._coordination,
+            self._config,
+            self.generation,
+            self.epoch_zk_version,
+            self._ledger,
         )
         machine = ControllerMachine(self._id, self.epoch)
         term = Term(
@@ -388,18 +413,23 @@ class ControllerService:
         if self._is_closing:  # while the election was on its way
             term.end()
         broke = False
+        why = "asked to"
         try:
             await term.run()
         except ControllerMoved as moved:
-            logger.info("resigning, the controller moved: %s", moved)
+            why = f"the controller moved: {moved}"
+            logger.info("resigning, %s", why)
         except StaleSession as stale:
+            why = str(stale)
             logger.info("resigning: %s", stale)
-        except Exception:
+        except Exception as error:
             logger.exception("the controller of epoch %d broke, resigning (R12)", self.epoch)
+            why = f"{type(error).__name__} {error}"
             broke = True
         finally:
             term.end()
             self._term = None
+        self._note_election("resigned", why)
         await term.reader.disarm()
         await self._leave_office()
         if broke:

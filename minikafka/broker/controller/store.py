@@ -12,12 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import (
     BadVersion,
     ControllerMoved,
+    CoordinationError,
     MinikafkaError,
     MultiFailed,
     NodeExists,
@@ -29,13 +30,15 @@ from minikafka.base.errors import (
     TooLarge,
 )
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Coordination, Create, Delete, MultiOp, Set, Stat
+from minikafka.base.ports import Check, Coordination, Create, Delete, Ledger, MultiOp, Set, Stat
+from minikafka.broker.controller.lines import write_line
 from minikafka.controller.events import (
     NO_NODE,
     AssignmentsWritten,
     LeaderAndIsrWritten,
     TopicNodesDeleted,
 )
+from minikafka.ledger.record import NOTHING, WRITE
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -67,6 +70,7 @@ class ControllerStore:
         config: BrokerConfig,
         generation: int,
         epoch_zk_version: int,
+        ledger: Ledger = NOTHING,
     ) -> None:
         self._coordination = coordination
         self._config = config
@@ -74,6 +78,7 @@ class ControllerStore:
         self.cause = ""
         """Id of the event at hand, for the ledger."""
         self._fence = Check(layout.CONTROLLER_EPOCH, epoch_zk_version)
+        self._ledger = ledger
 
     # Reads.
 
@@ -265,15 +270,25 @@ class ControllerStore:
 
     async def _fenced(self, operations: list[MultiOp]) -> list[Stat | None]:
         """The Stats of the operations, without that of the check. Raises ControllerMoved."""
+        cause = self.cause
         try:
             stats = await self._coordination.multi(
                 [self._fence, *operations], generation=self.generation
             )
-        except MultiFailed as refused:
-            if refused.index == 0 and isinstance(refused.error, BadVersion | NoNode):
-                raise ControllerMoved("the controller epoch is another one") from refused
+        except CoordinationError as error:
+            self._note(cause, write_line(self._fence, operations, error=error))
+            if (
+                isinstance(error, MultiFailed)
+                and error.index == 0
+                and isinstance(error.error, BadVersion | NoNode)
+            ):
+                raise ControllerMoved("the controller epoch is another one") from error
             raise
+        self._note(cause, write_line(self._fence, operations, stats=stats[1:]))
         return stats[1:]
+
+    def _note(self, cause: str, fields: dict[str, Any]) -> None:
+        self._ledger.record(WRITE, cause, fields)
 
     async def _write_batch(
         self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from minikafka.base.errors import (
@@ -30,6 +30,7 @@ from minikafka.base.model import (
     StopReplicaRequest,
 )
 from minikafka.base.ports import Clock, Coordination, Gate, Ledger
+from minikafka.broker.controller.lines import answer_lines, decision_lines, event_lines, step_lines
 from minikafka.broker.controller.reader import Reader, Signal, below
 from minikafka.broker.controller.store import ControllerStore
 from minikafka.controller.events import (
@@ -41,6 +42,7 @@ from minikafka.controller.events import (
     DeletePreferredElection,
     DeleteTopicNodes,
     Effect,
+    Event,
     ExternalEvent,
     LeaderAndIsrAnswered,
     LeaderAndIsrRead,
@@ -60,7 +62,8 @@ from minikafka.controller.events import (
     WriteLeaderAndIsr,
 )
 from minikafka.controller.machine import ControllerMachine
-from minikafka.ledger.record import EVENT, STEP
+from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, RESPONSE, STEP
+from minikafka.ledger.requests import request_lines, response_line
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -85,6 +88,9 @@ class Channels(Protocol):
 
     def stop(self) -> None:
         """Drop all channels at once."""
+
+    def backlog(self) -> dict[BrokerId, int]:
+        """Requests that wait for each broker's answer, the one in flight included (C39)."""
 
 
 class Term:
@@ -198,8 +204,8 @@ class Term:
         self._stay_in_office()
         self._events += 1
         self._cause = self._store.cause = f"{self.machine.context.epoch}-{self._events}"
-        self._ledger.record(EVENT, self._cause, {"event": type(event).__name__})
-        effects = self.machine.handle(event, self._clock.now(), self._cause)
+        self._note(EVENT, event_lines(event))
+        effects = self._decide(event)
         while True:
             outcome = None
             for effect in effects:
@@ -207,7 +213,17 @@ class Term:
                 self._stay_in_office()
             if outcome is None:
                 return
-            effects = self.machine.handle(outcome, self._clock.now(), self._cause)
+            effects = self._decide(outcome)
+
+    def _decide(self, event: Event) -> list[Effect]:
+        """What the machine makes of the event, its decisions noted before anything is carried out."""
+        effects = self.machine.handle(event, self._clock.now(), self._cause)
+        self._note(DECISION, decision_lines(self.machine.decisions()))
+        return effects
+
+    def _note(self, kind: str, lines: Iterable[dict[str, Any]]) -> None:
+        for fields in lines:
+            self._ledger.record(kind, self._cause, fields)
 
     def _stay_in_office(self) -> None:
         if self.over or self._coordination.generation != self.generation:
@@ -219,7 +235,7 @@ class Term:
         """Carry out one effect; the outcome if it was a question."""
         if isinstance(effect, SendRequest):
             await self._hold_authority()
-            self._channels.send(effect.broker_id, effect.request, self._on_response)
+            self._send(effect.broker_id, effect.request)
         elif isinstance(effect, StepReached):
             await self._reach(effect)
         elif isinstance(effect, StartChannel):
@@ -262,13 +278,13 @@ class Term:
             await self.reader.unwatch_states(effect.partitions)
 
     async def _reach(self, effect: StepReached) -> None:
-        fields = {
-            "operation": effect.operation,
-            "step": effect.step,
-            "partitions": effect.partitions,
-        }
-        self._ledger.record(STEP, self._cause, fields)
+        self._note(STEP, step_lines(effect))
         await self._gate.reached(effect.operation, effect.step)
+
+    def _send(self, broker_id: BrokerId, request: ControllerRequest) -> None:
+        self._channels.send(broker_id, request, self._on_response)
+        to = {"to": broker_id, "queued": self._channels.backlog().get(broker_id, 0)}
+        self._note(REQUEST, (to | fields for fields in request_lines(request)))
 
     async def _hold_authority(self) -> None:
         """Wait until the lease proves that no other controller can have been elected (`zookeeper.md` §4.3).
@@ -281,6 +297,7 @@ class Term:
             self._stay_in_office()
 
     def _answer(self, effect: AnswerControlledShutdown | AnswerAdmin) -> None:
+        self._note(ANSWER, answer_lines(effect))
         future = self._callers.get(effect.ticket)
         if future is None or future.done():
             return
@@ -295,6 +312,8 @@ class Term:
         self, broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
     ) -> None:
         """R16: answers come back as events, when there is something in them that the machine can use."""
+        fields = {"from": broker_id, **response_line(request, response)}
+        self._ledger.record(RESPONSE, request.cause, fields)
         if response.error:
             logger.warning(
                 "broker %d answered %s with error %d",
@@ -318,6 +337,7 @@ class Term:
         return {
             "state": self.state,
             "queue_size": self.queue_size,
+            "backlog": {str(id_): count for id_, count in self._channels.backlog().items()},
             "brokers": {str(id_): broker.epoch for id_, broker in context.brokers.items()},
             "shutting_down": sorted(context.shutting_down),
             "topics_marked_for_deletion": sorted(context.deletions),
