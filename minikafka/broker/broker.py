@@ -34,7 +34,6 @@ from minikafka.base.ports import (
     ControlPlane,
     Coordination,
     Executor,
-    Ledger,
     Rng,
     SessionState,
     Storage,
@@ -49,7 +48,8 @@ from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Services
 from minikafka.broker.steps import StepGate
-from minikafka.ledger.record import Nothing
+from minikafka.ledger.record import BROKER, by_topic, in_parts
+from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
 from minikafka.rpc import messages
 from minikafka.rpc.channels import Channels
@@ -91,6 +91,9 @@ class Broker:
         self.new_control_plane = new_control_plane
         self.tasks = tasks
         self.close_session = close_session
+        self.ledger = LedgerWriter(
+            storage, directory_of(config.log_dirs[0]), config.broker_id, clock
+        )
         self.metadata = MetadataCache(clock)
         self.logs = LogManager(storage, config, clock, executor)
         self.replicas = ReplicaManager(
@@ -102,10 +105,10 @@ class Broker:
             transport,
             clock,
             tasks,
+            self.ledger,
         )
         self.info: BrokerInfo
         self.control_plane: ControlPlane
-        self.ledger: Ledger = Nothing()
         self.gate = StepGate()
         self.controller: ControllerService
         self.admin: TopicAdmin
@@ -121,6 +124,8 @@ class Broker:
         Raises ConfigError, OSError (a port in use), StorageFailed, CoordinationError.
         """
         self.logs.lock()
+        self.ledger.open()
+        self._note("started")
         await self._end_former_session()
         await self.coordination.start()
         self._keep_session()
@@ -183,7 +188,7 @@ class Broker:
             *self._advertised_control(control.port),
             rack=self.config.broker_rack,
         )
-        channels = Channels(self.control_plane, self.clock, self.tasks, self.rng)
+        channels = Channels(self.control_plane, self.clock, self.tasks, self.rng, self.ledger)
         self.controller = ControllerService(
             self.coordination,
             channels,
@@ -286,6 +291,11 @@ class Broker:
         self.info = replace(self.info, epoch=epoch)
         self.replicas.broker_epoch = epoch
         logger.info("registered broker %d, epoch %d", self.config.broker_id, epoch)
+        self._note("registered", broker_epoch=epoch, session=f"{self.coordination.session_id:#x}")
+
+    def _note(self, fact: str, **what: object) -> None:
+        """One line of the ledger about this broker itself."""
+        self.ledger.record(BROKER, "", {"fact": fact, **what})
 
     async def _session_events(self) -> None:
         """Register anew in every new session (C35)."""
@@ -294,6 +304,7 @@ class Broker:
             if event.state is SessionState.CONNECTED and event.generation != generation:
                 generation = event.generation
                 logger.warning("the ZooKeeper session had expired, registering again")
+                self._note("session lost")
                 self._keep_session()
                 await self._register()
 
@@ -346,6 +357,8 @@ class Broker:
         await self.control_plane.close()
         await self.tasks.close()
         await self.logs.close()
+        self._note("stopped", controlled=controlled)
+        self.ledger.close()
 
     async def _controlled_shutdown(self) -> None:
         """Ask the controller to move every leadership away; after the retries stop all the same (R23)."""
@@ -354,11 +367,14 @@ class Broker:
         for attempt in range(config.controlled_shutdown_max_retries + 1):
             if attempt:
                 await self.clock.sleep(config.controlled_shutdown_retry_backoff_ms)
+            self._note("controlled shutdown asked", attempt=attempt + 1)
             try:
                 remaining = await self._ask_to_shut_down()
             except (OSError, KafkaError, CoordinationError) as error:
                 logger.warning("controlled shutdown, attempt %d: %s", attempt + 1, error)
+                self._note("controlled shutdown answered", attempt=attempt + 1, error=str(error))
                 continue
+            self._note_remaining(attempt + 1, remaining)
             if not remaining:
                 return
             logger.warning(
@@ -366,6 +382,11 @@ class Broker:
                 attempt + 1,
                 len(remaining),
             )
+
+    def _note_remaining(self, attempt: int, remaining: list[TopicPartition]) -> None:
+        for run, part in in_parts(remaining):
+            left = by_topic(run)
+            self._note("controlled shutdown answered", attempt=attempt, still_leading=left, **part)
 
     async def _ask_to_shut_down(self) -> list[TopicPartition]:
         if self.controller.is_active:

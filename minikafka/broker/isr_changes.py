@@ -19,8 +19,9 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Clock, Coordination, Tasks
-from minikafka.replication.isr import Committed, IsrState
+from minikafka.base.ports import Clock, Coordination, Ledger, Tasks
+from minikafka.ledger.record import ISR, NOTHING
+from minikafka.replication.isr import Committed, IsrState, PendingExpand
 from minikafka.replication.partition import Partition
 from minikafka.zk import layout
 
@@ -41,11 +42,13 @@ class IsrChanges:
         clock: Clock,
         tasks: Tasks,
         committed: Callable[[Partition, bool], None],
+        ledger: Ledger = NOTHING,
     ) -> None:
         self._coordination = coordination
         self._clock = clock
         self._tasks = tasks
         self._tell = committed
+        self._ledger = ledger
         self._queue: dict[Partition, None] = {}
         self._queued = asyncio.Event()
         self._announce: set[TopicPartition] = set()
@@ -81,12 +84,15 @@ class IsrChanges:
             logger.warning(
                 "ISR of %s not written: %s %s", partition.tp, type(error).__name__, error
             )
+            told = f"{type(error).__name__} {error}"
+            self._note(partition, proposal, partition.zk_version, "failed", error=told)
 
     async def _compare_and_set(self, partition: Partition, proposal: IsrState) -> None:
         state = partition.proposed_state()
         path = layout.state_path(partition.tp)
         data = layout.encode_state(state)
         while partition.isr_state is proposal:
+            stat = None
             try:
                 stat = await self._coordination.set(path, data, state.zk_version)
             except (OutcomeUnknown, BadVersion):
@@ -98,13 +104,43 @@ class IsrChanges:
                         "ISR of %s: another write came first, waiting for LeaderAndIsr",
                         partition.tp,
                     )
+                    self._note(partition, proposal, state.zk_version, "conflict")
                     return
             except NoNode:
                 return
             else:
                 version = stat.version
+            zxid = stat.mzxid if stat else None
+            self._note(partition, proposal, state.zk_version, "ok", actual=version, zxid=zxid)
             self._committed(partition, proposal, version)
             return
+
+    def _note(
+        self,
+        partition: Partition,
+        proposal: IsrState,
+        expected: int,
+        outcome: str,
+        *,
+        actual: int | None = None,
+        zxid: int | None = None,
+        error: str = "",
+    ) -> None:
+        """One line of the ledger; the zxid is not known when the answer was lost and the node read again."""
+        fields = {
+            "topic": partition.tp.topic,
+            "partition": partition.tp.partition,
+            "change": "expand" if type(proposal) is PendingExpand else "shrink",
+            "leader_epoch": partition.leader_epoch,
+            "before": proposal.isr,
+            "isr": proposal.proposed,
+            "expected": expected,
+            "actual": actual,
+            "zxid": zxid,
+            "outcome": outcome,
+            "error": error,
+        }
+        self._ledger.record(ISR, "", fields)
 
     async def _read_back(self, path: str, data: bytes, expected: int) -> int | None:
         """The version our write got; -1 if another write is there; None if the node is still as before."""

@@ -8,11 +8,11 @@ with an epoch older than one already seen changes nothing (I10).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.errors import CoordinationError, ErrorCode, StorageFailed
 from minikafka.base.model import (
     NO_LEADER,
     BrokerId,
@@ -25,11 +25,13 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Clock, Coordination, Tasks, Transport
+from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, Transport
 from minikafka.broker.fetchers import Fetchers
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.topic_configs import TopicConfigs
+from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
+from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.log.manager import LogManager
 from minikafka.replication.partition import Partition, Progress
 from minikafka.replication.purgatory import Purgatory
@@ -61,6 +63,7 @@ class ReplicaManager:
         transport: Transport,
         clock: Clock,
         tasks: Tasks,
+        ledger: Ledger = NOTHING,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -69,11 +72,12 @@ class ReplicaManager:
         self.coordination = coordination
         self.clock = clock
         self.tasks = tasks
+        self.ledger = ledger
         self.configs = TopicConfigs(coordination, config)
         self.partitions: dict[TopicPartition, Partition] = {}
         self.purgatory = Purgatory(self._storage_failed)
         self.fetchers = Fetchers(broker_id, config, transport, clock, tasks, self._storage_failed)
-        self.isr_changes = IsrChanges(coordination, clock, tasks, self._isr_committed)
+        self.isr_changes = IsrChanges(coordination, clock, tasks, self._isr_committed, ledger)
         self.controller_epoch = -1
         self.broker_epoch = -1
         self.sessions: dict[int, Session] = {}
@@ -125,6 +129,20 @@ class ReplicaManager:
 
     async def handle(self, request: ControllerRequest) -> ControllerResponse:
         """Carry out a request of the controller. Raises CoordinationError when topic settings cannot be read."""
+        self._note(request, received_lines(request))
+        try:
+            response = await self._carry_out(request)
+        except CoordinationError as error:
+            self._note(request, [failed_line(request, f"{type(error).__name__} {error}")])
+            raise
+        self._note(request, completed_lines(self.broker_id, request, response))
+        return response
+
+    def _note(self, request: ControllerRequest, lines: Iterable[dict[str, Any]]) -> None:
+        for fields in lines:
+            self.ledger.record(EFFECT, request.cause, fields)
+
+    async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
         error = self._fence(request)
         if error:
             return ControllerResponse(error)
@@ -267,6 +285,9 @@ class ReplicaManager:
             len(lost),
             failure,
         )
+        fact = {"fact": "log directory failed", "error": str(failure)}
+        for run, part in in_parts(list(lost)):
+            self.ledger.record(BROKER, "", {**fact, "partitions": by_topic(run), **part})
         for tp in lost:
             partition = self.partitions.get(tp)
             if partition is not None and not partition.offline:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from minikafka.base.model import (
+    BrokerId,
     ControllerRequest,
     ControllerResponse,
     LeaderAndIsrRequest,
@@ -103,3 +104,68 @@ def by_code(results: Iterable[tuple[TopicPartition, int]]) -> dict[str, Partitio
     for tp, code in results:
         groups.setdefault(int(code), []).append(tp)
     return {str(code): by_topic(tps) for code, tps in groups.items()}
+
+
+def received_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
+    """What a broker notes as it gets a request; nothing of UpdateMetadata, which changes no replica."""
+    if isinstance(request, UpdateMetadataRequest):
+        return
+    told: Sequence[PartitionState | StopReplicaPartition] = request.partitions
+    for run, part in in_parts(told):
+        yield {
+            **_effect(request, "received"),
+            "partitions": by_topic(state.tp for state in run),
+            **part,
+        }
+
+
+def completed_lines(
+    broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
+) -> Iterator[dict[str, Any]]:
+    """What a broker notes when it has carried a request out, or refused it as a whole."""
+    head = {**_effect(request, "completed"), "error": response.error}
+    if isinstance(request, UpdateMetadataRequest):
+        brokers = [broker.id for broker in request.live_brokers]
+        yield {**head, "partition_count": len(request.partitions), "live_brokers": brokers}
+    elif response.error:
+        yield head
+    else:
+        codes = dict(response.partitions)
+        told: Sequence[PartitionState | StopReplicaPartition] = request.partitions
+        for run, part in in_parts(told):
+            groups: dict[tuple[Any, ...], list[TopicPartition]] = {}
+            for state in run:
+                key = (codes.get(state.tp, 0), *_became(broker_id, state))
+                groups.setdefault(key, []).append(state.tp)
+            yield {**head, "results": [_result(*group) for group in groups.items()], **part}
+
+
+def failed_line(request: ControllerRequest, error: str) -> dict[str, Any]:
+    """What a broker notes when it could not carry a request out; the controller sends it again."""
+    return {**_effect(request, "failed"), "error": error}
+
+
+def _effect(request: ControllerRequest, phase: str) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "request": name_of(request),
+        "from": request.controller_id,
+        "controller_epoch": request.controller_epoch,
+    }
+
+
+def _became(broker_id: BrokerId, told: PartitionState | StopReplicaPartition) -> tuple[Any, ...]:
+    if isinstance(told, StopReplicaPartition):
+        return "deleted" if told.delete else "stopped", told.leader_epoch
+    role = "leader" if told.leader == broker_id else "follower"
+    return role, told.leader_epoch, told.leader, told.isr
+
+
+def _result(key: tuple[Any, ...], partitions: list[TopicPartition]) -> dict[str, Any]:
+    error, became, *told = key
+    return {
+        "became": "refused" if error else became,
+        "error": error,
+        **dict(zip(("leader_epoch", "leader", "isr"), told, strict=False)),
+        "partitions": by_topic(partitions),
+    }
