@@ -1,0 +1,187 @@
+"""What the ledgers of all brokers may never show, whatever was killed: a monitor for the end of cluster tests.
+
+    from support.invariants import check_ledgers
+    check_ledgers(cluster.directory.path)          # every broker's ledger below a cluster's data directory
+    assert violations(lines) == []                 # lines of `minikafka.ledger.reader.read_all`
+
+Checked: controller epochs never fall and each has one winner; every write of the controller carries the check of its
+own epoch; per partition leader epochs never fall, one leader per leader epoch, the leader is in the ISR, the ISR
+is never empty (in what was decided, written and sent); brokers obey no older controller.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from minikafka.ledger.reader import name_of, read_all
+from minikafka.ledger.record import (
+    DECISION,
+    EFFECT,
+    ELECTION,
+    ISR,
+    REQUEST,
+    WRITE,
+    partitions_of,
+)
+
+STATE = re.compile(r"^/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<partition>\d+)/state$")
+EPOCH_NODE = "/controller_epoch"
+Line = Mapping[str, Any]
+Tp = tuple[str, int]
+
+
+def check_ledgers(data: str | Path) -> list[dict[str, Any]]:
+    """Fails with every violation that the ledgers below the cluster's data directory show; the lines, merged."""
+    lines = read_all(sorted(Path(data).glob("broker-*-ledger")))
+    found = violations(lines)
+    assert not found, "\n".join(found)
+    return lines
+
+
+def violations(lines: Sequence[Line]) -> list[str]:
+    """One sentence each, with the lines (broker#n) that show it."""
+    return [
+        *_controllers(lines),
+        *_fences(lines),
+        *_leaderships(lines),
+        *_state_nodes(lines),
+        *_leaders(lines),
+        *_obedience(lines),
+    ]
+
+
+def _controllers(lines: Sequence[Line]) -> Iterator[str]:
+    winners: dict[int, Line] = {}
+    for line in lines:
+        if line["kind"] == ELECTION and line["outcome"] == "won":
+            before = winners.setdefault(line["epoch"], line)
+            if before is not line:
+                yield f"epoch {line['epoch']} won twice: {name_of(before)}, {name_of(line)}"
+    written = [
+        (line["zxid"], int(operation["data"]), line)
+        for line in lines
+        if line["kind"] == WRITE and line["outcome"] == "ok"
+        for operation in line["operations"]
+        if operation["path"] == EPOCH_NODE and operation["op"] == "set"
+    ]
+    for (_, before, _), (_, after, line) in pairwise(sorted(written, key=itemgetter(0))):
+        if after <= before:
+            yield f"the controller epoch went from {before} to {after}: {name_of(line)}"
+
+
+def _fences(lines: Sequence[Line]) -> Iterator[str]:
+    """Every multi begins with the check of the epoch node, at the version that the term won."""
+    versions = {
+        line["epoch"]: line["zk_version"]
+        for line in lines
+        if line["kind"] == ELECTION and line["outcome"] == "won"
+    }
+    for line in lines:
+        if line["kind"] != WRITE:
+            continue
+        check = line.get("check") or {}
+        if check.get("path") != EPOCH_NODE:
+            yield f"a write without the check of the controller epoch: {name_of(line)}"
+        epoch, _, number = line["cause"].partition("-")
+        wanted = versions.get(int(epoch)) if epoch else None
+        if wanted is not None and number != "0" and check.get("version") != wanted:
+            yield f"checked version {check.get('version')}, not {wanted}: {name_of(line)}"
+
+
+def _leaderships(lines: Sequence[Line]) -> Iterator[str]:
+    """The leader is in the ISR, which is not empty."""
+    for line in lines:
+        for leader, isr in _told(line):
+            if not isr:
+                yield f"an empty ISR: {name_of(line)}"
+            elif leader >= 0 and leader not in isr:
+                yield f"leader {leader} is not in the ISR {isr}: {name_of(line)}"
+
+
+def _told(line: Line) -> Iterator[tuple[int, list[int]]]:
+    if line["kind"] == DECISION and line.get("leader") is not None:
+        yield line["leader"], line["isr"]
+    elif line["kind"] == ISR:
+        yield line["broker"], line["isr"]
+    elif line["kind"] == REQUEST:
+        for state in line["states"]:
+            if "leader" in state:
+                yield state["leader"], state["isr"]
+    elif line["kind"] == WRITE:
+        for _, data, _ in _states(line):
+            yield data["leader"], data["isr"]
+
+
+def _states(line: Line) -> Iterator[tuple[Tp, dict[str, Any], bool]]:
+    """(partition, state, whether the node is new) of what a multi writes."""
+    for operation in line["operations"]:
+        match = STATE.match(operation["path"])
+        if match and operation["data"]:
+            tp = (match["topic"], int(match["partition"]))
+            yield tp, json.loads(operation["data"]), operation["op"] == "create"
+
+
+def _written(lines: Sequence[Line]) -> Iterator[tuple[int, Tp, int, int, bool, Line]]:
+    """(zxid, partition, leader, leader epoch, new, line) of every accepted state."""
+    for line in lines:
+        if line["kind"] == WRITE and line["outcome"] == "ok":
+            for tp, data, new in _states(line):
+                yield line["zxid"], tp, data["leader"], data["leader_epoch"], new, line
+        elif line["kind"] == ISR and line["outcome"] == "ok" and line["zxid"] is not None:
+            tp = (line["topic"], line["partition"])
+            yield line["zxid"], tp, line["broker"], line["leader_epoch"], False, line
+
+
+def _state_nodes(lines: Sequence[Line]) -> Iterator[str]:
+    """In ZooKeeper's order: leader epochs never fall, and within one nobody else takes over."""
+    last: dict[Tp, tuple[int, int, Line]] = {}
+    for _, tp, leader, epoch, new, line in sorted(_written(lines), key=itemgetter(0)):
+        known = None if new else last.get(tp)
+        if known is not None:
+            known_leader, known_epoch, before = known
+            where = f"{tp[0]}-{tp[1]}: {name_of(before)}, {name_of(line)}"
+            if epoch < known_epoch:
+                yield f"leader epoch fell from {known_epoch} to {epoch} of {where}"
+            elif epoch == known_epoch and leader != known_leader:
+                yield f"leaders {known_leader} and {leader} in epoch {epoch} of {where}"
+        last[tp] = (leader, epoch, line)
+
+
+def _leaders(lines: Sequence[Line]) -> Iterator[str]:
+    """One broker becomes leader per leader epoch, from one making of the topic to the next."""
+    made: dict[Tp, int] = {}
+    leaders: dict[tuple[Tp, int, int], Line] = {}
+    for line in lines:
+        if line["kind"] == WRITE and line["outcome"] == "ok":
+            for tp, _, new in _states(line):
+                made[tp] = made.get(tp, 0) + new
+        elif line["kind"] == EFFECT:
+            for result in line.get("results", ()):
+                if result["became"] != "leader":
+                    continue
+                for tp in partitions_of(result["partitions"]):
+                    key = (tuple(tp), made.get(tuple(tp), 0), result["leader_epoch"])
+                    before = leaders.setdefault(key, line)
+                    if before["broker"] != line["broker"]:
+                        where = f"{name_of(before)}, {name_of(line)}"
+                        yield f"two leaders of {tp} in epoch {result['leader_epoch']}: {where}"
+
+
+def _obedience(lines: Sequence[Line]) -> Iterator[str]:
+    """A broker obeys no controller older than one it has obeyed, while it runs."""
+    newest: dict[int, tuple[int, Line]] = {}
+    for line in lines:
+        if line["kind"] == "broker" and line["fact"] == "started":
+            newest.pop(line["broker"], None)
+        if line["kind"] != EFFECT or line["phase"] != "completed" or line["error"]:
+            continue
+        epoch, before = newest.get(line["broker"], (-1, line))
+        if line["controller_epoch"] < epoch:
+            yield f"obeyed an older controller: {name_of(before)}, {name_of(line)}"
+        newest[line["broker"]] = (line["controller_epoch"], line)
