@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that say what the code says: configuration.md and protocol.md.
+"""Writes the pages of docs/ that say what the code says: configuration.md, protocol.md, conformance.md.
 
     .venv/bin/python scripts/write_docs.py
 
@@ -8,16 +8,21 @@ Invariant, kept by tests/test_tidy.py: the committed pages are what this writes.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from minikafka.base.config import BrokerConfig, ClusterConfig, TopicConfig
 from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.broker import apis
 from minikafka.wire.versions import NAMES, SERVED, is_flexible
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+TESTS = str(ROOT / "tests")
 GENERATED = "<!-- Written by scripts/write_docs.py from the code; edit the code. -->\n"
 
 CONFIGURATION = """\
@@ -71,6 +76,19 @@ it: those requests are signed msgpack over HTTP on a listener of their own (`min
 {families}
 """
 
+CONFORMANCE = """\
+# Conformance
+
+{generated}
+What the controller and the replicas around it must do, row by row, and the tests that prove each: a test
+names its rows with `@pytest.mark.row("D5", …)`. The rows are in `tests/conformance/rows.toml`. The suite
+fails when a row that is not put off has no test that passed (`tests/test_conformance.py`).
+
+{counts}
+
+{groups}
+"""
+
 
 def configuration() -> str:
     """The text of configuration.md."""
@@ -99,6 +117,35 @@ def protocol() -> str:
         table=_table(("API", "key", "versions", "flexible from"), rows),
         families="\n\n".join(families),
     )
+
+
+def conformance() -> str:
+    """The text of conformance.md."""
+    if TESTS not in sys.path:
+        sys.path.insert(0, TESTS)
+    rows = importlib.import_module("support.conformance_rows")
+    table, claims = rows.catalogue(), rows.claims()
+    later = sum(row.later is not None for row in table.values())
+    proved = sum(row.later is None and row.id in claims for row in table.values())
+    groups = [
+        f"## {title}\n\n" + _table(("row", "what", "tests", "status"), map(_row_cells, members))
+        for title, members in itertools.groupby(
+            ((row, claims.get(row.id, ())) for row in table.values()), lambda pair: pair[0].group
+        )
+    ]
+    return CONFORMANCE.format(
+        generated=GENERATED,
+        counts=f"{len(table)} rows: {proved} proved, {len(table) - proved - later} open, {later} later.",
+        groups="\n\n".join(groups),
+    )
+
+
+def _row_cells(pair: tuple[Any, tuple[str, ...]]) -> list[str]:
+    row, tests = pair
+    status = f"proved by {len(tests)} test{'s'[: len(tests) > 1]}" if tests else "open"
+    if row.later is not None:
+        status = f"later: {row.later}"
+    return [row.id, row.what, "<br>".join(f"`{test}`" for test in tests), status]
 
 
 def _family(name: str) -> str:
@@ -134,7 +181,11 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-PAGES = {"configuration.md": configuration, "protocol.md": protocol}
+PAGES = {
+    "configuration.md": configuration,
+    "protocol.md": protocol,
+    "conformance.md": conformance,
+}
 
 
 def main() -> None:

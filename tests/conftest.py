@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.conformance_rows import RowOutcomes
 
 TESTS = Path(__file__).parent
 TIERS = ("conformance", "cluster", "clients", "spark")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

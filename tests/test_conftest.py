@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -59,6 +60,7 @@ def test_only_a_loop_that_lost_nothing_passes(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rE", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
         check=False,

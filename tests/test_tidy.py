@@ -118,7 +118,7 @@ def test_every_key_is_documented():
         assert [name for name, key in keys.items() if not key.doc.endswith(".")] == []
 
 
-@pytest.mark.parametrize("page", ["configuration.md", "protocol.md"])
+@pytest.mark.parametrize("page", ["configuration.md", "protocol.md", "conformance.md"])
 def test_generated_pages_are_as_the_code_is(page):
     """If this fails: .venv/bin/python scripts/write_docs.py"""
     pages = runpy.run_path(str(ROOT / "scripts" / "write_docs.py"))["PAGES"]
