@@ -158,6 +158,20 @@ class BrokerConfig:
     )
 
     # Leaving.
+    auto_leader_rebalance_enable: bool = key(
+        BOOLEAN,
+        True,
+        "Whether the controller gives leaderships back to preferred replicas by itself.",
+    )
+    leader_imbalance_per_broker_percentage: int = key(
+        INT,
+        10,
+        "Share of the partitions preferring a broker that others may lead before that happens.",
+        low=0,
+    )
+    leader_imbalance_check_interval_seconds: int = key(
+        LONG, 300, "How often the controller looks at that.", low=1
+    )
     controlled_shutdown_enable: bool = key(
         BOOLEAN, True, "Whether a broker hands its leaderships over before it ends."
     )

@@ -11,8 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import Final
 
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
+
+REASSIGNMENT_IN_PROGRESS: Final = "topic reassignment in progress"
+"""Why a marked topic is not deleted yet, and serves clients still (R59)."""
 
 
 class PartitionStatus(Enum):
@@ -45,6 +49,7 @@ class Context:
         "controller_id",
         "deletions",
         "epoch",
+        "ineligible",
         "leadership",
         "led",
         "offline_directories",
@@ -75,7 +80,9 @@ class Context:
         self.unavailable: dict[TopicPartition, None] = {}
         self.replica_statuses: dict[BrokerId, dict[TopicPartition, ReplicaStatus]] = {}
         self.deletions: frozenset[str] = frozenset()
-        """Topics marked for deletion: elections leave them alone (L4)."""
+        """Topics marked for deletion."""
+        self.ineligible: dict[str, str] = {}
+        """Those of them whose deletion waits for something, and for what."""
         self.reassigning: dict[TopicPartition, None] = {}
         """Partitions whose reassignment was begun and is not finished."""
         self.unclean_elections = 0
@@ -121,6 +128,8 @@ class Context:
     def forget_topic(self, topic: str) -> None:
         """Drop all that is known of a topic."""
         self.topic_ids.pop(topic, None)
+        self.deletions -= {topic}
+        self.ineligible.pop(topic, None)
         for tp in self.topics.pop(topic, {}):
             for replicas in self.replica_statuses.values():
                 replicas.pop(tp, None)
@@ -138,8 +147,12 @@ class Context:
         return assignment.replicas if assignment else ()
 
     def is_being_deleted(self, tp: TopicPartition) -> bool:
-        """Whether its topic is marked for deletion."""
-        return tp.topic in self.deletions
+        """Whether its topic is marked for deletion, so that elections leave it alone (L4).
+
+        A topic that is being reassigned lives on until that is done (R59).
+        """
+        topic = tp.topic
+        return topic in self.deletions and self.ineligible.get(topic) != REASSIGNMENT_IN_PROGRESS
 
     # Leadership.
 

@@ -12,15 +12,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, BrokerId, ReplicaAssignment, TopicPartition
-from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
+from minikafka.controller.context import (
+    Context,
+    PartitionStatus,
+    ReplicaStatus,
+)
+from minikafka.controller.deletion import Deletions
+from minikafka.controller.elect_leaders import ElectLeaders
 from minikafka.controller.elections import Election
 from minikafka.controller.events import (
     AnswerControlledShutdown,
     AssignmentChanged,
+    AssignmentsWritten,
     BrokersChanged,
     ControlledShutdownRequested,
     ControllerElected,
@@ -28,6 +36,7 @@ from minikafka.controller.events import (
     DeleteLogDirEvents,
     DeletionsChanged,
     Effect,
+    ElectionRequested,
     Event,
     IsrChanged,
     LeaderAndIsrAnswered,
@@ -35,27 +44,57 @@ from minikafka.controller.events import (
     LeaderAndIsrWritten,
     LogDirsFailed,
     Outcome,
+    PreferredElectionSubmitted,
+    ReassignmentsRequested,
+    ReassignmentsSubmitted,
+    RebalanceDue,
     StartChannel,
+    StepReached,
     Steps,
     StopChannel,
+    StopReplicaAnswered,
     TopicImage,
+    TopicNodesDeleted,
     TopicsChanged,
+    UncleanElectionEnabled,
     UncleanSettingsRead,
+    WriteAssignments,
 )
 from minikafka.controller.partition_states import PartitionStateMachine
+from minikafka.controller.reassignment import Reassignments
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION
 from minikafka.controller.story import Decision, Story
 
 logger = logging.getLogger(__name__)
 
-_OUTCOMES = (LeaderAndIsrWritten, LeaderAndIsrRead, UncleanSettingsRead)
+_OUTCOMES = (
+    LeaderAndIsrWritten,
+    LeaderAndIsrRead,
+    UncleanSettingsRead,
+    AssignmentsWritten,
+    TopicNodesDeleted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """What of a broker's configuration the controller goes by, under Kafka's names."""
+
+    delete_topic_enable: bool = True
+    leader_imbalance_per_broker_percentage: int = 10
 
 
 class ControllerMachine:
     """One controller epoch. `context` is read-only for everyone else."""
 
-    def __init__(self, controller_id: BrokerId, epoch: int) -> None:
+    def __init__(
+        self,
+        controller_id: BrokerId,
+        epoch: int,
+        settings: ControllerSettings = ControllerSettings(),
+    ) -> None:
         self.context = Context(controller_id, epoch)
         self._story = Story(controller_id, epoch)
         self._effects: list[Effect] = []
@@ -63,6 +102,15 @@ class ControllerMachine:
         self._batch = RequestBatch(self.context, self._story, self._effects)
         self._partitions = PartitionStateMachine(self.context, self._story, self._batch)
         self._replicas = ReplicaStateMachine(self.context, self._story, self._batch)
+        parts = (self.context, self._story, self._batch, self._partitions, self._replicas)
+        self._reassignments = Reassignments(*parts, self._effects)
+        self._deletions = Deletions(*parts, self._effects, enabled=settings.delete_topic_enable)
+        self._elections = ElectLeaders(
+            self.context,
+            self._partitions,
+            self._effects,
+            settings.leader_imbalance_per_broker_percentage,
+        )
         self._procedures: dict[type, Callable[[Any], Steps[None]]] = {
             ControllerElected: self._on_elected,
             BrokersChanged: self._on_brokers_changed,
@@ -72,13 +120,24 @@ class ControllerMachine:
             IsrChanged: self._on_isr_changed,
             LogDirsFailed: self._on_log_dirs_failed,
             LeaderAndIsrAnswered: self._on_leader_and_isr_answered,
+            StopReplicaAnswered: self._on_stop_replica_answered,
             ControlledShutdownRequested: self._on_controlled_shutdown,
+            ReassignmentsSubmitted: self._on_reassignments_submitted,
+            ReassignmentsRequested: self._on_reassignments_requested,
+            PreferredElectionSubmitted: lambda event: self._elections.submitted(event.partitions),
+            ElectionRequested: self._elections.requested,
+            RebalanceDue: lambda event: self._elections.rebalance(),
+            UncleanElectionEnabled: self._on_unclean_election_enabled,
         }
 
     @property
     def busy(self) -> bool:
         """Whether a question is open and only its outcome may be handed over."""
         return self._procedure is not None
+
+    def preferred_imbalance_count(self) -> int:
+        """Partitions that are not led by their preferred replica (D11)."""
+        return self._elections.imbalance_count()
 
     def story(self, tp: TopicPartition) -> list[str]:
         """What was done to the partition lately, oldest first."""
@@ -129,7 +188,6 @@ class ControllerMachine:
         election takes all dead members out of the ISR in one write (X7, KAFKA-3143).
         """
         context = self.context
-        context.deletions = event.deletions
         for broker in event.brokers.values():
             self._add_broker(broker)
         for topic, image in event.topics.items():
@@ -137,6 +195,7 @@ class ControllerMachine:
         for tp, state in event.leadership.items():
             if tp in context.assignments:
                 context.set_leadership(tp, state)
+        self._deletions.load(event.deletions)
         logger.info("Active brokers: %s. Topics: %d", sorted(context.brokers), len(context.topics))
         self._send_metadata(context.brokers, context.assignments)
         yield from self._replicas.startup()
@@ -145,6 +204,10 @@ class ControllerMachine:
         yield from self._replicas.handle_state_changes(
             self._not_being_deleted(context.replicas_on(dead)), ReplicaStatus.OFFLINE
         )
+        yield from self._reassignments.resume(event.reassignments)
+        yield from self._deletions.resume()
+        if event.preferred_elections:
+            yield from self._elections.submitted(event.preferred_elections)
 
     # Brokers.
 
@@ -179,6 +242,7 @@ class ControllerMachine:
         """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs they are in."""
         context = self.context
         going = self._not_being_deleted(replicas)
+        yield from self._deletions.replicas_lost(replicas)
         leaderless = [
             tp
             for broker, partitions in going.items()
@@ -202,9 +266,12 @@ class ControllerMachine:
         self._send_metadata(others, ())
         self._send_metadata(new, context.assignments)
         yield from self._replicas.handle_state_changes(
-            context.replicas_on(new), ReplicaStatus.ONLINE
+            self._not_deleted_yet(context.replicas_on(new)), ReplicaStatus.ONLINE
         )
         yield from self._partitions.trigger_online()
+        yield from self._reassignments.brokers_started(new)
+        yield from self._deletions.resume_after_reassignments()
+        yield from self._deletions.brokers_started(new)
 
     def _add_broker(self, broker: Broker) -> None:
         self.context.add_broker(broker)
@@ -213,6 +280,7 @@ class ControllerMachine:
     # Topics.
 
     def _on_topics_changed(self, event: TopicsChanged) -> Steps[None]:
+        self._deletions.topics_removed(event.removed)
         for topic in event.removed:
             self.context.forget_topic(topic)
         created: list[TopicPartition] = []
@@ -227,9 +295,16 @@ class ControllerMachine:
         return list(self.context.topics[topic])
 
     def _on_assignment_changed(self, event: AssignmentChanged) -> Steps[None]:
-        """Partitions that were added (I9); none while the topic is being deleted (R65)."""
+        """Partitions that were added (I9); those added to a topic that is deleted are taken back (R65)."""
         context = self.context
-        if event.topic not in context.topics or event.topic in context.deletions:
+        if event.topic not in context.topics:
+            return
+        if event.topic in context.deletions:
+            known = {tp.partition for tp in context.topics[event.topic]}
+            surplus = dict.fromkeys(number for number in event.assignment if number not in known)
+            if surplus:
+                logger.warning("Topic %s is being deleted, no partitions are added", event.topic)
+                yield WriteAssignments({event.topic: surplus})
             return
         added = self._assign_new(event.topic, event.assignment)
         if added:
@@ -251,34 +326,36 @@ class ControllerMachine:
         for tp in created:
             for broker in self.context.replicas(tp):
                 replicas.setdefault(broker, []).append(tp)
+        self._reach(CREATION, "partitions-new", created)
         yield from self._partitions.handle_state_changes(created, PartitionStatus.NEW)
+        self._reach(CREATION, "replicas-new", created)
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
+        self._reach(CREATION, "partitions-online", created)
         yield from self._partitions.handle_state_changes(
             created, PartitionStatus.ONLINE, Election.OFFLINE
         )
+        self._reach(CREATION, "replicas-online", created)
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
 
     def _on_deletions_changed(self, event: DeletionsChanged) -> Steps[None]:
-        """Clients stop seeing a marked topic (R64), until its mark is taken back."""
-        context = self.context
-        changed = [
-            topic for topic in sorted(context.deletions ^ event.topics) if topic in context.topics
-        ]
-        unmarked = context.deletions - event.topics
-        context.deletions = event.topics
-        if changed:
-            logger.info("Topics marked for deletion: %s", sorted(event.topics))
-            self._send_metadata(
-                context.brokers, [tp for topic in changed for tp in context.topics[topic]]
-            )
-        if unmarked:
+        """Marked topics are deleted (L1); one whose mark is taken back in time lives on."""
+        if (yield from self._deletions.marked(event.topics)):
             yield from self._partitions.trigger_online()
+
+    # Reassignments.
+
+    def _on_reassignments_submitted(self, event: ReassignmentsSubmitted) -> Steps[None]:
+        yield from self._reassignments.submitted(event.targets)
+        yield from self._deletions.resume_after_reassignments()
+
+    def _on_reassignments_requested(self, event: ReassignmentsRequested) -> Steps[None]:
+        yield from self._reassignments.requested(event)
+        yield from self._deletions.resume_after_reassignments()
 
     # What leaders and brokers report.
 
     def _on_isr_changed(self, event: IsrChanged) -> Steps[None]:
         """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications (R26)."""
-        yield from ()
         context = self.context
         changed = []
         for tp, state in event.states.items():
@@ -288,7 +365,10 @@ class ControllerMachine:
                 changed.append(tp)
         if changed:
             self._send_metadata(context.brokers, changed)
-        self._effects.append(DeleteIsrChanges(event.notifications))
+        if event.notifications:
+            self._effects.append(DeleteIsrChanges(event.notifications))
+        yield from self._reassignments.isr_changed(event.states)
+        yield from self._deletions.resume_after_reassignments()
 
     def _on_log_dirs_failed(self, event: LogDirsFailed) -> Steps[None]:
         """Ask the brokers which replicas they lost, by telling them their roles again (R67)."""
@@ -317,6 +397,13 @@ class ControllerMachine:
             )
             yield from self._take_offline({broker.id: newly_lost})
 
+    def _on_stop_replica_answered(self, event: StopReplicaAnswered) -> Steps[None]:
+        yield from self._deletions.answered(event)
+
+    def _on_unclean_election_enabled(self, event: UncleanElectionEnabled) -> Steps[None]:
+        """Partitions that waited for a clean leader may have one now (R63)."""
+        yield from self._partitions.trigger_online(event.topics)
+
     def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Steps[None]:
         """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be moved.
 
@@ -334,13 +421,17 @@ class ControllerMachine:
         logger.info("Shutting down broker %d", broker.id)
         context.shutting_down.add(broker.id)
         movable = [tp for tp in context.replicas_on((broker.id,))[broker.id] if self._may_move(tp)]
+        self._reach(CONTROLLED_SHUTDOWN, "marked", movable)
         self._send_metadata(context.brokers, movable)
         led = [tp for tp in movable if context.leadership[tp].leader == broker.id]
         followed = [tp for tp in movable if context.leadership[tp].leader != broker.id]
+        self._reach(CONTROLLED_SHUTDOWN, "leaders-moved", led)
         yield from self._partitions.handle_state_changes(
             led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN
         )
+        self._reach(CONTROLLED_SHUTDOWN, "followers-stopped", followed)
         yield from self._replicas.handle_state_changes({broker.id: followed}, ReplicaStatus.OFFLINE)
+        self._reach(CONTROLLED_SHUTDOWN, "answered", movable)
         remaining = tuple(tp for tp in movable if context.leadership[tp].leader == broker.id)
         self._effects.append(AnswerControlledShutdown(event.ticket, ErrorCode.NONE, remaining))
 
@@ -357,11 +448,28 @@ class ControllerMachine:
     def _not_being_deleted(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> dict[BrokerId, list[TopicPartition]]:
-        marked = self.context.is_being_deleted
+        """Without those of topics that are on their way out."""
+        begun = self._deletions.has_begun
         return {
-            broker: [tp for tp in partitions if not marked(tp)]
+            broker: [tp for tp in partitions if not begun(tp)]
             for broker, partitions in replicas.items()
         }
+
+    def _not_deleted_yet(
+        self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
+    ) -> dict[BrokerId, list[TopicPartition]]:
+        status = self.context.replica_status
+        return {
+            broker: [
+                tp
+                for tp in partitions
+                if status(tp, broker) is not ReplicaStatus.DELETION_SUCCESSFUL
+            ]
+            for broker, partitions in replicas.items()
+        }
+
+    def _reach(self, operation: str, step: str, partitions: Iterable[TopicPartition]) -> None:
+        self._effects.append(StepReached(operation, step, tuple(partitions)))
 
     def _send_metadata(
         self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]

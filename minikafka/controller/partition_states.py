@@ -13,7 +13,7 @@ what it was, and the others go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import IllegalTransition
@@ -72,9 +72,15 @@ class PartitionStateMachine:
             context.set_partition_status(tp, status)
         yield from self.trigger_online()
 
-    def trigger_online(self) -> Steps[Results]:
-        """Elections for all New and Offline partitions, except of topics that are being deleted (F8)."""
-        waiting = [tp for tp in self._context.unavailable if not self._context.is_being_deleted(tp)]
+    def trigger_online(self, topics: Collection[str] | None = None) -> Steps[Results]:
+        """Elections for all New and Offline partitions, or those of some topics, but not of topics that are
+        being deleted (F8).
+        """
+        waiting = [
+            tp
+            for tp in self._context.unavailable
+            if not self._context.is_being_deleted(tp) and (topics is None or tp.topic in topics)
+        ]
         return (
             yield from self.handle_state_changes(waiting, PartitionStatus.ONLINE, Election.OFFLINE)
         )
@@ -236,15 +242,13 @@ class PartitionStateMachine:
         assignment = context.assignments[tp]
         replicas = assignment.replicas
         live = [replica for replica in replicas if context.is_online(tp, replica)]
-        if election is Election.OFFLINE:
-            return elections.offline(
-                replicas, current.isr, live, unclean=unclean.get(tp.topic, False)
-            )
+        if election in (Election.OFFLINE, Election.UNCLEAN):
+            allowed = election is Election.UNCLEAN or unclean.get(tp.topic, False)
+            return elections.offline(replicas, current.isr, live, unclean=allowed)
         if election is Election.PREFERRED:
             return elections.preferred(replicas, current.isr, live, current.leader)
         if election is Election.REASSIGNED:
-            target = [replica for replica in replicas if replica not in assignment.removing]
-            return elections.reassigned(target, current.isr, live)
+            return elections.reassigned(assignment.target, current.isr, live)
         reachable = [replica for replica in replicas if context.is_reachable(tp, replica)]
         return elections.controlled_shutdown(
             replicas, current.isr, reachable, context.shutting_down

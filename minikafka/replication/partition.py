@@ -155,7 +155,9 @@ class Partition:
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
-        others = [replica for replica in state.replicas if replica != self.broker_id]
+        # A replica that a reassignment takes away counts until it is out of the ISR: it could be elected.
+        others = dict.fromkeys((*state.replicas, *state.isr))
+        others.pop(self.broker_id, None)
         self.followers = {
             replica: self.followers.get(replica) or Progress(self, replica, now)
             for replica in others

@@ -4,7 +4,7 @@ checked after every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from minikafka.base.model import (
     Broker,
     LeaderAndIsr,
     LeaderAndIsrRequest,
+    PartitionResult,
     ReplicaAssignment,
     StopReplicaRequest,
     TopicPartition,
@@ -20,24 +21,39 @@ from minikafka.base.model import (
 from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
 from minikafka.controller.events import (
     NO_NODE,
+    AnswerAdmin,
     AnswerControlledShutdown,
+    AssignmentsWritten,
     BrokersChanged,
     ControlledShutdownRequested,
     ControllerElected,
+    DeleteDeletionMarks,
+    DeletePreferredElection,
+    DeleteTopicNodes,
+    DeletionsChanged,
     Effect,
+    ElectionRequested,
     ExternalEvent,
+    IsrChanged,
     LeaderAndIsrRead,
     LeaderAndIsrWritten,
     Outcome,
     ReadLeaderAndIsr,
     ReadUncleanSettings,
+    ReassignmentsRequested,
+    ReassignmentsSubmitted,
     SendRequest,
+    StepReached,
+    StopReplicaAnswered,
     TopicImage,
+    TopicNodesDeleted,
     TopicsChanged,
+    TrimReassignments,
     UncleanSettingsRead,
+    WriteAssignments,
     WriteLeaderAndIsr,
 )
-from minikafka.controller.machine import ControllerMachine
+from minikafka.controller.machine import ControllerMachine, ControllerSettings
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
@@ -81,6 +97,10 @@ def answers(
         return LeaderAndIsrWritten(ok, tuple(conflicts), failed)
     if isinstance(question, ReadLeaderAndIsr):
         return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
+    if isinstance(question, WriteAssignments):
+        return AssignmentsWritten(world.write_assignments(question.topics))
+    if isinstance(question, DeleteTopicNodes):
+        return TopicNodesDeleted(world.delete_topics(question.topics))
     assert isinstance(question, ReadUncleanSettings)
     unclean = world.unclean if world else set()
     return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
@@ -101,12 +121,23 @@ def run_steps(
 class World:
     """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far, in order."""
 
-    def __init__(self, brokers: int = 3, epoch: int = 1) -> None:
+    def __init__(
+        self,
+        brokers: int = 3,
+        epoch: int = 1,
+        settings: ControllerSettings = ControllerSettings(),  # noqa: B008 (it is frozen)
+    ) -> None:
         self.brokers = {i: broker(i) for i in range(brokers)}
         self.topics: dict[str, TopicImage] = {}
         self.nodes: dict[TopicPartition, LeaderAndIsr] = {}
         self.unclean: set[str] = set()
         self.deletions: frozenset[str] = frozenset()
+        self.submitted: dict[TopicPartition, tuple[int, ...]] = {}
+        """What `/admin/reassign_partitions` asks for."""
+        self.elections: tuple[TopicPartition, ...] = ()
+        self.settings = settings
+        self.crash_at = ""
+        """The controller dies when it reaches this `operation.step`."""
         self.before_write: Callable[[WriteLeaderAndIsr], None] = lambda question: None
         self.effects: list[Effect] = []
         self.writes: list[WriteLeaderAndIsr] = []
@@ -115,10 +146,15 @@ class World:
 
     def start(self, epoch: int) -> None:
         """A new controller epoch that reads what is in ZooKeeper."""
-        self.machine = ControllerMachine(0, epoch)
+        self.machine = ControllerMachine(0, epoch, self.settings)
         self.handle(
             ControllerElected(
-                dict(self.brokers), dict(self.topics), dict(self.nodes), self.deletions
+                dict(self.brokers),
+                dict(self.topics),
+                dict(self.nodes),
+                self.deletions,
+                dict(self.submitted),
+                self.elections,
             )
         )
 
@@ -148,7 +184,8 @@ class World:
         self.now += 1
         effects = self.machine.handle(event, self.now)
         while True:
-            self.effects += effects
+            if not self.carry_out(effects):
+                return self
             validate(self.context)
             if not self.machine.busy:
                 return self
@@ -159,6 +196,94 @@ class World:
             effects = self.machine.handle(
                 answers(self.context, self.nodes, question, self), self.now
             )
+
+    def carry_out(self, effects: list[Effect]) -> bool:
+        """Keep the effects, and do in ZooKeeper what they say; False when the controller died of it."""
+        for effect in effects:
+            if isinstance(effect, StepReached) and self.crash_at == (
+                f"{effect.operation}.{effect.step}"
+            ):
+                self.crash_at = ""
+                return False
+            self.effects.append(effect)
+            if isinstance(effect, TrimReassignments):
+                for tp, target in effect.finished.items():
+                    if self.submitted.get(tp) == target:
+                        del self.submitted[tp]
+            elif isinstance(effect, DeletePreferredElection):
+                self.elections = ()
+            elif isinstance(effect, DeleteDeletionMarks):
+                self.deletions -= set(effect.topics)
+        return True
+
+    @property
+    def steps(self) -> list[str]:
+        return [
+            f"{effect.operation}.{effect.step}"
+            for effect in self.effects
+            if isinstance(effect, StepReached)
+        ]
+
+    def write_assignments(
+        self, topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
+    ) -> dict[str, str]:
+        failed = {}
+        for topic, changes in topics.items():
+            known = self.topics.get(topic)
+            if known is None:
+                failed[topic] = "the topic is gone"
+                continue
+            merged = {**known.assignment, **changes}
+            kept = {number: replicas for number, replicas in merged.items() if replicas}
+            self.topics[topic] = TopicImage(known.topic_id, kept)
+        return failed
+
+    def delete_topics(self, topics: Iterable[str]) -> dict[str, str]:
+        for topic in topics:
+            del self.topics[topic]
+            for tp in [tp for tp in self.nodes if tp.topic == topic]:
+                del self.nodes[tp]
+            self.deletions -= {topic}
+        return {}
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, list[int] | None]
+    ) -> dict[TopicPartition, PartitionResult]:
+        """What the administrator hears."""
+        wanted = {tp: None if t is None else tuple(t) for tp, t in targets.items()}
+        self.handle(ReassignmentsRequested(5, wanted))
+        return self.answer()
+
+    def submit(self, targets: Mapping[TopicPartition, list[int]]) -> World:
+        """Write `/admin/reassign_partitions`."""
+        self.submitted = {tp: tuple(target) for tp, target in targets.items()}
+        return self.handle(ReassignmentsSubmitted(dict(self.submitted)))
+
+    def elect(
+        self, partitions: list[TopicPartition] | None, *, unclean: bool = False
+    ) -> dict[TopicPartition, PartitionResult]:
+        chosen = None if partitions is None else tuple(partitions)
+        self.handle(ElectionRequested(6, unclean, chosen))
+        return self.answer()
+
+    def answer(self) -> dict[TopicPartition, PartitionResult]:
+        """The latest answer to an administrator."""
+        return dict([e for e in self.effects if isinstance(e, AnswerAdmin)][-1].results)
+
+    def expand(self, tp: TopicPartition, isr: list[int]) -> World:
+        """The leader takes followers into the ISR, and the controller's watch fires."""
+        self.shrink(tp, isr)
+        return self.handle(IsrChanged((), {tp: self.nodes[tp]}))
+
+    def mark(self, *topics: str) -> World:
+        """Mark for deletion."""
+        self.deletions |= set(topics)
+        return self.handle(DeletionsChanged(self.deletions))
+
+    def deleted(self, broker_id: int, *partitions: TopicPartition, error: int = 0) -> World:
+        """A broker answers that it deleted its replicas, or why it could not."""
+        epoch = self.brokers[broker_id].epoch
+        return self.handle(StopReplicaAnswered(broker_id, epoch, dict.fromkeys(partitions, error)))
 
     def create(self, topic: str, *replica_lists: list[int]) -> World:
         self.topics[topic] = image(*replica_lists)
@@ -190,7 +315,10 @@ def validate(context: Context) -> None:
     for tp, leadership in context.leadership.items():
         replicas = context.assignments[tp].replicas
         assert leadership.isr, f"{tp} has an empty ISR"
-        assert set(leadership.isr) <= set(replicas), f"{tp}: ISR is not within the assignment"
+        going = tp in context.reassigning or tp.topic in context.deletions
+        assert going or set(leadership.isr) <= set(replicas), (
+            f"{tp}: ISR is not within the assignment"
+        )
         assert leadership.leader == -1 or leadership.leader in leadership.isr, (
             f"{tp}: leader is not in the ISR"
         )

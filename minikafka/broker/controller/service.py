@@ -61,9 +61,10 @@ from minikafka.controller.events import (
     ControlledShutdownRequested,
     ElectionRequested,
     ReassignmentsRequested,
+    RebalanceDue,
     UncleanElectionEnabled,
 )
-from minikafka.controller.machine import ControllerMachine
+from minikafka.controller.machine import ControllerMachine, ControllerSettings
 from minikafka.ledger.record import ELECTION, WRITE
 from minikafka.zk import layout
 
@@ -73,6 +74,9 @@ NOBODY: Final = -1
 _REGISTRATION_POLL_MS: Final = 50
 _AFTER_FAILURE_MS: Final = 500
 """After a term that broke, so that another broker may win the next one."""
+_FIRST_REBALANCE_MS: Final = 5_000
+_REBALANCE_STEP_MS: Final = 5_000
+"""How long at most the task of a term that is over lingers on."""
 _SESSION_OVER: Final = (SessionState.LEASE_EXPIRED, SessionState.EXPIRED, SessionState.CLOSED)
 
 
@@ -397,7 +401,10 @@ class ControllerService:
             self.epoch_zk_version,
             self._ledger,
         )
-        machine = ControllerMachine(self._id, self.epoch)
+        settings = ControllerSettings(
+            self._config.delete_topic_enable, self._config.leader_imbalance_per_broker_percentage
+        )
+        machine = ControllerMachine(self._id, self.epoch, settings)
         term = Term(
             self._coordination,
             store,
@@ -414,6 +421,7 @@ class ControllerService:
             term.end()
         broke = False
         why = "asked to"
+        self._tasks.spawn(self._rebalance(term), "leader-rebalance")
         try:
             await term.run()
         except ControllerMoved as moved:
@@ -434,6 +442,18 @@ class ControllerService:
         await self._leave_office()
         if broke:
             await self._clock.sleep(_AFTER_FAILURE_MS)
+
+    async def _rebalance(self, term: Term) -> None:
+        """Look at the balance of leaders 5 s after the election, and then at every interval (D7, X20)."""
+        if not self._config.auto_leader_rebalance_enable:
+            return
+        interval_ms = self._config.leader_imbalance_check_interval_seconds * 1000
+        due = self._clock.now() + _FIRST_REBALANCE_MS
+        while not term.over:
+            await self._clock.sleep(min(due - self._clock.now(), _REBALANCE_STEP_MS))
+            if self._clock.now() >= due and not term.over:
+                term.put(RebalanceDue())
+                due += interval_ms
 
     async def _leave_office(self) -> None:
         """Give `/controller` up if it is still ours, for someone else to take."""

@@ -326,15 +326,6 @@ def test_elections_leave_topics_alone_that_are_marked_for_deletion() -> None:
     assert not world.writes
 
 
-def test_a_mark_that_is_taken_back_brings_the_topic_online_again() -> None:
-    world = World().create("t", [0, 1])
-    world.deletions = frozenset({"t"})
-    del world.brokers[0]
-    world.start(epoch=2)
-    world.handle(DeletionsChanged(frozenset()))
-    assert leader(world)[:2] == (1, (1,))
-
-
 # What leaders and brokers report.
 
 

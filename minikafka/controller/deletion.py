@@ -1,0 +1,309 @@
+"""Topic deletion: every replica is stopped and deleted, then the topic's nodes go (L1-L6, R64, R65).
+
+A marked topic is deleted as soon as nothing stands in the way: a reassignment, a dead broker with a
+replica of it, a broker that could not delete. What stands in the way makes it ineligible, until that
+changes: `resume` is called then. Invariants: a topic's nodes go only after every replica is gone (A16),
+the mark last; once brokers were told to delete, there is no way back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.controller.context import (
+    REASSIGNMENT_IN_PROGRESS,
+    Context,
+    PartitionStatus,
+    ReplicaStatus,
+)
+from minikafka.controller.events import (
+    DeleteDeletionMarks,
+    DeleteTopicNodes,
+    Effect,
+    StepReached,
+    Steps,
+    StopReplicaAnswered,
+    TopicNodesDeleted,
+)
+from minikafka.controller.partition_states import PartitionStateMachine
+from minikafka.controller.replica_states import Replicas, ReplicaStateMachine
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.steps import DELETION
+from minikafka.controller.story import Story
+
+logger = logging.getLogger(__name__)
+
+_ON_THE_WAY: Final = (ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
+OFFLINE_REPLICAS = "offline replicas"
+DELETION_FAILED = "replica deletion failure"
+NODES_NOT_DELETED = "its nodes could not be deleted from ZooKeeper"
+
+
+class Deletions:
+    """Carries out the deletion of `context.deletions`; `context.ineligible` says what waits, and why."""
+
+    def __init__(
+        self,
+        context: Context,
+        story: Story,
+        batch: RequestBatch,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        effects: list[Effect],
+        *,
+        enabled: bool,
+    ) -> None:
+        self._context = context
+        self._story = story
+        self._batch = batch
+        self._partitions = partitions
+        self._replicas = replicas
+        self._effects = effects
+        self._enabled = enabled
+        self._started: set[str] = set()
+        """Topics whose partitions are gone for clients already."""
+
+    # What is asked for.
+
+    def load(self, marked: Collection[str]) -> None:
+        """After an election: what is marked is left alone by the elections to come (L6)."""
+        self._context.deletions = self._accepted(marked)
+
+    def marked(self, marked: Collection[str]) -> Steps[bool]:
+        """All marks as of one read (E7); whether some were taken back before anything was deleted."""
+        context = self._context
+        accepted = self._accepted(marked) | {t for t in context.deletions if t in self._started}
+        new, unmarked = accepted - context.deletions, context.deletions - accepted
+        context.deletions = accepted
+        for topic in unmarked:
+            context.ineligible.pop(topic, None)
+        if unmarked:
+            self._tell_clients(sorted(unmarked))
+        if new:
+            logger.info("Topics marked for deletion: %s", sorted(new))
+            self._reach("queued", new)
+            yield from self.resume(new)
+        return bool(unmarked)
+
+    def _accepted(self, marked: Collection[str]) -> frozenset[str]:
+        """Marks of topics that are not there, or may not be deleted, are removed (R65)."""
+        known = frozenset(topic for topic in marked if topic in self._context.topics)
+        refused = frozenset(marked) - known if self._enabled else frozenset(marked)
+        if refused:
+            logger.warning("Removing marks of topics that cannot be deleted: %s", sorted(refused))
+            self._effects.append(DeleteDeletionMarks(tuple(sorted(refused))))
+        return known if self._enabled else frozenset()
+
+    # What happens meanwhile.
+
+    def topics_removed(self, topics: Iterable[str]) -> None:
+        """Topic nodes went by another hand: their marks mean nothing any more (R65)."""
+        marked = [topic for topic in topics if topic in self._context.deletions]
+        self._started.difference_update(marked)
+        if marked:
+            self._effects.append(DeleteDeletionMarks(tuple(marked)))
+
+    def has_begun(self, tp: TopicPartition) -> bool:
+        """Whether the topic is on its way out, and its replicas are this module's business alone."""
+        return tp.topic in self._started
+
+    def resume(self, topics: Iterable[str] | None = None) -> Steps[None]:
+        """What stood in the way of these topics (None: of all) may be gone: go on where possible (L2, L3)."""
+        context = self._context
+        chosen = context.deletions if topics is None else context.deletions.intersection(topics)
+        eligible = []
+        for topic in sorted(chosen):
+            context.ineligible.pop(topic, None)
+            if any(tp in context.reassigning for tp in context.topics[topic]):
+                context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
+            else:
+                eligible.append(topic)
+        if eligible:
+            yield from self._delete(eligible)
+
+    def resume_after_reassignments(self) -> Steps[None]:
+        """Delete the topics that waited for a reassignment, and no longer have one (R59)."""
+        waiting = [
+            topic
+            for topic, reason in self._context.ineligible.items()
+            if reason == REASSIGNMENT_IN_PROGRESS
+        ]
+        if waiting:
+            yield from self.resume(waiting)
+
+    def brokers_started(self, brokers: Collection[BrokerId]) -> Steps[None]:
+        """Topics with a replica on these brokers can be deleted now (L2, X24)."""
+        context = self._context
+        touched = [
+            topic
+            for topic in context.deletions
+            if any(
+                broker in context.replicas(tp) for tp in context.topics[topic] for broker in brokers
+            )
+        ]
+        if touched:
+            yield from self.resume(touched)
+
+    def replicas_lost(self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]) -> Steps[None]:
+        """Brokers died, or a directory of them: what they were deleting has failed until they are back."""
+        lost = {
+            broker: [
+                tp
+                for tp in partitions
+                if tp.topic in self._started
+                and self._context.replica_status(tp, broker)
+                in (ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED)
+            ]
+            for broker, partitions in replicas.items()
+        }
+        yield from self._fail(lost, OFFLINE_REPLICAS)
+
+    def answered(self, event: StopReplicaAnswered) -> Steps[None]:
+        """A broker deleted its replicas, or could not (G8, G9, J5)."""
+        context = self._context
+        broker = context.brokers.get(event.broker_id)
+        if broker is None or broker.epoch != event.broker_epoch:
+            return
+        started = [
+            tp
+            for tp in event.deleted
+            if context.is_being_deleted(tp)
+            and context.replica_status(tp, broker.id) is ReplicaStatus.DELETION_STARTED
+        ]
+        gone = [tp for tp in started if event.deleted[tp] == ErrorCode.NONE]
+        failed = [tp for tp in started if event.deleted[tp] != ErrorCode.NONE]
+        if gone:
+            self._reach("deletion-successful", {tp.topic for tp in gone})
+            yield from self._replicas.handle_state_changes(
+                {broker.id: gone}, ReplicaStatus.DELETION_SUCCESSFUL
+            )
+        yield from self._fail({broker.id: failed}, DELETION_FAILED)
+        waiting = {tp.topic for tp in gone} - context.ineligible.keys()
+        if waiting:
+            yield from self.resume(waiting)
+
+    def _fail(self, replicas: Mapping[BrokerId, list[TopicPartition]], reason: str) -> Steps[None]:
+        if not any(replicas.values()):
+            return
+        yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.DELETION_INELIGIBLE)
+        for topic in {tp.topic for partitions in replicas.values() for tp in partitions}:
+            self._hold(topic, reason)
+
+    def _hold(self, topic: str, reason: str) -> None:
+        self._context.ineligible[topic] = reason
+        logger.info("Halted deletion of topic %s due to %s", topic, reason)
+
+    # The deletion.
+
+    def _delete(self, topics: list[str]) -> Steps[None]:
+        new = [topic for topic in topics if topic not in self._started]
+        if new:
+            yield from self._take_away(new)
+        live, dead = self._split(topics)
+        yield from self._make_ineligible(dead)
+        if live:
+            yield from self._start(topics, live)
+        yield from self._complete([topic for topic in topics if self._is_gone(topic)])
+
+    def _start(self, topics: list[str], live: dict[BrokerId, list[TopicPartition]]) -> Steps[None]:
+        """Stop the replicas, then have them deleted (G6, G7)."""
+        self._reach("replicas-offline", topics)
+        yield from self._replicas.handle_state_changes(
+            self._in_status(live, ReplicaStatus.OFFLINE, but=True), ReplicaStatus.OFFLINE
+        )
+        self._reach("deletion-started", topics)
+        yield from self._replicas.handle_state_changes(
+            self._in_status(live, ReplicaStatus.OFFLINE), ReplicaStatus.DELETION_STARTED
+        )
+
+    def _take_away(self, topics: list[str]) -> Steps[None]:
+        """Partitions go Offline and NonExistent, and clients hear of leader -2 (L1, R64)."""
+        self._reach("partitions-gone", topics)
+        self._started.update(topics)
+        partitions = [tp for topic in topics for tp in self._context.topics[topic]]
+        yield from self._partitions.handle_state_changes(partitions, PartitionStatus.OFFLINE)
+        yield from self._partitions.handle_state_changes(partitions, PartitionStatus.NON_EXISTENT)
+        self._tell_clients(topics)
+
+    def _split(
+        self, topics: list[str]
+    ) -> tuple[dict[BrokerId, list[TopicPartition]], dict[BrokerId, list[TopicPartition]]]:
+        """Replicas that nobody deletes yet: on brokers that can, and on those that cannot now."""
+        context = self._context
+        live: dict[BrokerId, list[TopicPartition]] = {}
+        dead: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in (tp for topic in topics for tp in context.topics[topic]):
+            for broker in context.replicas(tp):
+                if context.replica_status(tp, broker) not in _ON_THE_WAY:
+                    side = live if context.is_reachable(tp, broker) else dead
+                    side.setdefault(broker, []).append(tp)
+        return live, dead
+
+    def _make_ineligible(self, dead: dict[BrokerId, list[TopicPartition]]) -> Steps[None]:
+        """A topic with a replica that cannot be deleted now is deleted as far as it goes, and waits."""
+        fresh = self._in_status(dead, ReplicaStatus.DELETION_INELIGIBLE, but=True)
+        yield from self._replicas.handle_state_changes(
+            self._in_status(fresh, ReplicaStatus.OFFLINE, but=True), ReplicaStatus.OFFLINE
+        )
+        yield from self._replicas.handle_state_changes(fresh, ReplicaStatus.DELETION_INELIGIBLE)
+        for topic in {tp.topic for partitions in dead.values() for tp in partitions}:
+            self._hold(topic, OFFLINE_REPLICAS)
+
+    def _in_status(
+        self, replicas: Replicas, status: ReplicaStatus, *, but: bool = False
+    ) -> dict[BrokerId, list[TopicPartition]]:
+        """Those that have the status; with `but` all others."""
+        has = self._context.replica_status
+        chosen = {
+            broker: [tp for tp in partitions if (has(tp, broker) is status) is not but]
+            for broker, partitions in replicas.items()
+        }
+        return {broker: partitions for broker, partitions in chosen.items() if partitions}
+
+    def _complete(self, topics: list[str]) -> Steps[None]:
+        """Every replica is gone: forget them, then the nodes, the settings and the mark (A16)."""
+        if not topics:
+            return
+        context = self._context
+        self._reach("replicas-gone", topics)
+        gone: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in (tp for topic in topics for tp in context.topics[topic]):
+            for broker in context.replicas(tp):
+                gone.setdefault(broker, []).append(tp)
+        yield from self._replicas.handle_state_changes(gone, ReplicaStatus.NON_EXISTENT)
+        self._reach("topic-gone", topics)
+        deleted = yield DeleteTopicNodes(tuple(topics))
+        assert isinstance(deleted, TopicNodesDeleted)
+        for topic in topics:
+            if topic in deleted.failed:
+                logger.error("Topic %s not deleted: %s", topic, deleted.failed[topic])
+                self._hold(topic, NODES_NOT_DELETED)
+                continue
+            logger.info("Deletion of topic %s successfully completed", topic)
+            self._started.discard(topic)
+            context.forget_topic(topic)
+
+    # Shared.
+
+    def _is_gone(self, topic: str) -> bool:
+        context = self._context
+        return all(
+            context.replica_status(tp, broker) is ReplicaStatus.DELETION_SUCCESSFUL
+            for tp in context.topics[topic]
+            for broker in context.replicas(tp)
+        )
+
+    def _tell_clients(self, topics: Iterable[str]) -> None:
+        self._batch.new_batch()
+        self._batch.add_update_metadata(
+            self._context.brokers, [tp for topic in topics for tp in self._context.topics[topic]]
+        )
+        self._batch.send()
+
+    def _reach(self, step: str, topics: Iterable[str]) -> None:
+        partitions = [tp for topic in topics for tp in self._context.topics[topic]]
+        self._effects.append(StepReached(DELETION, step, tuple(partitions)))

@@ -1,0 +1,151 @@
+"""Elections that nobody's death calls for: asked for by an administrator, or due by imbalance (R61-R63).
+
+Preferred elections give leaderships back to the first replica of the assignment (I7); unclean ones, by
+request only, may take a leader from outside the ISR. Invariant: an election of several partitions is one
+batch, and each partition has its own result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import BrokerId, LeaderAndIsr, PartitionResult, TopicPartition
+from minikafka.controller.context import Context, PartitionStatus
+from minikafka.controller.elections import Election, Refusal
+from minikafka.controller.events import (
+    AnswerAdmin,
+    DeletePreferredElection,
+    Effect,
+    ElectionRequested,
+    Steps,
+)
+from minikafka.controller.partition_states import PartitionStateMachine
+
+logger = logging.getLogger(__name__)
+
+_UNAVAILABLE: Final = {
+    Election.PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    Election.UNCLEAN: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+}
+
+
+class ElectLeaders:
+    """Preferred and unclean elections on demand, and the balance of preferred leaders."""
+
+    def __init__(
+        self,
+        context: Context,
+        partitions: PartitionStateMachine,
+        effects: list[Effect],
+        imbalance_percentage: int,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._effects = effects
+        self._imbalance_percentage = imbalance_percentage
+
+    def requested(self, event: ElectionRequested) -> Steps[None]:
+        """ElectLeaders (KIP-460)."""
+        election = Election.UNCLEAN if event.unclean else Election.PREFERRED
+        chosen = self._context.assignments if event.partitions is None else event.partitions
+        results = yield from self._elect(list(chosen), election)
+        self._effects.append(AnswerAdmin(event.ticket, results))
+
+    def submitted(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        """`/admin/preferred_replica_election`: carried out once, then removed, whatever came of it (E5)."""
+        chosen = list(partitions)
+        logger.info("Starting preferred replica leader election for %d partitions", len(chosen))
+        results = yield from self._elect(chosen, Election.PREFERRED)
+        for tp, result in results.items():
+            if result.code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                logger.warning("Preferred replica election for %s: %s", tp, result.message)
+        self._effects.append(DeletePreferredElection())
+
+    def rebalance(self) -> Steps[None]:
+        """Brokers that lead too few of the partitions that prefer them get those back that they can lead (R62)."""
+        due: list[TopicPartition] = []
+        for broker, (preferring, elsewhere) in self._preferences().items():
+            if len(elsewhere) * 100 > preferring * self._imbalance_percentage:
+                message = "Leader imbalance of broker %d: %d of %d partitions are led elsewhere"
+                logger.info(message, broker, len(elsewhere), preferring)
+                due += [tp for tp in elsewhere if self._can_be_given_back(tp, broker)]
+        if due:
+            yield from self._partitions.handle_state_changes(
+                due, PartitionStatus.ONLINE, Election.PREFERRED
+            )
+
+    def imbalance_count(self) -> int:
+        """Partitions that are not led by their preferred replica (D11)."""
+        return sum(len(elsewhere) for _, elsewhere in self._preferences().values())
+
+    def _preferences(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
+        """By preferred broker: how many partitions prefer it, and those of them that are led elsewhere."""
+        context = self._context
+        preferring: dict[BrokerId, int] = {}
+        elsewhere: dict[BrokerId, list[TopicPartition]] = {}
+        for tp, assignment in context.assignments.items():
+            if not assignment.replicas or context.is_being_deleted(tp):
+                continue
+            preferred = assignment.replicas[0]
+            preferring[preferred] = preferring.get(preferred, 0) + 1
+            state = context.leadership.get(tp)
+            if state is not None and state.leader != preferred:
+                elsewhere.setdefault(preferred, []).append(tp)
+        return {broker: (count, elsewhere.get(broker, [])) for broker, count in preferring.items()}
+
+    def _can_be_given_back(self, tp: TopicPartition, preferred: BrokerId) -> bool:
+        context = self._context
+        return (
+            tp not in context.reassigning
+            and context.is_online(tp, preferred)
+            and preferred in context.leadership[tp].isr
+        )
+
+    def _elect(
+        self, partitions: list[TopicPartition], election: Election
+    ) -> Steps[dict[TopicPartition, PartitionResult]]:
+        results = {}
+        needed = []
+        for tp in partitions:
+            hindrance = self._hindrance(tp, election)
+            if hindrance is None:
+                needed.append(tp)
+            else:
+                results[tp] = hindrance
+        outcomes = yield from self._partitions.handle_state_changes(
+            needed, PartitionStatus.ONLINE, election
+        )
+        for tp in needed:
+            outcome = outcomes.get(tp)
+            if isinstance(outcome, LeaderAndIsr):
+                results[tp] = PartitionResult()
+            elif outcome is Refusal.ELECTION_NOT_NEEDED:
+                results[tp] = PartitionResult(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
+            else:
+                reason = outcome.value if isinstance(outcome, Refusal) else str(outcome)
+                message = f"Failed to elect leader for partition {tp}: it {reason}"
+                results[tp] = PartitionResult(_UNAVAILABLE[election], message)
+        return results
+
+    def _hindrance(self, tp: TopicPartition, election: Election) -> PartitionResult | None:
+        """Why there is no election to hold, if there is none."""
+        context = self._context
+        if tp not in context.assignments:
+            return PartitionResult(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+            )
+        if context.is_being_deleted(tp):
+            return PartitionResult(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+        state = context.leadership.get(tp)
+        replicas = context.replicas(tp)
+        if state is None or not replicas:
+            return None
+        preferred = election is Election.PREFERRED
+        is_good = state.leader == replicas[0] if preferred else context.is_online(tp, state.leader)
+        return PartitionResult(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED) if is_good else None
+
+
+_NOT_NEEDED: Final = "Leader election not needed for topic partition."

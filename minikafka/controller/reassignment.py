@@ -1,0 +1,438 @@
+"""Moving a partition to other brokers: Kafka's phases U, A and B (KIP-455, R55-R60), in bulk.
+
+    U   the way from the old replicas to the new is written to the topic node, and kept in memory
+    A   all replicas, old and new, hear of it; the new ones begin to follow the leader
+    B   when every target replica is in the ISR: leadership and assignment become those of the target,
+        the others leave the ISR, are stopped and deleted
+
+The topic node alone says what is on its way, so a new controller goes on from it (I6). Invariants: no
+replica is removed before all target replicas are in sync, or while it is the only one in sync; every
+phase can be repeated from its beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import (
+    BrokerId,
+    LeaderAndIsr,
+    PartitionResult,
+    ReplicaAssignment,
+    TopicPartition,
+)
+from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
+from minikafka.controller.elections import Election, Refusal
+from minikafka.controller.events import (
+    AnswerAdmin,
+    AssignmentsWritten,
+    Effect,
+    ReassignmentsRequested,
+    StepReached,
+    Steps,
+    TrimReassignments,
+    UnwatchStates,
+    WatchStates,
+    WriteAssignments,
+)
+from minikafka.controller.leadership import Proposals, change_leadership
+from minikafka.controller.partition_states import PartitionStateMachine
+from minikafka.controller.replica_states import ReplicaStateMachine
+from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.steps import REASSIGNMENT
+from minikafka.controller.story import Story, ids
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN = PartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+
+
+class Reassignments:
+    """Begins, carries on, replaces and cancels reassignments; `context.reassigning` names those under way."""
+
+    def __init__(
+        self,
+        context: Context,
+        story: Story,
+        batch: RequestBatch,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        effects: list[Effect],
+    ) -> None:
+        self._context = context
+        self._story = story
+        self._batch = batch
+        self._partitions = partitions
+        self._replicas = replicas
+        self._effects = effects
+
+    # What is asked for.
+
+    def resume(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Steps[None]:
+        """After an election: what topic nodes say is on its way, then what the admin node asks for (D18)."""
+        in_flight = {
+            tp: assignment
+            for tp, assignment in self._context.assignments.items()
+            if assignment.is_being_reassigned
+        }
+        if in_flight:
+            logger.info("Resuming the reassignment of %d partitions", len(in_flight))
+        yield from self._begin(in_flight)
+        yield from self.submitted(submitted)
+
+    def submitted(self, targets: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Steps[None]:
+        """`/admin/reassign_partitions` (E4). New replicas may be dead: they are waited for (X12, R59)."""
+        context = self._context
+        wanted, finished = {}, {}
+        for tp, target in targets.items():
+            refusal = self._refusal(tp, target)
+            if refusal is not None:
+                self._say_refused(tp, refusal)
+                finished[tp] = target
+            elif tp in context.reassigning and context.assignments[tp].target == target:
+                continue
+            else:
+                wanted[tp] = context.assignments[tp].reassigned_to(target)
+        results = yield from self._begin(wanted)
+        for tp, result in results.items():
+            if result.code is not ErrorCode.NONE or tp not in context.reassigning:
+                finished[tp] = targets[tp]
+        if finished:
+            self._effects.append(TrimReassignments(finished))
+
+    def requested(self, event: ReassignmentsRequested) -> Steps[None]:
+        """AlterPartitionReassignments (KIP-455); no target cancels (R57)."""
+        context = self._context
+        results: dict[TopicPartition, PartitionResult] = {}
+        wanted = {}
+        for tp, target in event.targets.items():
+            refusal = self._refusal(tp, target) or self._refusal_of_request(tp, target)
+            if refusal is not None:
+                results[tp] = refusal
+                self._say_refused(tp, refusal)
+            else:
+                assignment = context.assignments[tp]
+                chosen = assignment.origin if target is None else target
+                wanted[tp] = assignment.reassigned_to(chosen)
+        results.update((yield from self._begin(wanted)))
+        self._effects.append(AnswerAdmin(event.ticket, results))
+
+    def _refusal(
+        self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
+    ) -> PartitionResult | None:
+        """Why this cannot be done, whoever asks (K12, R59)."""
+        context = self._context
+        if tp not in context.assignments or context.is_being_deleted(tp):
+            return _UNKNOWN
+        if target is None:
+            target = context.assignments[tp].origin
+        elif tp.topic in context.deletions:
+            return _UNKNOWN
+        reason = ""
+        if not target:
+            reason = "Empty replica list specified in partition reassignment."
+        elif len(set(target)) != len(target):
+            reason = f"Duplicate replica ids in partition reassignment replica list: {ids(target)}"
+        elif min(target) < 0:
+            reason = f"Invalid broker id in replica list: {ids(target)}"
+        elif self._would_lose_records(tp, target):
+            reason = (
+                "Every replica that is in sync would be removed; wait until one of "
+                f"{ids(target)} is in the ISR, or name one of them as well"
+            )
+        return PartitionResult(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason) if reason else None
+
+    def _would_lose_records(self, tp: TopicPartition, target: tuple[BrokerId, ...]) -> bool:
+        """A replica that was being added and is no longer wanted goes at once; not so if it is all there is."""
+        assignment = self._context.assignments[tp]
+        state = self._context.leadership.get(tp)
+        kept = assignment.reassigned_to(target).replicas
+        return state is not None and not any(member in kept for member in state.isr)
+
+    def _refusal_of_request(
+        self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
+    ) -> PartitionResult | None:
+        """What only the request is refused for: it can be told, the admin node cannot (X12)."""
+        context = self._context
+        assignment = context.assignments[tp]
+        if target is None:
+            if not assignment.is_being_reassigned:
+                code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+                return PartitionResult(code, "No partition reassignment is in progress.")
+            return None
+        adding = assignment.reassigned_to(target).adding
+        if all(broker in context.brokers for broker in adding):
+            return None
+        return PartitionResult(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Replica assignment has brokers that are not alive. "
+            f"Replica list: {ids(adding)}, live broker list: {ids(sorted(context.brokers))}",
+        )
+
+    def _say_refused(self, tp: TopicPartition, refusal: PartitionResult) -> None:
+        message = "Reassignment of partition %s is refused: %s"
+        self._story.say(logging.ERROR, tp, message, tp, refusal.message)
+
+    # What happens meanwhile.
+
+    def isr_changed(self, changed: Iterable[TopicPartition]) -> Steps[None]:
+        """Leaders changed these ISRs: reassignments whose targets are all in sync are completed (E10, X14)."""
+        context = self._context
+        complete = [tp for tp in changed if tp in context.reassigning and self._is_complete(tp)]
+        if complete:
+            yield from self._complete(complete)
+
+    def brokers_started(self, brokers: Iterable[BrokerId]) -> Steps[None]:
+        """I4: reassignments that touch these brokers are taken up again."""
+        started = set(brokers)
+        touched = [
+            tp
+            for tp in self._context.reassigning
+            if started.intersection(self._context.replicas(tp))
+        ]
+        if touched:
+            yield from self._go_on(touched)
+
+    def _is_complete(self, tp: TopicPartition) -> bool:
+        """Whether every target replica is in the ISR: a subset, not equality (trap 6).
+
+        Another order, or the way back of a cancelled one, has nothing to wait for.
+        """
+        assignment = self._context.assignments[tp]
+        state = self._context.leadership.get(tp)
+        return not assignment.is_being_reassigned or (
+            state is not None and set(assignment.target) <= set(state.isr)
+        )
+
+    # Phase U.
+
+    def _begin(
+        self, wanted: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> Steps[dict[TopicPartition, PartitionResult]]:
+        """Phase U, then A or B. A partition that is where it is to be already needs nothing (X13)."""
+        context = self._context
+        results = {tp: PartitionResult() for tp in wanted}
+        changed = {tp: new for tp, new in wanted.items() if context.assignments[tp] != new}
+        failed = yield from self._write(changed, "U1")
+        for tp, reason in failed.items():
+            results[tp] = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+            self._say_refused(tp, results[tp])
+        begun = [
+            tp
+            for tp, new in wanted.items()
+            if tp not in failed and (tp in changed or new.is_being_reassigned)
+        ]
+        if not begun:
+            return results
+        unneeded = self._take_over(begun, wanted)
+        if unneeded:
+            yield from self._stop_unneeded(unneeded)
+        yield from self._go_on(begun)
+        return results
+
+    def _take_over(
+        self, begun: list[TopicPartition], wanted: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> dict[BrokerId, list[TopicPartition]]:
+        """U2; replicas that a superseded reassignment was adding, by broker."""
+        context = self._context
+        self._reach("U2", begun)
+        unneeded: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in begun:
+            before, new = context.assignments[tp], wanted[tp]
+            context.assign(tp, new)
+            context.reassigning[tp] = None
+            message = "Reassignment of partition %s: from replicas %s to %s, adding %s, removing %s"
+            self._story.say(
+                logging.INFO,
+                tp,
+                message,
+                tp,
+                ids(new.origin),
+                ids(new.target),
+                ids(new.adding),
+                ids(new.removing),
+            )
+            for broker in before.replicas:
+                if broker not in new.replicas:
+                    unneeded.setdefault(broker, []).append(tp)
+        self._effects.append(WatchStates(tuple(begun)))
+        return unneeded
+
+    def _stop_unneeded(self, unneeded: dict[BrokerId, list[TopicPartition]]) -> Steps[None]:
+        """U3. The leader epoch rises first, or brokers would refuse the stop and keep strays (trap 19)."""
+        partitions = list(dict.fromkeys(tp for tps in unneeded.values() for tp in tps))
+        self._reach("U3", partitions)
+        yield from self._lead_from_target(partitions)
+        yield from self._stop_and_delete(unneeded)
+
+    # Phase A.
+
+    def _go_on(self, partitions: list[TopicPartition]) -> Steps[None]:
+        complete = [tp for tp in partitions if self._is_complete(tp)]
+        waiting = [tp for tp in partitions if not self._is_complete(tp)]
+        if waiting:
+            yield from self._start_adding(waiting)
+        if complete:
+            yield from self._complete(complete)
+
+    def _start_adding(self, partitions: list[TopicPartition]) -> Steps[None]:
+        """A1, A2."""
+        context = self._context
+        self._reach("A1", partitions)
+        yield from self._raise_epochs(partitions)
+        self._reach("A2", partitions)
+        new: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in partitions:
+            for broker in context.assignments[tp].adding:
+                if context.replica_status(tp, broker) is ReplicaStatus.NON_EXISTENT:
+                    new.setdefault(broker, []).append(tp)
+        yield from self._replicas.handle_state_changes(new, ReplicaStatus.NEW)
+
+    def _raise_epochs(
+        self, partitions: list[TopicPartition]
+    ) -> Steps[dict[TopicPartition, LeaderAndIsr | Refusal]]:
+        """Leader and ISR as they are, in a new leader epoch, so that brokers take over the assignment (trap 5)."""
+        context = self._context
+
+        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
+            yield from ()
+            return {tp: self._in_new_epoch(tp) for tp in remaining}
+
+        self._batch.new_batch()
+        settled = yield from change_leadership(context, self._story, partitions, propose)
+        for tp, state in settled.items():
+            if isinstance(state, LeaderAndIsr):
+                self._batch.add_leader_and_isr(context.replicas(tp), tp)
+            else:
+                message = "Leader epoch of partition %s not raised: it %s"
+                self._story.say(logging.ERROR, tp, message, tp, state.value)
+        self._batch.send()
+        return settled
+
+    def _in_new_epoch(self, tp: TopicPartition) -> LeaderAndIsr | Refusal:
+        state = self._context.leadership.get(tp)
+        if state is None:
+            return Refusal.NO_STATE
+        if state.controller_epoch > self._context.epoch:
+            return Refusal.NEWER_CONTROLLER
+        return replace(
+            state, leader_epoch=state.leader_epoch + 1, controller_epoch=self._context.epoch
+        )
+
+    # Phase B.
+
+    def _complete(self, partitions: list[TopicPartition]) -> Steps[None]:
+        """B1-B8; a partition that finds no leader among its targets goes back and waits."""
+        self._reach("B1", partitions)
+        yield from self._bring_adding_online(partitions)
+        self._reach("B2", partitions)
+        before = {tp: self._context.assignments[tp] for tp in partitions}
+        for tp, assignment in before.items():
+            self._context.assign(tp, ReplicaAssignment(assignment.target))
+        self._reach("B3", partitions)
+        refused = yield from self._lead_from_target(partitions)
+        for tp in refused:
+            self._context.assign(tp, before[tp])
+        complete = [tp for tp in partitions if tp not in refused]
+        if complete:
+            yield from self._remove_old(complete, before)
+            yield from self._finish(complete)
+
+    def _bring_adding_online(self, partitions: list[TopicPartition]) -> Steps[None]:
+        context = self._context
+        adding: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in partitions:
+            for broker in context.assignments[tp].adding:
+                if context.replica_status(tp, broker) is not ReplicaStatus.ONLINE:
+                    adding.setdefault(broker, []).append(tp)
+        yield from self._replicas.handle_state_changes(adding, ReplicaStatus.ONLINE)
+
+    def _lead_from_target(self, partitions: list[TopicPartition]) -> Steps[set[TopicPartition]]:
+        """A leader that stays leads on in a new epoch (R58), else one of the target is elected; who has none."""
+        context = self._context
+        staying: list[TopicPartition] = []
+        moving: list[TopicPartition] = []
+        for tp in partitions:
+            state = context.leadership.get(tp)
+            stays = (
+                state is not None
+                and state.leader in context.assignments[tp].target
+                and context.is_online(tp, state.leader)
+            )
+            (staying if stays else moving).append(tp)
+        settled = yield from self._raise_epochs(staying)
+        elected = yield from self._partitions.handle_state_changes(
+            moving, PartitionStatus.ONLINE, Election.REASSIGNED
+        )
+        return {
+            tp for tp in partitions if not isinstance({**settled, **elected}.get(tp), LeaderAndIsr)
+        }
+
+    def _remove_old(
+        self, partitions: list[TopicPartition], before: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> Steps[None]:
+        """B4, B5."""
+        removed: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in partitions:
+            for broker in before[tp].removing:
+                removed.setdefault(broker, []).append(tp)
+        self._reach("B4", partitions)
+        yield from self._replicas.handle_state_changes(removed, ReplicaStatus.OFFLINE)
+        self._reach("B5", partitions)
+        yield from self._delete(removed)
+
+    def _stop_and_delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Steps[None]:
+        yield from self._replicas.handle_state_changes(removed, ReplicaStatus.OFFLINE)
+        yield from self._delete(removed)
+
+    def _delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Steps[None]:
+        """Removed replicas travel the states of a deletion, but nobody waits for the brokers (L5)."""
+        for target in (
+            ReplicaStatus.DELETION_STARTED,
+            ReplicaStatus.DELETION_SUCCESSFUL,
+            ReplicaStatus.NON_EXISTENT,
+        ):
+            yield from self._replicas.handle_state_changes(removed, target)
+
+    def _finish(self, partitions: list[TopicPartition]) -> Steps[None]:
+        """B6-B8."""
+        context = self._context
+        final = {tp: context.assignments[tp] for tp in partitions}
+        failed = yield from self._write(final, "B6")
+        for tp, reason in failed.items():
+            message = "Final assignment of partition %s not written, to be done again: %s"
+            self._story.say(logging.ERROR, tp, message, tp, reason)
+        done = [tp for tp in partitions if tp not in failed]
+        self._reach("B7", done)
+        for tp in done:
+            context.reassigning.pop(tp, None)
+            message = "Reassignment of partition %s is complete, replicas %s"
+            self._story.say(logging.INFO, tp, message, tp, ids(final[tp].replicas))
+        self._effects.append(UnwatchStates(tuple(done)))
+        self._effects.append(TrimReassignments({tp: final[tp].replicas for tp in done}))
+        self._reach("B8", done)
+        self._batch.new_batch()
+        self._batch.add_update_metadata(context.brokers, done)
+        self._batch.send()
+
+    # Shared.
+
+    def _write(
+        self, assignments: Mapping[TopicPartition, ReplicaAssignment], step: str
+    ) -> Steps[dict[TopicPartition, str]]:
+        """Put these into the topic nodes; the partitions whose topic could not be written, with the reason."""
+        if not assignments:
+            return {}
+        self._reach(step, assignments)
+        topics: dict[str, dict[int, ReplicaAssignment | None]] = {}
+        for tp, assignment in assignments.items():
+            topics.setdefault(tp.topic, {})[tp.partition] = assignment
+        written = yield WriteAssignments(topics)
+        assert isinstance(written, AssignmentsWritten)
+        return {tp: written.failed[tp.topic] for tp in assignments if tp.topic in written.failed}
+
+    def _reach(self, step: str, partitions: Iterable[TopicPartition]) -> None:
+        self._effects.append(StepReached(REASSIGNMENT, step, tuple(partitions)))

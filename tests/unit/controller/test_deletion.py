@@ -1,0 +1,210 @@
+"""Topic deletion as the machine decides it; brokers answer when the test says so."""
+
+from __future__ import annotations
+
+import pytest
+from support.controller_world import World, image
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import (
+    LEADER_DURING_DELETE,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.controller.context import PartitionStatus, ReplicaStatus
+from minikafka.controller.events import AssignmentChanged, DeletionsChanged, TopicsChanged
+from minikafka.controller.machine import ControllerSettings
+from minikafka.controller.steps import DELETION, STEPS
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+
+
+def two() -> World:
+    return World(brokers=3).create("t", [0, 1], [1, 2]).clear()
+
+
+def finish(world: World) -> None:
+    for broker, partitions in ((0, [T0]), (1, [T0, T1]), (2, [T1])):
+        if broker in world.brokers:
+            world.deleted(broker, *partitions)
+
+
+def test_every_replica_goes_through_the_states_and_then_the_nodes_go():
+    world = two().mark("t")
+    assert world.context.partition_status(T0) is PartitionStatus.NON_EXISTENT
+    assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_STARTED
+    world.deleted(0, T0)
+    assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_SUCCESSFUL
+    world.deleted(1, T0, T1)
+    assert "t" in world.topics
+    world.deleted(2, T1)
+    assert "t" not in world.topics
+    assert "t" not in world.context.topics
+    assert world.nodes == {}
+    assert world.deletions == frozenset()
+    assert not any(world.context.replica_statuses.values())
+
+
+def test_the_steps_come_in_the_order_of_their_names():
+    world = two().mark("t")
+    finish(world)
+    seen = list(dict.fromkeys(world.steps))
+    assert seen == [f"{DELETION}.{step}" for step in STEPS[DELETION]]
+
+
+def test_clients_hear_leader_minus_2_from_every_broker():
+    world = two().mark("t")
+    for broker in range(3):
+        told = world.sent_to(broker, UpdateMetadataRequest)[-1].partitions
+        assert {state.leader for state in told} == {LEADER_DURING_DELETE}
+
+
+def test_each_broker_gets_one_stop_and_one_delete_for_all_its_replicas():
+    world = two().mark("t")
+    kinds = [[p.delete for p in r.partitions] for r in world.sent_to(1, StopReplicaRequest)]
+    assert kinds == [[False, False], [True, True]]
+
+
+def test_a_dead_broker_holds_the_deletion_until_it_is_back():
+    world = two()
+    world.kill(2)
+    world.mark("t")
+    finish(world)
+    assert "t" in world.topics
+    assert world.context.ineligible["t"] == "offline replicas"
+    assert world.context.replica_status(T1, 2) is ReplicaStatus.DELETION_INELIGIBLE
+    world.clear().register(2, epoch=2)
+    assert world.sent_to(2, StopReplicaRequest)[-1].partitions[0].delete
+    world.deleted(2, T1)
+    assert "t" not in world.topics
+
+
+def test_a_broker_that_dies_while_it_deletes_is_told_again_when_it_is_back():
+    world = two().mark("t")
+    world.deleted(0, T0)
+    world.deleted(1, T0, T1)
+    world.kill(2)
+    assert world.context.replica_status(T1, 2) is ReplicaStatus.DELETION_INELIGIBLE
+    world.register(2, epoch=2).deleted(2, T1)
+    assert "t" not in world.topics
+
+
+def test_a_bounced_broker_that_had_deleted_already_is_not_asked_for_it_again():
+    world = two().mark("t")
+    world.deleted(0, T0)
+    world.clear().register(0, epoch=2)
+    assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_SUCCESSFUL
+    assert world.sent_to(0, StopReplicaRequest) == []
+
+
+def test_a_broker_that_cannot_delete_makes_the_topic_ineligible_until_it_restarts():
+    world = two().mark("t")
+    world.deleted(0, T0, error=ErrorCode.KAFKA_STORAGE_ERROR)
+    world.deleted(1, T0, T1).deleted(2, T1)
+    assert world.context.ineligible["t"] == "replica deletion failure"
+    assert "t" in world.topics
+    world.register(0, epoch=2).deleted(0, T0)
+    assert "t" not in world.topics
+
+
+def test_an_answer_of_an_earlier_incarnation_counts_for_nothing():
+    world = two().mark("t")
+    world.register(0, epoch=2)
+    world.brokers[0] = world.brokers[0].__class__(0, "127.0.0.1", 9092, "127.0.0.1", 19092, 1)
+    world.deleted(0, T0)
+    assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_STARTED
+
+
+@pytest.mark.parametrize("step", list(STEPS[DELETION]))
+def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(step: str):
+    world = two()
+    world.crash_at = f"{DELETION}.{step}"
+    world.mark("t")
+    if world.crash_at:
+        finish(world)
+    assert not world.crash_at
+    world.start(epoch=2)
+    finish(world)
+    assert "t" not in world.topics
+    assert world.deletions == frozenset()
+
+
+def test_marks_of_unknown_topics_are_removed():
+    world = two().mark("none")
+    assert world.deletions == frozenset()
+
+
+def test_deletion_that_is_disabled_removes_the_marks_and_nothing_else():
+    world = World(settings=ControllerSettings(delete_topic_enable=False)).create("t", [0, 1])
+    world.mark("t")
+    assert world.deletions == frozenset()
+    assert world.context.partition_status(T0) is PartitionStatus.ONLINE
+
+
+def test_a_topic_that_is_being_reassigned_is_deleted_after_that():
+    """R59."""
+    world = World(brokers=3).create("t", [0, 1])
+    world.reassign({T0: [1, 2]})
+    world.mark("t")
+    assert world.context.ineligible["t"] == "topic reassignment in progress"
+    assert world.context.partition_status(T0) is PartitionStatus.ONLINE
+    world.expand(T0, [0, 1, 2])
+    assert world.context.replica_status(T0, 2) is ReplicaStatus.DELETION_STARTED
+    world.deleted(1, T0).deleted(2, T0)
+    assert "t" not in world.topics
+
+
+def test_a_topic_that_is_being_deleted_is_not_reassigned_but_a_reassignment_can_be_cancelled():
+    world = World(brokers=3).create("t", [0, 1]).create("u", [0, 1])
+    u0 = TopicPartition("u", 0)
+    world.reassign({u0: [1, 2]})
+    world.mark("t", "u")
+    assert world.reassign({T0: [1, 2]})[T0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.reassign({u0: [0, 2]})[u0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.reassign({u0: None})[u0].code is ErrorCode.NONE
+    assert world.context.replica_status(u0, 0) is ReplicaStatus.DELETION_STARTED
+
+
+def test_partitions_added_meanwhile_are_taken_back():
+    """R65."""
+    world = two().mark("t")
+    grown = {**world.topics["t"].assignment, 2: world.topics["t"].assignment[0]}
+    world.topics["t"] = image([0, 1], [1, 2], [0, 1])
+    world.handle(AssignmentChanged("t", grown))
+    assert sorted(world.topics["t"].assignment) == [0, 1]
+
+
+def test_a_mark_that_is_taken_back_too_late_changes_nothing():
+    world = two().mark("t")
+    world.deletions = frozenset()
+    world.handle(DeletionsChanged(frozenset()))
+    finish(world)
+    assert "t" not in world.topics
+
+
+def test_a_mark_that_is_taken_back_in_time_lets_the_topic_live():
+    world = World(brokers=3).create("t", [0, 1])
+    world.reassign({T0: [1, 2]})
+    world.mark("t")
+    world.deletions = frozenset()
+    world.handle(DeletionsChanged(frozenset()))
+    world.expand(T0, [0, 1, 2])
+    assert world.context.partition_status(T0) is PartitionStatus.ONLINE
+    assert world.topics["t"].assignment[0].replicas == (1, 2)
+
+
+def test_a_topic_whose_node_was_removed_by_hand_is_forgotten_with_its_mark():
+    world = two().mark("t")
+    del world.topics["t"]
+    world.handle(TopicsChanged({}, ("t",)))
+    assert world.deletions == frozenset()
+    assert world.context.deletions == frozenset()
+
+
+def test_other_topics_are_elected_for_while_one_is_deleted():
+    world = World(brokers=3).create("t", [0, 1]).create("u", [0, 1]).mark("t")
+    world.kill(0)
+    assert world.nodes[TopicPartition("u", 0)].leader == 1
+    assert world.context.partition_status(T0) is PartitionStatus.NON_EXISTENT

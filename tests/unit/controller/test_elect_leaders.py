@@ -1,0 +1,153 @@
+"""Preferred and unclean elections, and the balance of leaders."""
+
+from __future__ import annotations
+
+from support.controller_world import World
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import LeaderAndIsrRequest, TopicPartition
+from minikafka.controller.events import (
+    IsrChanged,
+    PreferredElectionSubmitted,
+    RebalanceDue,
+    UncleanElectionEnabled,
+)
+from minikafka.controller.machine import ControllerSettings
+
+T0 = TopicPartition("t", 0)
+
+
+def moved() -> World:
+    """Partition t-0 prefers broker 0, and broker 1 leads it."""
+    world = World(brokers=3).create("t", [0, 1, 2])
+    world.kill(0)
+    world.register(0, epoch=2)
+    return world.expand(T0, [1, 2, 0]).clear()
+
+
+def test_a_preferred_election_gives_the_leadership_back():
+    world = moved()
+    assert world.nodes[T0].leader == 1
+    assert world.elect([T0])[T0].code is ErrorCode.NONE
+    assert (world.nodes[T0].leader, world.nodes[T0].isr) == (0, (1, 2, 0))
+    for broker in range(3):
+        assert world.sent_to(broker, LeaderAndIsrRequest)
+
+
+def test_a_leader_that_is_preferred_already_needs_no_election():
+    world = World().create("t", [0, 1])
+    assert world.elect([T0])[T0].code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_a_preferred_replica_that_is_not_in_sync_is_not_available():
+    world = World().create("t", [0, 1])
+    world.kill(0)
+    world.register(0, epoch=2)
+    assert world.elect([T0])[T0].code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert world.nodes[T0].leader == 1
+
+
+def test_unknown_partitions_and_topics_being_deleted_have_their_own_errors():
+    world = World().create("t", [0, 1]).create("u", [0, 1]).mark("u")
+    u0, n0 = TopicPartition("u", 0), TopicPartition("none", 0)
+    results = world.elect([u0, n0])
+    assert results[u0].code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert results[n0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_no_partitions_named_means_all():
+    world = moved()
+    world.create("u", [1, 2])
+    results = world.elect(None)
+    assert results[T0].code is ErrorCode.NONE
+    assert results[TopicPartition("u", 0)].code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_an_unclean_election_takes_a_leader_from_outside_the_isr_and_is_counted():
+    world = World().create("t", [0, 1])
+    world.shrink(T0, [0])
+    world.handle(IsrChanged((), {T0: world.nodes[T0]}))
+    world.kill(0)
+    assert world.nodes[T0].leader == -1
+    assert world.elect([T0])[T0].code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert world.elect([T0], unclean=True)[T0].code is ErrorCode.NONE
+    assert (world.nodes[T0].leader, world.nodes[T0].isr) == (1, (1,))
+    assert world.context.unclean_elections == 1
+
+
+def test_an_unclean_election_of_a_partition_with_a_leader_is_not_needed():
+    world = World().create("t", [0, 1])
+    assert world.elect([T0], unclean=True)[T0].code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_an_unclean_election_without_any_live_replica_fails():
+    world = World(brokers=3).create("t", [0, 1])
+    world.kill(0, 1)
+    result = world.elect([T0], unclean=True)[T0]
+    assert result.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def test_the_admin_node_is_carried_out_and_removed():
+    world = moved()
+    world.elections = (T0, TopicPartition("none", 0))
+    world.handle(PreferredElectionSubmitted(world.elections))
+    assert world.nodes[T0].leader == 0
+    assert world.elections == ()
+
+
+def test_an_admin_node_left_by_a_dead_controller_is_carried_out_by_the_next():
+    world = moved()
+    world.elections = (T0,)
+    world.start(epoch=2)
+    assert world.nodes[T0].leader == 0
+    assert world.elections == ()
+
+
+def test_imbalance_over_the_ratio_gives_leaderships_back():
+    world = moved()
+    assert world.machine.preferred_imbalance_count() == 1
+    world.handle(RebalanceDue())
+    assert world.nodes[T0].leader == 0
+    assert world.machine.preferred_imbalance_count() == 0
+
+
+def test_imbalance_within_the_ratio_is_left_alone():
+    world = World(settings=ControllerSettings(leader_imbalance_per_broker_percentage=50))
+    world.create("t", [0, 1], [0, 1], [0, 1])
+    world.kill(0)
+    world.register(0, epoch=2)
+    for p in range(3):
+        tp = TopicPartition("t", p)
+        world.expand(tp, [1, 0])
+    world.elect([TopicPartition("t", 0), TopicPartition("t", 1)])
+    world.handle(RebalanceDue())
+    assert world.nodes[TopicPartition("t", 2)].leader == 1
+
+
+def test_a_partition_that_is_being_reassigned_does_not_block_the_balance_of_others():
+    """KAFKA-10149."""
+    world = World(brokers=3).create("t", [0, 1], [0, 1])
+    world.kill(0)
+    world.register(0, epoch=2)
+    t1 = TopicPartition("t", 1)
+    world.expand(T0, [1, 0])
+    world.expand(t1, [1, 0])
+    world.reassign({t1: [0, 2]})
+    world.handle(RebalanceDue())
+    assert world.nodes[T0].leader == 0
+    assert world.nodes[t1].leader == 1
+
+
+def test_turning_unclean_elections_on_elects_at_once_for_the_topics_named():
+    """R63."""
+    world = World().create("t", [0, 1]).create("u", [0, 1])
+    u0 = TopicPartition("u", 0)
+    for tp in (T0, u0):
+        world.shrink(tp, [0])
+        world.handle(IsrChanged((), {tp: world.nodes[tp]}))
+    world.kill(0)
+    world.unclean = {"t", "u"}
+    world.handle(UncleanElectionEnabled(("t",)))
+    assert (world.nodes[T0].leader, world.nodes[u0].leader) == (1, -1)
+    world.handle(UncleanElectionEnabled(None))
+    assert world.nodes[u0].leader == 1

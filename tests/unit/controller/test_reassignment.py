@@ -1,0 +1,272 @@
+"""Reassignments as the machine decides them; ZooKeeper is a dict, followers join when the test says so."""
+
+from __future__ import annotations
+
+import pytest
+from support.controller_world import World
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import (
+    LeaderAndIsrRequest,
+    ReplicaAssignment,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.controller.context import ReplicaStatus
+from minikafka.controller.events import ReassignmentsSubmitted, UnwatchStates, WatchStates
+from minikafka.controller.steps import REASSIGNMENT, STEPS
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+
+
+def six() -> World:
+    return World(brokers=7).create("t", [1, 2, 3]).clear()
+
+
+def test_the_worked_example_from_1_2_3_to_4_5_6_goes_through_the_states_of_the_wiki():
+    """I5 as X11 corrects it: assignment, leader and ISR in ZooKeeper after every write."""
+    world = six()
+    trace = []
+
+    def note(_: object) -> None:
+        trace.append((world.topics["t"].assignment[0], world.nodes[T0].leader, world.nodes[T0].isr))
+
+    world.before_write = note
+    assert world.reassign({T0: [4, 5, 6]})[T0].code is ErrorCode.NONE
+    on_the_way = ReplicaAssignment((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3))
+    assert world.topics["t"].assignment[0] == on_the_way
+    assert (world.nodes[T0].leader, world.nodes[T0].isr) == (1, (1, 2, 3))
+    world.expand(T0, [1, 2, 3, 4, 5, 6])
+    note(None)
+    assert trace == [
+        (on_the_way, 1, (1, 2, 3)),  # before A1
+        (on_the_way, 1, (1, 2, 3, 4, 5, 6)),  # before B3
+        (on_the_way, 4, (1, 2, 3, 4, 5, 6)),  # before B4
+        (on_the_way, 4, (2, 3, 4, 5, 6)),
+        (on_the_way, 4, (3, 4, 5, 6)),
+        (ReplicaAssignment((4, 5, 6)), 4, (4, 5, 6)),
+    ]
+    assert world.context.assignments[T0] == ReplicaAssignment((4, 5, 6))
+    assert not world.context.reassigning
+
+
+def test_the_steps_come_in_the_order_of_their_names():
+    world = six()
+    world.reassign({T0: [4, 5, 6]})
+    world.expand(T0, [1, 2, 3, 4, 5, 6])
+    expected = [f"{REASSIGNMENT}.{step}" for step in STEPS[REASSIGNMENT] if step != "U3"]
+    assert world.steps == expected
+
+
+def test_new_replicas_are_told_to_follow_and_all_hear_the_new_epoch():
+    world = six()
+    epoch = world.nodes[T0].leader_epoch
+    world.reassign({T0: [4, 5, 6]})
+    for broker in (1, 2, 3, 4, 5, 6):
+        (first, *_) = world.sent_to(broker, LeaderAndIsrRequest)
+        (told,) = first.partitions
+        assert (told.leader, told.leader_epoch) == (1, epoch + 1)
+        assert told.adding == (4, 5, 6)
+        assert told.removing == (1, 2, 3)
+    for broker in (4, 5, 6):
+        assert world.sent_to(broker, LeaderAndIsrRequest)[-1].partitions[0].is_new
+        assert world.context.replica_status(T0, broker) is ReplicaStatus.NEW
+
+
+def test_removed_replicas_are_stopped_deleted_and_forgotten():
+    world = six()
+    world.reassign({T0: [4, 5, 6]})
+    world.expand(T0, [1, 2, 3, 4, 5, 6])
+    for broker in (1, 2, 3):
+        stops = [r.partitions[0].delete for r in world.sent_to(broker, StopReplicaRequest)]
+        assert stops == [False, True]
+        assert world.context.replica_status(T0, broker) is ReplicaStatus.NON_EXISTENT
+    for broker in range(7):
+        (told,) = world.sent_to(broker, UpdateMetadataRequest)[-1].partitions
+        assert (told.replicas, told.isr, told.leader) == ((4, 5, 6), (4, 5, 6), 4)
+
+
+def test_it_waits_until_every_target_is_in_the_isr_and_extra_members_do_not_matter():
+    world = six()
+    world.reassign({T0: [3, 4]})
+    world.expand(T0, [1, 2, 3])
+    assert T0 in world.context.reassigning
+    world.expand(T0, [1, 2, 3, 4])
+    assert T0 not in world.context.reassigning
+    assert world.nodes[T0].isr == (3, 4)
+    assert world.nodes[T0].leader == 3
+
+
+def test_a_leader_that_stays_leads_on_in_a_new_epoch():
+    world = six()
+    world.reassign({T0: [4, 1]})
+    before = world.nodes[T0].leader_epoch
+    world.expand(T0, [1, 2, 3, 4])
+    assert world.nodes[T0].leader == 1
+    assert world.nodes[T0].leader_epoch > before
+
+
+def test_another_order_is_taken_over_at_once():
+    world = six()
+    assert world.reassign({T0: [3, 2, 1]})[T0].code is ErrorCode.NONE
+    assert world.topics["t"].assignment[0] == ReplicaAssignment((3, 2, 1))
+    assert world.nodes[T0].leader == 1
+    assert not world.context.reassigning
+
+
+def test_the_assignment_as_it_is_changes_nothing():
+    world = six()
+    assert world.reassign({T0: [1, 2, 3]})[T0].code is ErrorCode.NONE
+    assert world.writes == []
+    assert world.sent == []
+
+
+@pytest.mark.parametrize(
+    ("tp", "target", "code"),
+    [
+        (TopicPartition("none", 0), [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicPartition("t", 9), [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (T0, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, [1, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, [-1, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, [1, 99], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+)
+def test_a_request_that_cannot_be_met_has_its_own_error(
+    tp: TopicPartition, target: list[int] | None, code: ErrorCode
+):
+    world = six()
+    assert world.reassign({tp: target})[tp].code is code
+    assert not world.context.reassigning
+    assert world.writes == []
+
+
+def test_one_bad_partition_does_not_stop_the_others():
+    world = World(brokers=5).create("t", [1, 2], [1, 2])
+    results = world.reassign({T0: [3, 4], T1: []})
+    assert (results[T0].code, results[T1].code) == (
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    )
+    assert list(world.context.reassigning) == [T0]
+
+
+def test_the_admin_node_may_name_a_dead_broker_which_is_waited_for():
+    world = World(brokers=3).create("t", [0, 1]).clear()
+    world.submit({T0: [1, 9]})
+    assert T0 in world.context.reassigning
+    world.register(9)
+    assert world.sent_to(9, LeaderAndIsrRequest)
+    world.expand(T0, [0, 1, 9])
+    assert world.nodes[T0].isr == (1, 9)
+    assert world.submitted == {}
+
+
+def test_the_admin_node_is_trimmed_of_what_cannot_be():
+    world = World(brokers=3).create("t", [0, 1]).clear()
+    world.submit({TopicPartition("none", 3): [1], T0: [1, 2]})
+    assert world.submitted == {T0: (1, 2)}
+
+
+def test_the_admin_node_read_again_starts_nothing_anew():
+    world = World(brokers=3).create("t", [0, 1])
+    world.submit({T0: [1, 2]})
+    epoch = world.nodes[T0].leader_epoch
+    world.handle(ReassignmentsSubmitted(dict(world.submitted)))
+    assert world.nodes[T0].leader_epoch == epoch
+
+
+def test_a_cancelled_reassignment_goes_back_in_a_new_epoch_and_leaves_no_strays():
+    """R57, trap 19."""
+    world = six()
+    world.reassign({T0: [4, 5, 6]})
+    epoch = world.nodes[T0].leader_epoch
+    world.expand(T0, [1, 2, 3, 4]).clear()
+    assert world.reassign({T0: None})[T0].code is ErrorCode.NONE
+    assert world.topics["t"].assignment[0] == ReplicaAssignment((1, 2, 3))
+    assert set(world.nodes[T0].isr) == {1, 2, 3}
+    for broker in (4, 5, 6):
+        stop = world.sent_to(broker, StopReplicaRequest)[-1].partitions[0]
+        assert stop.delete
+        assert stop.leader_epoch > epoch
+    assert not world.context.reassigning
+
+
+def test_a_later_request_supersedes_and_replicas_that_are_not_wanted_any_more_go_at_once():
+    world = six()
+    world.reassign({T0: [4, 5, 6]}).clear()
+    world.clear()
+    world.reassign({T0: [0, 5, 6]})
+    assert f"{REASSIGNMENT}.U3" in world.steps
+    assert world.sent_to(4, StopReplicaRequest)[-1].partitions[0].delete
+    assert world.context.assignments[T0] == ReplicaAssignment(
+        (0, 5, 6, 1, 2, 3), adding=(0, 5, 6), removing=(1, 2, 3)
+    )
+    world.expand(T0, [1, 2, 3, 0, 5, 6])
+    assert world.nodes[T0].isr == (0, 5, 6)
+
+
+def test_a_cancel_that_would_remove_the_only_replicas_in_sync_is_refused():
+    world = World(brokers=3).create("t", [0])
+    world.reassign({T0: [1, 2]})
+    world.shrink(T0, [0, 1])
+    world.context.set_leadership(T0, world.nodes[T0])
+    world.kill(0)
+    assert world.nodes[T0].leader == 1
+    assert world.nodes[T0].isr == (1,)
+    assert world.reassign({T0: None})[T0].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert world.context.assignments[T0].adding == (1, 2)
+
+
+def test_state_nodes_are_watched_exactly_while_the_reassignment_lasts():
+    world = six()
+    world.reassign({T0: [4, 5, 6]})
+    assert [e.partitions for e in world.effects if isinstance(e, WatchStates)] == [(T0,)]
+    assert not [e for e in world.effects if isinstance(e, UnwatchStates)]
+    world.expand(T0, [1, 2, 3, 4, 5, 6])
+    assert [e.partitions for e in world.effects if isinstance(e, UnwatchStates)] == [(T0,)]
+
+
+@pytest.mark.parametrize("step", [s for s in STEPS[REASSIGNMENT] if s != "U3"])
+def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(step: str):
+    world = six()
+    world.submitted = {T0: (4, 5, 6)}
+    world.crash_at = f"{REASSIGNMENT}.{step}"
+    world.handle(ReassignmentsSubmitted(dict(world.submitted)))
+    if world.crash_at:
+        world.expand(T0, [1, 2, 3, 4, 5, 6])
+    assert not world.crash_at
+    world.start(epoch=2)
+    if world.context.reassigning:
+        world.expand(T0, [*world.nodes[T0].isr, *({4, 5, 6} - set(world.nodes[T0].isr))])
+    assert world.topics["t"].assignment[0] == ReplicaAssignment((4, 5, 6))
+    assert set(world.nodes[T0].isr) == {4, 5, 6}
+    assert world.nodes[T0].leader in (4, 5, 6)
+    assert world.submitted == {}
+    assert not world.context.reassigning
+
+
+def test_no_leader_among_the_targets_means_waiting_not_removal():
+    world = World(brokers=3).create("t", [0])
+    world.reassign({T0: [1]})
+    world.shrink(T0, [0, 1])
+    world.context.set_leadership(T0, world.nodes[T0])
+    world.kill(1)
+    assert world.nodes[T0].isr == (0,)
+    assert T0 in world.context.reassigning
+    world.register(1, epoch=2)
+    world.expand(T0, [0, 1])
+    assert world.nodes[T0].isr == (1,)
+    assert world.topics["t"].assignment[0] == ReplicaAssignment((1,))
+
+
+def test_many_partitions_are_one_request_per_broker_and_kind():
+    world = World(brokers=6).create("t", *([0, 1, 2] for _ in range(50))).clear()
+    partitions = [TopicPartition("t", p) for p in range(50)]
+    world.reassign({tp: [3, 4, 5] for tp in partitions})
+    assert len(world.writes) == 1
+    assert len(world.sent_to(0, LeaderAndIsrRequest)) == 1
+    assert len(world.sent_to(3, LeaderAndIsrRequest)) == 2  # A1 and A2
