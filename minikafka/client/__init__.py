@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from minikafka.client.client import Client, Fetched, NewTopic, Produced
+from minikafka.client.admin import Admin, NewTopic, Outcome
+from minikafka.client.client import Client, Fetched, Produced
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.metadata import ClusterInfo, Node, PartitionInfo, TopicInfo
 from minikafka.record.batch import Record
 
 __all__ = [
+    "Admin",
     "Client",
     "ClusterInfo",
     "ConsumedRecord",
     "Fetched",
     "NewTopic",
     "Node",
+    "Outcome",
     "PartitionInfo",
     "Produced",
     "Record",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -18,6 +18,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Transport
 from minikafka.client import consumer
+from minikafka.client.admin import Admin, NewTopic, Outcome
+from minikafka.client.attempts import GRACE_MS, Attempts
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
@@ -29,27 +31,11 @@ from minikafka.wire import versions
 BATCH_BYTES: Final = 512 * 1024
 """Records of one call are cut into batches of about this size; half of `message.max.bytes`."""
 RECORD_OVERHEAD_BYTES: Final = 32
-RETRY_BACKOFF_MS: Final = 100
-"""Kafka's `retry.backoff.ms`."""
-UNKNOWN_TOPIC_MS: Final = 5_000
-"""How long a topic or leader that is not known may be on its way to the broker that was asked."""
-GRACE_MS: Final = 1_000
-"""A broker that answers with REQUEST_TIMED_OUT is given so much longer to say so."""
 _SEQUENCE_MODULUS: Final = 2**31
 
 T = TypeVar("T")
 Start: TypeAlias = Literal["earliest", "latest"] | int
 """Where to read: the first record, the end, or (list_offsets) a time, (consume) an offset."""
-
-
-class NewTopic(NamedTuple):
-    """A topic to create; -1 takes the broker's default. `assignment`: replicas by partition."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    configs: Mapping[str, str] = {}
-    assignment: Mapping[int, Sequence[int]] = {}
 
 
 class Produced(NamedTuple):
@@ -95,11 +81,12 @@ class Client:
         transport = transport or SocketTransport()
         self._clock = clock or SystemClock()
         self._request_timeout_ms = request_timeout_ms
-        self._delivery_timeout_ms = delivery_timeout_ms
         self._network = Network(transport, self._clock, client_id)
         # A fetch that waits for records holds up what is behind it on the same connection.
         self._fetch_network = Network(transport, self._clock, client_id)
         self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
+        self._retrying = Attempts(self._clock, self._metadata, delivery_timeout_ms)
+        self.admin = Admin(self._network, self._metadata, self._clock, request_timeout_ms)
         self._order: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._sequences: defaultdict[tuple[int, TopicPartition], int] = defaultdict(int)
         self._producer = _NO_PRODUCER
@@ -126,19 +113,11 @@ class Client:
 
     async def create_topics(self, *topics: NewTopic) -> None:
         """Create them, waiting for their leaders. Raises the KafkaError of the first that failed."""
-        body = request(
-            versions.CREATE_TOPICS,
-            topics=[_creatable(topic) for topic in topics],
-            timeout=self._request_timeout_ms,
-        )
-        response = await self._ask_controller(versions.CREATE_TOPICS, body)
-        _raise_first(response.topics)
+        _raise_first(await self.admin.create_topics(topics))
 
     async def delete_topics(self, *names: str) -> None:
         """Delete them. Raises the KafkaError of the first that failed."""
-        body = request(versions.DELETE_TOPICS, topic_names=names, timeout=self._request_timeout_ms)
-        response = await self._ask_controller(versions.DELETE_TOPICS, body)
-        _raise_first(response.responses)
+        _raise_first(await self.admin.delete_topics(names))
 
     async def list_topics(self) -> list[str]:
         """Names of all topics, sorted."""
@@ -396,52 +375,6 @@ class Client:
     async def _partition_numbers(self, topic: str) -> list[int]:
         return sorted((await self._retrying(lambda: self._metadata.topic(topic))).partitions)
 
-    # Repeating
-
-    async def _ask_controller(self, api: int, body: Any) -> Any:
-        async def attempt() -> Any:
-            address = await self._metadata.controller()
-            timeout_ms = self._request_timeout_ms + GRACE_MS
-            response = await self._network.ask(address, api, timeout_ms, body)
-            answers = response.topics if api == versions.CREATE_TOPICS else response.responses
-            if any(answer.error_code == ErrorCode.NOT_CONTROLLER for answer in answers):
-                raise KafkaError(ErrorCode.NOT_CONTROLLER)
-            return response
-
-        return await self._retrying(attempt)
-
-    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """The attempt's result; repeated, with fresh metadata, while its failure may pass."""
-        began = self._clock.now()
-        while True:
-            try:
-                return await attempt()
-            except OSError as cause:
-                error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(cause))
-            except KafkaError as cause:
-                if not cause.code.retriable:
-                    raise
-                error = cause
-            unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            patience = UNKNOWN_TOPIC_MS if unknown else self._delivery_timeout_ms
-            if self._clock.now() - began >= min(patience, self._delivery_timeout_ms):
-                raise error
-            self._metadata.invalidate()
-            await self._clock.sleep(RETRY_BACKOFF_MS)
-
-
-def _creatable(topic: NewTopic) -> dict[str, Any]:
-    return {
-        "name": topic.name,
-        "num_partitions": -1 if topic.assignment else topic.partitions,
-        "replication_factor": -1 if topic.assignment else topic.replication_factor,
-        "assignments": [
-            {"partition_index": number, "broker_ids": replicas}
-            for number, replicas in topic.assignment.items()
-        ],
-        "configs": [{"name": key, "value": value} for key, value in topic.configs.items()],
-    }
-
 
 def _produce_request(tp: TopicPartition, batch: bytes, acks: int, timeout_ms: int) -> Any:
     partition = {"index": tp.partition, "records": batch}
@@ -482,10 +415,11 @@ def _chunks(records: Sequence[Record]) -> list[list[Record]]:
     return chunks
 
 
-def _raise_first(answers: Any) -> None:
-    for answer in answers:
-        detail = f"{answer.name}: {answer.error_message}" if answer.error_message else answer.name
-        _raise_for(answer.error_code, detail)
+def _raise_first(outcomes: Mapping[str, Outcome]) -> None:
+    for name, outcome in outcomes.items():
+        if not outcome.ok:
+            detail = f"{name}: {outcome.message}" if outcome.message else name
+            raise KafkaError(outcome.code, detail)
 
 
 def _raise_for(code: int, detail: str) -> None:

@@ -119,11 +119,8 @@ class Metadata:
         self, names: Iterable[str] | None
     ) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
         """The cluster and these topics (None: all) with their errors, as a broker tells it now."""
-        response = await self._ask(names, create=False)
-        self._cluster = _cluster_info(response)
-        return self._cluster, [
-            (_topic_info(entity), error_code(entity.error_code)) for entity in response.topics
-        ]
+        self._cluster, topics = described(await self._ask(names, create=False))
+        return self._cluster, topics
 
     async def any_address(self) -> Address:
         """A broker that may be asked for anything. Raises OSError."""
@@ -162,6 +159,13 @@ class Metadata:
         known = {Address(node.host, node.port) for node in self._cluster.brokers.values()}
         rest = set(self._bootstrap) - known
         return self._network.least_loaded(known) + self._network.least_loaded(rest)
+
+
+def described(response: codec.Entity) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
+    """What a Metadata response says: the cluster, and topics with their errors."""
+    return _cluster_info(response), [
+        (_topic_info(entity), error_code(entity.error_code)) for entity in response.topics
+    ]
 
 
 def error_code(number: int) -> ErrorCode:

@@ -24,6 +24,13 @@ VERSIONS: Final = {
     versions.CREATE_TOPICS: 7,
     versions.DELETE_TOPICS: 5,
     versions.INIT_PRODUCER_ID: 4,
+    versions.DESCRIBE_CONFIGS: 4,
+    versions.DESCRIBE_LOG_DIRS: 4,
+    versions.CREATE_PARTITIONS: 3,
+    versions.ELECT_LEADERS: 2,
+    versions.INCREMENTAL_ALTER_CONFIGS: 1,
+    versions.ALTER_PARTITION_REASSIGNMENTS: 0,
+    versions.LIST_PARTITION_REASSIGNMENTS: 0,
 }
 """What the client speaks: served by minikafka and by every Kafka from 2.8 to 4.x."""
 

@@ -11,7 +11,7 @@ from support.stub_cluster import StubCluster
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.client import Client, NewTopic, Produced, Record
+from minikafka.client import Client, NewTopic, Produced, Record, attempts
 from minikafka.client import client as client_module
 from minikafka.client.partitioner import partition_for_key
 from minikafka.wire import versions
@@ -244,7 +244,7 @@ async def test_any_bootstrap_server_will_do(cluster: StubCluster, client: Client
 async def test_a_topic_that_does_not_exist_is_said_after_a_while(
     cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "UNKNOWN_TOPIC_MS", 250)
+    monkeypatch.setattr(attempts, "UNKNOWN_TOPIC_MS", 250)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await failing_with(unknown, client.produce("no", numbered(0, 1))) == "no"
     assert await failing_with(unknown, client.list_offsets("no", "latest")) == "no"
