@@ -60,6 +60,20 @@ _CHILDREN: Final = {
 }
 
 
+_RESIGNATION: Final = (
+    Signal.ISR_CHANGES,
+    Signal.REASSIGNMENTS,
+    Signal.PREFERRED_ELECTION,
+    Signal.LOG_DIRS,
+    Signal.STATES,
+    Signal.TOPICS,
+    Signal.ASSIGNMENTS,
+    Signal.DELETIONS,
+    Signal.BROKERS,
+)
+"""The order in which a controller that resigns drops its watches (D10)."""
+
+
 class Reader:
     """One term's reads and watches; `put` takes a signal when something changed."""
 
@@ -69,7 +83,7 @@ class Reader:
         self._coordination = coordination
         self._store = store
         self._put = put
-        self._armed: dict[tuple[WatchKind, str], Watch] = {}
+        self._armed: dict[tuple[WatchKind, str], tuple[Watch, Signal]] = {}
         self._topics: dict[str, int] = {}
         """Known topics and the czxid of their nodes, by which a re-created one is told apart."""
         self._dirty_topics: dict[str, None] = {}
@@ -79,21 +93,22 @@ class Reader:
         self._is_over = False
 
     async def load(self) -> ControllerElected:
-        """D5, D6: stale notifications go first (trap 9), and every watch is set before its read (trap 8)."""
+        """D5, D6: all watches are set before the state is read (trap 8); stale notifications go (trap 9)."""
+        reassignments = await self._read_reassignments()
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
             names = await self._children(signal)
             await self._store.delete_nodes(below(_CHILDREN[signal], names))
-        brokers = await self._read_brokers()
+        elections = await self._read_preferred_election() or ()
+        topic_names = await self._children(Signal.TOPICS)
         deletions = frozenset(await self._children(Signal.DELETIONS))
-        topics = await self._read_topics(await self._children(Signal.TOPICS))
+        brokers = await self._read_brokers()
+        topics = await self._read_topics(topic_names)
         partitions = [
             TopicPartition(topic, partition)
             for topic, image in topics.items()
             for partition in image.assignment
         ]
         leadership = await self._store.read_states(partitions)
-        reassignments = await self._read_reassignments()
-        elections = await self._read_preferred_election() or ()
         return ControllerElected(brokers, topics, leadership, deletions, reassignments, elections)
 
     async def read(self, signal: Signal) -> list[ExternalEvent]:
@@ -280,7 +295,7 @@ class Reader:
         if (kind, path) in self._armed:
             return False
         watch = self._coordination.watch(kind, path)
-        self._armed[kind, path] = watch
+        self._armed[kind, path] = watch, signal
         watch.on_signal(lambda _: self._fired(kind, path, signal))
         return True
 
@@ -295,12 +310,14 @@ class Reader:
         self._put(signal)
 
     async def disarm(self) -> None:
-        """Take every watch of the term off the server (D10)."""
+        """Take every watch of the term off the server, in the order of a resignation (D10)."""
         self._is_over = True
-        armed, self._armed = list(self._armed), {}
-        for start in range(0, len(armed), _READS_IN_FLIGHT):
-            window = armed[start : start + _READS_IN_FLIGHT]
-            await all_of(self._unwatch(kind, path) for kind, path in window)
+        armed, self._armed = self._armed, {}
+        for signal in _RESIGNATION:
+            keys = [key for key, (_, about) in armed.items() if about is signal]
+            for start in range(0, len(keys), _READS_IN_FLIGHT):
+                window = keys[start : start + _READS_IN_FLIGHT]
+                await all_of(self._unwatch(kind, path) for kind, path in window)
 
     async def _unwatch(self, kind: WatchKind, path: str) -> None:
         if self._coordination.generation != self._store.generation:

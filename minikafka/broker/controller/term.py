@@ -341,7 +341,19 @@ class Term:
             "brokers": {str(id_): broker.epoch for id_, broker in context.brokers.items()},
             "shutting_down": sorted(context.shutting_down),
             "topics_marked_for_deletion": sorted(context.deletions),
+            "topics_ineligible_for_deletion": dict(context.ineligible),
+            "reassignments": [
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "replicas": list(context.assignments[tp].replicas),
+                    "adding_replicas": list(context.assignments[tp].adding),
+                    "removing_replicas": list(context.assignments[tp].removing),
+                }
+                for tp in context.reassigning
+            ],
             "offline_partition_count": len(context.unavailable),
+            "preferred_replica_imbalance_count": self.machine.preferred_imbalance_count(),
             "unclean_elections": context.unclean_elections,
             "partitions": [
                 {
