@@ -122,6 +122,7 @@ async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndI
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.row("D1", "R1", "A8")
 async def test_of_candidates_that_race_one_wins_every_time(start: Start, admin: Any) -> None:
     candidates = list(await asyncio.gather(*(start(i) for i in range(4))))
     for epoch in range(1, 9):
@@ -152,6 +153,7 @@ async def test_a_controller_that_dies_is_followed_by_one_that_moves_its_leaders(
     assert two.service.is_active
 
 
+@pytest.mark.row("E9", "R9")
 async def test_an_expired_controller_writes_nothing_and_begins_again_from_a_full_read(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
@@ -181,6 +183,7 @@ async def test_a_restarted_zookeeper_finds_its_controller_again(
     assert ruling([one])
 
 
+@pytest.mark.row("R2")
 async def test_a_moved_epoch_is_fenced_by_the_server(start: Start, admin: Any) -> None:
     one = await start(1)
     await until(lambda: ruling([one]) and idle(one))
@@ -189,6 +192,7 @@ async def test_a_moved_epoch_is_fenced_by_the_server(start: Start, admin: Any) -
     assert (await led_by(admin, 1)).controller_epoch == 10
 
 
+@pytest.mark.row("D10")
 async def test_resignation_leaves_only_the_watch_of_a_candidate(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
@@ -199,8 +203,8 @@ async def test_resignation_leaves_only_the_watch_of_a_candidate(
     assert layout.topic_path("t") in await zookeeper.four_letter_word("wchp")
     await admin.set(layout.CONTROLLER, layout.encode_controller(7, 0), -1)
     await until(lambda: one.service.controller_id == 7)
-    watched = layout.topic_path("t")
+    watched = layout.broker_path(1)
     async with asyncio.timeout(10):
-        while layout.topic_path("t") in watched:
+        while layout.broker_path(1) in watched:  # dropped last
             watched = await zookeeper.four_letter_word("wchp")
-    assert layout.broker_path(1) not in watched
+    assert layout.topic_path("t") not in watched
