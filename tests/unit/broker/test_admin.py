@@ -33,6 +33,7 @@ async def refusal(cold: Cold, topic: NewTopic) -> tuple[ErrorCode, str]:
     return result.error, result.message or ""
 
 
+@pytest.mark.row("C20")
 async def test_assignment_and_settings_are_written_together_under_the_controllers_check() -> None:
     cold = Cold()
     (result,) = await create(cold, NewTopic("t", 2, 3, configs={"retention.ms": "5"}))
@@ -65,6 +66,7 @@ async def test_an_assignment_by_hand_may_name_a_broker_that_is_away_but_not_one_
     assert code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+@pytest.mark.row("C20")
 @pytest.mark.parametrize(
     ("topic", "code", "words"),
     [
@@ -97,6 +99,7 @@ async def test_what_cannot_be_created_is_refused_with_kafkas_code(
     assert words in message
 
 
+@pytest.mark.row("C20")
 async def test_one_bad_topic_does_not_spoil_the_others() -> None:
     cold = Cold()
     results = await create(
@@ -117,6 +120,7 @@ async def test_validation_alone_writes_nothing() -> None:
     assert cold.znodes.multis == []
 
 
+@pytest.mark.row("C21")
 async def test_settings_left_behind_by_a_topic_of_that_name_are_replaced() -> None:
     cold = Cold()
     path = layout.topic_config_path("t")
@@ -141,6 +145,7 @@ async def test_a_controller_that_was_replaced_finds_out_by_its_check() -> None:
     assert code == ErrorCode.NOT_CONTROLLER
 
 
+@pytest.mark.row("C20")
 async def test_a_topic_created_by_another_at_the_same_time_exists_already() -> None:
     cold = Cold()
     first, second = await asyncio.gather(create(cold, NewTopic("t")), create(cold, NewTopic("t")))
@@ -191,6 +196,7 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
     assert len([path for path in cold.znodes.nodes if path.startswith(layout.DELETE_TOPICS)]) == 1
 
 
+@pytest.mark.row("R65")
 async def test_deletion_can_be_forbidden() -> None:
     cold = Cold(config={"delete.topic.enable": "false"})
     results = await cold.admin.delete_topics(["t"])

@@ -17,6 +17,7 @@ def brokers(count: int, racks: int = 0) -> list[Broker]:
     ]
 
 
+@pytest.mark.row("R70")
 def test_replicas_are_dealt_round_robin_as_in_kafka_0_8() -> None:
     expected = [
         (0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 0), (4, 0, 1),
@@ -37,6 +38,7 @@ def test_leaders_and_replicas_are_spread_evenly_and_never_twice_on_a_broker(
     assert all(len(set(replicas)) == min(3, count) for replicas in assignment.values())
 
 
+@pytest.mark.row("R70")
 @pytest.mark.parametrize(("count", "racks", "factor"), [(6, 3, 3), (6, 2, 2), (6, 3, 2), (9, 3, 3)])
 def test_replicas_go_to_different_racks_while_there_are_any(
     count: int, racks: int, factor: int
@@ -55,11 +57,13 @@ def test_more_replicas_than_racks_use_every_rack() -> None:
         assert {broker % 2 for broker in replicas} == {0, 1}
 
 
+@pytest.mark.row("R70")
 def test_a_broker_without_a_rack_turns_racks_off() -> None:
     some = [*brokers(4, 2), Broker(4, "h", 1, "h", 2)]
     assert assign(some, 5, 3, 0, 0) == assign(brokers(5), 5, 3, 0, 0)
 
 
+@pytest.mark.row("A2")
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

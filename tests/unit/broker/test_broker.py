@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.memory_cluster import MemoryCluster
 from support.until import until
 
@@ -39,6 +40,7 @@ async def test_followers_learn_the_high_watermark_of_an_idle_partition() -> None
         await until(lambda: all(partition.high_watermark == 5 for partition in partitions))
 
 
+@pytest.mark.row("I8", "R23", "R24")
 async def test_a_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 6, 3, {"min.insync.replicas": "2"}))
@@ -61,6 +63,7 @@ async def test_a_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> Non
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(200))
 
 
+@pytest.mark.row("E9")
 async def test_a_broker_whose_session_expired_registers_again_and_rejoins() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))

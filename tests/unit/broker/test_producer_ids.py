@@ -19,6 +19,7 @@ def znodes() -> Any:
     return nodes
 
 
+@pytest.mark.row("R72")
 async def test_brokers_that_ask_at_once_never_get_the_same_id() -> None:
     nodes = znodes()
     brokers = [ProducerIds(nodes, broker_id) for broker_id in (1, 2, 3)]
@@ -29,6 +30,7 @@ async def test_brokers_that_ask_at_once_never_get_the_same_id() -> None:
     assert (first, last) == (5000, 5999)
 
 
+@pytest.mark.row("R72")
 async def test_a_block_that_another_broker_claimed_meanwhile_is_left_to_it() -> None:
     nodes = znodes()
     first, second = ProducerIds(nodes, 1), ProducerIds(nodes, 2)

@@ -16,58 +16,71 @@ from minikafka.controller.elections import (
 )
 
 
+@pytest.mark.row("H1", "X4")
 def test_offline_takes_the_first_assigned_replica_that_is_live_and_in_the_isr() -> None:
     assert offline([4, 1, 2], [2, 1], {1, 2, 4}, unclean=False) == Choice(1, (2, 1), (4, 1, 2))
 
 
+@pytest.mark.row("H1")
 def test_offline_drops_dead_members_from_the_isr() -> None:
     assert offline([0, 1, 2], [0, 1, 2], {1, 2}, unclean=False) == Choice(1, (1, 2), (1, 2))
 
 
+@pytest.mark.row("H2")
 def test_offline_refuses_when_no_isr_member_lives() -> None:
     assert offline([0, 1, 2], [0], {1, 2}, unclean=False) is Refusal.NO_REPLICA_ONLINE
 
 
+@pytest.mark.row("H3", "X3")
 def test_offline_goes_outside_the_isr_only_when_unclean_is_allowed() -> None:
     assert offline([0, 1, 2], [0], {2, 1}, unclean=True) == Choice(1, (1,), (1, 2), unclean=True)
 
 
+@pytest.mark.row("H3")
 def test_offline_with_unclean_allowed_still_prefers_a_live_isr_member() -> None:
     assert offline([0, 1, 2], [2], {1, 2}, unclean=True) == Choice(2, (2,), (1, 2))
 
 
+@pytest.mark.row("H3")
 @pytest.mark.parametrize("unclean", [False, True])
 def test_offline_refuses_when_nobody_lives(unclean: bool) -> None:
     assert offline([0, 1], [0, 1], set(), unclean=unclean) is Refusal.NO_REPLICA_ONLINE
 
 
+@pytest.mark.row("H9")
 @pytest.mark.parametrize("unclean", [False, True])
 def test_a_partition_without_any_assignment_has_its_own_refusal(unclean: bool) -> None:
     assert offline([], [0], {0}, unclean=unclean) is Refusal.NO_REPLICAS_ASSIGNED
 
 
+@pytest.mark.row("H5")
 def test_reassigned_takes_the_first_target_replica_that_is_live_and_in_sync_and_keeps_the_isr() -> (
     None
 ):
     assert reassigned([4, 5, 6], [1, 5, 6], {1, 5, 6}) == Choice(5, (1, 5, 6), (4, 5, 6))
 
 
+@pytest.mark.row("H5", "X5")
 def test_reassigned_does_not_take_a_live_replica_that_is_not_in_sync() -> None:
     assert reassigned([4, 5], [1, 2], {1, 2, 4, 5}) is Refusal.NO_REASSIGNED_REPLICA_IN_SYNC
 
 
+@pytest.mark.row("H5")
 def test_reassigned_refuses_an_empty_target() -> None:
     assert reassigned([], [1], {1}) is Refusal.NO_REASSIGNED_REPLICAS
 
 
+@pytest.mark.row("H6")
 def test_preferred_gives_the_leadership_to_the_first_replica() -> None:
     assert preferred([1, 2, 3], [3, 1], {1, 3}, leader=3) == Choice(1, (3, 1), (1, 2, 3))
 
 
+@pytest.mark.row("H6")
 def test_preferred_is_not_needed_when_the_first_replica_leads() -> None:
     assert preferred([1, 2], [1, 2], {1, 2}, leader=1) is Refusal.ELECTION_NOT_NEEDED
 
 
+@pytest.mark.row("H6")
 @pytest.mark.parametrize(("isr", "live"), [([2], {1, 2}), ([1, 2], {2})])
 def test_preferred_refuses_a_first_replica_that_is_dead_or_out_of_sync(
     isr: list[int], live: set[int]
@@ -75,11 +88,13 @@ def test_preferred_refuses_a_first_replica_that_is_dead_or_out_of_sync(
     assert preferred([1, 2], isr, live, leader=2) is Refusal.PREFERRED_NOT_AVAILABLE
 
 
+@pytest.mark.row("H7", "X6")
 def test_controlled_shutdown_moves_to_a_replica_that_stays_and_drops_all_that_go() -> None:
     choice = controlled_shutdown([0, 1, 2], [0, 1, 2], {0, 1, 2}, {0, 1})
     assert choice == Choice(2, (2,), (0, 1, 2))
 
 
+@pytest.mark.row("H7")
 def test_controlled_shutdown_never_moves_to_a_replica_out_of_sync() -> None:
     assert controlled_shutdown([0, 1], [0], {0, 1}, {0}) is Refusal.NO_OTHER_REPLICA_IN_SYNC
 

@@ -48,6 +48,7 @@ def leader(world: World, tp: TopicPartition = T0) -> tuple[int, tuple[int, ...],
 # Topics.
 
 
+@pytest.mark.row("F3", "J1")
 def test_a_new_topic_gets_leaders_and_every_replica_one_request_that_says_it_is_new() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     assert leader(world, T0) == (0, (0, 1, 2), 0)
@@ -60,11 +61,13 @@ def test_a_new_topic_gets_leaders_and_every_replica_one_request_that_says_it_is_
     assert world.context.partition_status(T0) is PartitionStatus.ONLINE
 
 
+@pytest.mark.row("F3")
 def test_a_new_topic_with_dead_replicas_starts_with_the_live_ones_in_the_isr() -> None:
     world = World().kill(0).create("t", [0, 1, 2])
     assert leader(world) == (1, (1, 2), 0)
 
 
+@pytest.mark.row("F8")
 def test_a_new_topic_without_a_live_replica_waits_as_new_until_one_comes() -> None:
     world = World().kill(2).create("t", [2])
     assert world.context.partition_status(T0) is PartitionStatus.NEW
@@ -72,6 +75,7 @@ def test_a_new_topic_without_a_live_replica_waits_as_new_until_one_comes() -> No
     assert leader(world) == (2, (2,), 0)
 
 
+@pytest.mark.row("I9")
 def test_added_partitions_are_created_and_the_old_ones_left_alone() -> None:
     world = World().create("t", [0, 1]).clear()
     world.handle(AssignmentChanged("t", image([0, 1], [1, 2]).assignment))
@@ -80,6 +84,7 @@ def test_added_partitions_are_created_and_the_old_ones_left_alone() -> None:
     assert {p.tp for _, request in world.sent for p in request.partitions} == {T1}
 
 
+@pytest.mark.row("R69")
 def test_a_topic_that_was_deleted_and_created_again_is_a_new_topic() -> None:
     world = World().create("t", [0, 1], [0, 1])
     world.nodes.clear()
@@ -91,6 +96,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_a_new_topic() -> None:
 # Brokers.
 
 
+@pytest.mark.row("H1")
 def test_a_dead_leader_is_replaced_in_one_write_that_also_shrinks_the_isr() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0]).clear().kill(0)
     assert leader(world, T0) == (1, (1, 2), 1)
@@ -100,6 +106,7 @@ def test_a_dead_leader_is_replaced_in_one_write_that_also_shrinks_the_isr() -> N
     assert not world.sent_to(0)
 
 
+@pytest.mark.row("R20")
 def test_a_broker_that_dies_without_leading_anything_still_leaves_the_metadata() -> None:
     world = World().create("t", [1]).clear().kill(2)
     assert [b.id for b in world.sent_to(1, UpdateMetadataRequest)[0].live_brokers] == [0, 1]
@@ -111,6 +118,7 @@ def test_only_the_partitions_of_the_dead_broker_are_touched() -> None:
     assert {p.tp for _, request in world.sent for p in request.partitions} == {T0}
 
 
+@pytest.mark.row("H2", "T2", "T3")
 def test_a_partition_whose_whole_isr_is_dead_stays_offline_and_its_isr_is_kept() -> None:
     world = World().create("t", [0, 1])
     world.kill(1)
@@ -125,6 +133,7 @@ def test_a_partition_whose_whole_isr_is_dead_stays_offline_and_its_isr_is_kept()
     assert world.context.partition_status(T0) is PartitionStatus.ONLINE
 
 
+@pytest.mark.row("H3", "H4", "X3")
 def test_unclean_election_is_per_topic_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = World().create("t", [0, 1]).create("u", [0, 1])
     world.unclean = {"u"}
@@ -142,6 +151,7 @@ def test_the_unclean_setting_is_read_only_when_it_decides() -> None:
     assert not [effect for effect in world.effects if isinstance(effect, ReadUncleanSettings)]
 
 
+@pytest.mark.row("T2")
 def test_all_brokers_dying_at_once_keeps_the_isr_non_empty() -> None:
     world = World().create("t", [0, 1, 2]).kill(0, 1, 2)
     node = world.nodes[T0]
@@ -149,6 +159,7 @@ def test_all_brokers_dying_at_once_keeps_the_isr_non_empty() -> None:
     assert node.isr
 
 
+@pytest.mark.row("R17", "R18")
 def test_a_broker_that_comes_back_hears_all_metadata_before_its_roles() -> None:
     world = World().create("t", [0, 1, 2], [1, 0]).kill(2).clear().register(2, epoch=7)
     mine = world.sent_to(2)
@@ -161,6 +172,7 @@ def test_a_broker_that_comes_back_hears_all_metadata_before_its_roles() -> None:
     assert world.effects[0] == StartChannel(broker(2, 7))
 
 
+@pytest.mark.row("R19", "T20")
 def test_a_bounced_broker_is_a_failure_and_a_startup() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.register(0, epoch=50)
@@ -180,6 +192,7 @@ def test_a_bounced_sole_replica_leads_again_with_a_new_epoch() -> None:
     assert leader(world)[2] > 0
 
 
+@pytest.mark.row("R22")
 def test_new_endpoints_under_the_same_registration_reach_every_broker() -> None:
     world = World().create("t", [0, 1]).clear()
     moved = Broker(2, "other", 1, "other", 2, 1)
@@ -200,6 +213,7 @@ def test_a_death_and_a_birth_in_one_read_elect_no_dead_broker() -> None:
 # Conflicts and refusals.
 
 
+@pytest.mark.row("D13", "R3")
 def test_only_the_partition_whose_node_moved_on_is_elected_again() -> None:
     """Kafka 1.1 went round with the whole original set (`electLeaderForPartitions`)."""
     world = World().create("t", [0, 1, 2], [0, 2, 1]).clear()
@@ -215,6 +229,7 @@ def test_only_the_partition_whose_node_moved_on_is_elected_again() -> None:
     assert leader(world, T1) == (2, (2, 1), 1)
 
 
+@pytest.mark.row("D13", "R3")
 def test_conflicts_are_retried_until_the_write_is_accepted() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     isrs = [[0, 1], [0, 1, 2], [0, 2]]
@@ -228,6 +243,7 @@ def test_conflicts_are_retried_until_the_write_is_accepted() -> None:
     assert leader(world) == (2, (2,), 1)
 
 
+@pytest.mark.row("X23", "T7")
 def test_the_picture_does_not_change_while_the_write_is_open() -> None:
     machine = World().create("t", [0, 1]).machine
     effects = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
@@ -250,6 +266,7 @@ def test_no_other_event_is_taken_while_a_question_is_open_and_no_outcome_unasked
         machine.handle(DeletionsChanged(frozenset()), 3)
 
 
+@pytest.mark.row("R3")
 def test_a_write_that_is_refused_leaves_that_partition_offline_and_the_others_go_on() -> None:
     world = World().create("t", [0, 1], [0, 1]).clear()
     world.before_write = lambda question: world.nodes.pop(T0, None) and None
@@ -287,6 +304,7 @@ def test_state_changes_are_logged_in_kafkas_words(caplog: pytest.LogCaptureFixtu
 # Failover.
 
 
+@pytest.mark.row("R18", "D16", "D17", "X7")
 def test_failover_tells_metadata_first_then_roles_then_elects_what_has_no_leader() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     del world.brokers[0]
@@ -300,6 +318,7 @@ def test_failover_tells_metadata_first_then_roles_then_elects_what_has_no_leader
     assert world.context.replica_status(T0, 0) is ReplicaStatus.OFFLINE
 
 
+@pytest.mark.row("D17")
 def test_failover_finishes_a_topic_that_was_created_just_before() -> None:
     world = World()
     world.topics["t"] = image([0, 1])
@@ -329,6 +348,7 @@ def test_elections_leave_topics_alone_that_are_marked_for_deletion() -> None:
 # What leaders and brokers report.
 
 
+@pytest.mark.row("E6")
 def test_an_isr_change_is_taken_over_told_to_all_and_its_notification_removed() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.shrink(T0, [0, 1])
@@ -346,6 +366,7 @@ def test_an_isr_change_that_is_older_than_the_picture_is_only_removed() -> None:
     assert world.effects == [DeleteIsrChanges(("n",))]
 
 
+@pytest.mark.row("R67", "R16")
 def test_a_replica_on_a_failed_log_directory_is_as_good_as_dead_until_its_broker_comes_back() -> (
     None
 ):
@@ -377,6 +398,7 @@ def test_an_answer_of_an_earlier_incarnation_is_ignored() -> None:
 # Controlled shutdown.
 
 
+@pytest.mark.row("H7", "R23")
 def test_a_controlled_shutdown_moves_the_leaders_and_takes_the_followers_out() -> None:
     world = World().create("t", [0, 1, 2], [1, 0, 2]).clear()
     answer = world.shut_down(0)
@@ -391,6 +413,7 @@ def test_a_controlled_shutdown_moves_the_leaders_and_takes_the_followers_out() -
     )
 
 
+@pytest.mark.row("R24")
 def test_new_leaders_hear_that_the_leaving_replica_is_offline_before_they_lead() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.shut_down(0)
@@ -400,6 +423,7 @@ def test_new_leaders_hear_that_the_leaving_replica_is_offline_before_they_lead()
     assert isinstance(second, LeaderAndIsrRequest)
 
 
+@pytest.mark.row("R23")
 def test_a_controlled_shutdown_names_what_nobody_else_can_lead() -> None:
     world = World().create("t", [0, 1])
     world.shrink(T0, [0])
@@ -408,12 +432,14 @@ def test_a_controlled_shutdown_names_what_nobody_else_can_lead() -> None:
     assert world.nodes[T0].leader == 0
 
 
+@pytest.mark.row("R23")
 def test_a_controlled_shutdown_leaves_topics_with_one_replica_alone() -> None:
     world = World().create("t", [0])
     assert world.shut_down(0).remaining == ()
     assert world.nodes[T0].leader == 0
 
 
+@pytest.mark.row("R20", "T10")
 def test_a_broker_that_shuts_down_gets_no_leadership_until_it_registers_again() -> None:
     world = World().create("t", [1, 0])
     world.shut_down(0)
@@ -425,6 +451,7 @@ def test_a_broker_that_shuts_down_gets_no_leadership_until_it_registers_again() 
     assert not world.context.shutting_down
 
 
+@pytest.mark.row("R23")
 def test_a_controlled_shutdown_of_a_stale_or_unknown_incarnation_is_refused() -> None:
     world = World().create("t", [0, 1])
     assert world.shut_down(0, epoch=0).error is ErrorCode.STALE_BROKER_EPOCH
@@ -432,6 +459,7 @@ def test_a_controlled_shutdown_of_a_stale_or_unknown_incarnation_is_refused() ->
     assert not world.context.shutting_down
 
 
+@pytest.mark.row("R24", "D13")
 def test_a_leader_that_expands_the_isr_while_the_follower_shuts_down_loses_the_race() -> None:
     """S24: the follower is out of the ISR whichever write comes first."""
     world = World().create("t", [0, 1, 2])
@@ -469,6 +497,7 @@ def test_a_state_node_of_a_partition_nobody_assigned_is_ignored_at_failover() ->
     assert not world.context.leadership
 
 
+@pytest.mark.row("R4", "D12")
 def test_a_newer_controllers_state_is_left_alone_when_a_replica_dies() -> None:
     world = World().create("t", [0, 1])
     world.nodes[T0] = replace(world.nodes[T0], controller_epoch=9, zk_version=4)

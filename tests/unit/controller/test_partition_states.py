@@ -74,6 +74,7 @@ class Bench:
         }
 
 
+@pytest.mark.row("F1", "F2", "F11", "K13")
 @pytest.mark.parametrize(
     ("start", "target"), list(itertools.product(PartitionStatus, PartitionStatus))
 )
@@ -110,6 +111,7 @@ def test_an_illegal_move_carries_the_story_of_the_partition() -> None:
     )
 
 
+@pytest.mark.row("F9", "X25")
 def test_an_illegal_partition_does_not_hold_up_the_others() -> None:
     bench = Bench()
     other = TopicPartition("t", 1)
@@ -121,6 +123,7 @@ def test_an_illegal_partition_does_not_hold_up_the_others() -> None:
     assert bench.context.leadership[other].leader == 1
 
 
+@pytest.mark.row("F3")
 def test_new_to_online_makes_the_first_live_replica_leader_and_all_live_ones_the_isr() -> None:
     bench = Bench()
     bench.context.forget_broker(0)
@@ -133,6 +136,7 @@ def test_new_to_online_makes_the_first_live_replica_leader_and_all_live_ones_the
     assert request.partitions[0].is_new
 
 
+@pytest.mark.row("F3")
 def test_new_to_online_fails_when_the_state_node_is_there_already() -> None:
     bench = Bench()
     bench.begin(NEW)
@@ -143,6 +147,7 @@ def test_new_to_online_fails_when_the_state_node_is_there_already() -> None:
     assert not bench.effects
 
 
+@pytest.mark.row("F3")
 def test_new_to_online_fails_without_a_live_replica() -> None:
     bench = Bench()
     for i in range(3):
@@ -152,6 +157,7 @@ def test_new_to_online_fails_without_a_live_replica() -> None:
     assert bench.context.partition_status(T0) is NEW
 
 
+@pytest.mark.row("F4", "C19", "X19")
 def test_an_election_writes_one_leader_epoch_more_at_the_version_it_saw() -> None:
     bench = Bench()
     bench.begin(OFFLINE)
@@ -161,6 +167,7 @@ def test_an_election_writes_one_leader_epoch_more_at_the_version_it_saw() -> Non
     assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
 
 
+@pytest.mark.row("R4", "D12")
 def test_a_state_of_a_higher_controller_epoch_is_never_overwritten() -> None:
     bench = Bench()
     bench.begin(ONLINE)
@@ -169,6 +176,7 @@ def test_a_state_of_a_higher_controller_epoch_is_never_overwritten() -> None:
     assert bench.nodes[T0].zk_version == 5
 
 
+@pytest.mark.row("H5", "H6")
 def test_preferred_and_reassigned_elections_run_through_the_same_machine() -> None:
     bench = Bench()
     bench.nodes[T0] = state(1, [1, 2, 0])
@@ -180,6 +188,7 @@ def test_preferred_and_reassigned_elections_run_through_the_same_machine() -> No
     assert bench.move(ONLINE, Election.PREFERRED) == {T0: Refusal.ELECTION_NOT_NEEDED}
 
 
+@pytest.mark.row("F5", "F6")
 def test_marks_write_nothing_and_send_nothing() -> None:
     bench = Bench()
     bench.begin(ONLINE)
@@ -190,6 +199,7 @@ def test_marks_write_nothing_and_send_nothing() -> None:
     assert not bench.effects
 
 
+@pytest.mark.row("F9")
 def test_an_election_is_named_exactly_for_online() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match="OnlinePartition"):
@@ -200,6 +210,7 @@ def test_an_election_is_named_exactly_for_online() -> None:
         run_steps(bench.context, {}, bench.machine.handle_state_changes([T0], ONLINE))
 
 
+@pytest.mark.row("F7", "D17")
 @pytest.mark.parametrize(
     ("leadership", "status"),
     [(None, NEW), (state(0, [0, 1]), ONLINE), (state(7, [7]), OFFLINE), (state(-1, [1]), OFFLINE)],

@@ -78,6 +78,7 @@ class Bench:
         }
 
 
+@pytest.mark.row("G1", "G12", "X2", "X8", "X9")
 @pytest.mark.parametrize(("start", "target"), list(itertools.product(ReplicaStatus, ReplicaStatus)))
 def test_each_of_the_forty_nine_moves_is_taken_or_logged_and_skipped(
     start: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture
@@ -96,6 +97,7 @@ def test_each_of_the_forty_nine_moves_is_taken_or_logged_and_skipped(
         assert "[Controller id=0 epoch=1]" in caplog.text
 
 
+@pytest.mark.row("G2", "G3")
 def test_a_new_replica_is_told_to_follow_and_everyone_hears_of_it() -> None:
     bench = Bench()
     bench.move(2, NON_EXISTENT, NEW)
@@ -104,6 +106,7 @@ def test_a_new_replica_is_told_to_follow_and_everyone_hears_of_it() -> None:
     assert set(bench.sent(UpdateMetadataRequest)) == {0, 1, 2}
 
 
+@pytest.mark.row("G2", "G3")
 def test_the_leader_cannot_become_a_new_replica() -> None:
     bench = Bench()
     assert bench.move(0, NON_EXISTENT, NEW) == {(T0, 0): Refusal.LEADER_CANNOT_BE_NEW}
@@ -111,6 +114,7 @@ def test_the_leader_cannot_become_a_new_replica() -> None:
     assert not bench.effects
 
 
+@pytest.mark.row("G4")
 def test_a_new_replica_that_goes_online_joins_the_assignment_without_a_request() -> None:
     bench = Bench()
     bench.context.assign(T0, ReplicaAssignment((0, 1)))
@@ -119,6 +123,7 @@ def test_a_new_replica_that_goes_online_joins_the_assignment_without_a_request()
     assert not bench.effects
 
 
+@pytest.mark.row("G5")
 @pytest.mark.parametrize("start", [ONLINE, OFFLINE, INELIGIBLE])
 def test_a_known_replica_that_goes_online_is_told_the_leadership(start: ReplicaStatus) -> None:
     bench = Bench()
@@ -127,6 +132,7 @@ def test_a_known_replica_that_goes_online_is_told_the_leadership(start: ReplicaS
     assert not bench.sent(LeaderAndIsrRequest)[1].partitions[0].is_new
 
 
+@pytest.mark.row("G6", "R21", "T4", "X19")
 def test_a_follower_that_goes_offline_is_stopped_and_leaves_the_isr_with_a_new_leader_epoch() -> (
     None
 ):
@@ -142,12 +148,14 @@ def test_a_follower_that_goes_offline_is_stopped_and_leaves_the_isr_with_a_new_l
     )
 
 
+@pytest.mark.row("R21", "T3")
 def test_the_leader_that_goes_offline_leaves_the_partition_without_one() -> None:
     bench = Bench()
     bench.move(0, ONLINE, OFFLINE)
     assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (1, 2), 1, 1)
 
 
+@pytest.mark.row("R21", "T2")
 def test_the_last_member_never_leaves_the_isr() -> None:
     bench = Bench(isr=[0])
     bench.move(0, ONLINE, OFFLINE)
@@ -155,6 +163,7 @@ def test_the_last_member_never_leaves_the_isr() -> None:
     assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
 
 
+@pytest.mark.row("G6")
 def test_a_replica_that_was_in_no_isr_goes_offline_without_a_write() -> None:
     bench = Bench(isr=[0, 2])
     bench.move(1, ONLINE, OFFLINE)
@@ -163,6 +172,7 @@ def test_a_replica_that_was_in_no_isr_goes_offline_without_a_write() -> None:
     assert bench.sent(UpdateMetadataRequest).keys() == {0, 1, 2}
 
 
+@pytest.mark.row("R24")
 def test_a_catching_up_follower_on_a_broker_that_shuts_down_is_fenced() -> None:
     bench = Bench(isr=[0, 2])
     bench.context.shutting_down.add(1)
@@ -182,6 +192,7 @@ def test_a_replica_of_a_partition_without_leadership_may_go_offline() -> None:
     assert bench.context.replica_status(other, 1) is OFFLINE
 
 
+@pytest.mark.row("L4", "G6")
 def test_a_topic_being_deleted_gets_no_leader_and_isr_when_a_replica_goes_offline() -> None:
     bench = Bench()
     bench.context.deletions = frozenset({"t"})
@@ -190,6 +201,7 @@ def test_a_topic_being_deleted_gets_no_leader_and_isr_when_a_replica_goes_offlin
     assert bench.sent(StopReplicaRequest)[1].partitions[0].leader_epoch == -2
 
 
+@pytest.mark.row("G7", "G8", "G10", "J2")
 def test_deletion_is_asked_of_the_broker_and_success_drops_the_replica() -> None:
     bench = Bench()
     bench.move(2, OFFLINE, STARTED)
@@ -200,6 +212,7 @@ def test_deletion_is_asked_of_the_broker_and_success_drops_the_replica() -> None
     assert bench.context.replica_status(T0, 2) is NON_EXISTENT
 
 
+@pytest.mark.row("G11", "D16", "X7")
 def test_startup_tells_every_live_replica_and_marks_the_others_ineligible() -> None:
     bench = Bench()
     bench.context.forget_broker(2)

@@ -35,6 +35,7 @@ def requests(effects: list[Effect]) -> list[tuple[int, type]]:
     return [(e.broker_id, type(e.request)) for e in effects if isinstance(e, SendRequest)]
 
 
+@pytest.mark.row("B8", "J4", "R14", "T4")
 def test_many_partitions_are_one_request_per_broker_and_kind_in_the_right_order(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
     batch.new_batch()
@@ -53,6 +54,7 @@ def test_many_partitions_are_one_request_per_broker_and_kind_in_the_right_order(
     assert all(len(e.request.partitions) == 2 for e in effects[:5])
 
 
+@pytest.mark.row("R5", "R15", "R17")
 def test_requests_carry_the_epochs_the_leaders_and_the_topic_ids(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     batch.add_leader_and_isr([1], T0)
@@ -64,6 +66,7 @@ def test_requests_carry_the_epochs_the_leaders_and_the_topic_ids(bench) -> None:
     assert effects[1].request.live_brokers == tuple(context.brokers.values())
 
 
+@pytest.mark.row("R14", "T1")
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
 def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(
     bench, order: tuple[bool, bool]
@@ -78,6 +81,7 @@ def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(
     assert len(effects[-1].request.partitions) == 1
 
 
+@pytest.mark.row("R14", "R12")
 def test_a_batch_that_was_not_sent_makes_the_next_one_an_error(bench) -> None:  # type: ignore[no-untyped-def]
     batch, _, _ = bench
     batch.add_leader_and_isr([1], T0)
@@ -106,6 +110,7 @@ def test_metadata_shows_offline_replicas_and_hides_the_leader_of_a_topic_being_d
     assert (shown.leader, shown.offline) == (-2, (0,))
 
 
+@pytest.mark.row("R8")
 def test_stop_replica_carries_the_leader_epoch_or_a_sentinel(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     context.add_topic("u", bytes(16), image([2]).assignment)

@@ -86,6 +86,7 @@ class TestIdentity:
 
 
 class TestRestart:
+    @pytest.mark.row("R25", "B4")
     async def test_everything_is_back_after_a_clean_stop(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         for tp in (A0, A1, B0):
@@ -105,6 +106,7 @@ class TestRestart:
         assert again.logs[A0].recovery_point == 5
         assert again.logs[A0].topic_id == ID
 
+    @pytest.mark.row("B4", "C14")
     async def test_after_a_kill_the_high_watermark_is_at_most_the_log_end(
         self, storage: MemoryStorage
     ) -> None:
@@ -190,6 +192,7 @@ class TestRestart:
 
 
 class TestTopics:
+    @pytest.mark.row("R69", "R66")
     async def test_a_replica_of_another_topic_id_is_moved_aside_and_kept(
         self, storage: MemoryStorage
     ) -> None:
@@ -209,6 +212,7 @@ class TestTopics:
         assert logs.create(A0, ID, SMALL, is_new=False).topic_id == ID
         assert logs.create(A0, None, SMALL, is_new=False).topic_id == ID
 
+    @pytest.mark.row("C15", "R66")
     async def test_a_deleted_log_is_renamed_then_removed(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         for tp in (A0, B0):
@@ -230,6 +234,7 @@ class TestTopics:
 
 
 class TestFailedDirectory:
+    @pytest.mark.row("R67")
     async def test_its_partitions_are_lost_and_the_others_go_on(
         self, storage: MemoryStorage
     ) -> None:
@@ -245,6 +250,7 @@ class TestFailedDirectory:
             produce(first, 1)
         produce(second, 1)
 
+    @pytest.mark.row("R67")
     async def test_a_replica_that_may_lie_there_is_not_made_anew_elsewhere(
         self, storage: MemoryStorage
     ) -> None:

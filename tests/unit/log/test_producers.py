@@ -48,6 +48,7 @@ def test_the_next_sequence_is_appended_and_a_gap_is_not(states: ProducerStates) 
     assert states.check(header(4)) == OUT_OF_ORDER
 
 
+@pytest.mark.row("R72")
 def test_the_last_five_batches_are_known_again_with_their_offsets(states: ProducerStates) -> None:
     for i in range(7):
         states.update(header(2 * i, 2), 100 + 2 * i)

@@ -59,6 +59,7 @@ def test_a_log_that_was_closed_opens_as_it_was_without_a_scan(storage: MemorySto
     assert state_of(reopened(storage, clean=True)) == before
 
 
+@pytest.mark.row("R25")
 @pytest.mark.parametrize("recovery_point", [0, 10, 13, 25])
 def test_a_log_that_was_killed_opens_as_it_was(storage: MemoryStorage, recovery_point: int) -> None:
     log = three_segments(storage)
@@ -68,6 +69,7 @@ def test_a_log_that_was_killed_opens_as_it_was(storage: MemoryStorage, recovery_
     assert again | {"producers": b""} == before | {"producers": b""}
 
 
+@pytest.mark.row("R25", "R72")
 def test_producers_of_a_killed_log_know_their_last_five_batches(storage: MemoryStorage) -> None:
     three_segments(storage)
     log = reopened(storage.clone())
@@ -76,6 +78,7 @@ def test_producers_of_a_killed_log_know_their_last_five_batches(storage: MemoryS
         assert log.producers.check(header) == sequence
 
 
+@pytest.mark.row("R25")
 @pytest.mark.parametrize("kept", [0, 1, 12, 30, 60, SIZE - 1])
 def test_a_torn_tail_is_cut_at_the_last_whole_batch(storage: MemoryStorage, kept: int) -> None:
     three_segments(storage)
@@ -157,6 +160,7 @@ def test_recovering_twice_is_recovering_once(data: st.DataObject) -> None:
     assert offsets(once["data"]) == list(range(once["end"]))
 
 
+@pytest.mark.row("R25")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "garbage"])
 def test_a_damaged_index_is_made_again_from_the_log(

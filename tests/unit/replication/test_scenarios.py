@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.replication import LAG_MS, Replicas
 
 from minikafka.replication.isr import PendingExpand, PendingShrink
@@ -11,6 +12,7 @@ def acked(replicas: Replicas, leader: int) -> list[bytes]:
     return [answer for answer in replicas[leader].sent if answer.split(b":")[1] == b"0"]
 
 
+@pytest.mark.row("C28")
 def test_an_acks_all_produce_is_answered_only_when_every_isr_member_has_it() -> None:
     r = Replicas()
     r.elect(0)
@@ -32,6 +34,7 @@ def test_alone_in_the_isr_the_leader_commits_at_the_write() -> None:
     assert acked(r, 0) == [b"1:0:0"]
 
 
+@pytest.mark.row("X18", "C16")
 def test_s01_a_restarted_follower_does_not_truncate_to_its_checkpointed_high_watermark() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -50,6 +53,7 @@ def test_s01_a_restarted_follower_does_not_truncate_to_its_checkpointed_high_wat
     assert r[0].values() == r[1].values() == [b"m1", b"m2"]
 
 
+@pytest.mark.row("X18", "C16")
 def test_s02_logs_are_identical_after_a_leader_that_lost_its_tail_was_replaced() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -63,6 +67,7 @@ def test_s02_logs_are_identical_after_a_leader_that_lost_its_tail_was_replaced()
     assert r[0].entries() == r[1].entries() == [(0, b"m1"), (1, b"m3")]
 
 
+@pytest.mark.row("X17", "C17")
 def test_s04_a_new_leader_exposes_nothing_that_others_may_lack() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
@@ -80,6 +85,7 @@ def test_s04_a_new_leader_exposes_nothing_that_others_may_lack() -> None:
     assert r[2].values() == [b"m1", b"m2", b"m3"]
 
 
+@pytest.mark.row("X18", "C16")
 def test_s05_a_leader_answers_with_its_largest_smaller_epoch_and_the_follower_cuts_to_it() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -99,6 +105,7 @@ def test_s05_a_leader_answers_with_its_largest_smaller_epoch_and_the_follower_cu
     assert len(r[0].entries()) == 11
 
 
+@pytest.mark.row("C16")
 def test_s06_a_follower_reconciles_at_every_new_epoch_even_under_the_same_leader() -> None:
     r = Replicas((1, 2, 3), isr=(1,))
     r.elect(1)
@@ -144,6 +151,7 @@ def test_s08_the_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
     assert r[0].hw == 0
 
 
+@pytest.mark.row("T12")
 def test_s10_a_follower_joins_the_isr_only_past_the_start_of_the_leaders_epoch() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
@@ -174,6 +182,7 @@ def test_s29_while_an_expansion_is_pending_the_high_watermark_waits_for_the_maxi
     assert r[0].hw == 2
 
 
+@pytest.mark.row("C28", "X16")
 def test_a_lagging_follower_leaves_the_isr_and_the_waiting_produce_is_answered() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
@@ -190,6 +199,7 @@ def test_a_lagging_follower_leaves_the_isr_and_the_waiting_produce_is_answered()
     assert acked(r, 0) == [b"1:0:0"]
 
 
+@pytest.mark.row("X16")
 def test_an_idle_follower_is_caught_up_as_of_its_last_fetch_when_new_records_arrive() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -220,6 +230,7 @@ def test_s13_a_produce_that_waits_when_the_isr_falls_below_its_minimum_fails_at_
     assert r[0].hw == 0
 
 
+@pytest.mark.row("T17")
 def test_trap_17_a_leader_that_steps_down_answers_not_leader_never_success() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -238,6 +249,7 @@ def test_a_new_epoch_under_the_same_leader_leaves_produces_waiting() -> None:
     assert acked(r, 0) == [b"1:0:0"]
 
 
+@pytest.mark.row("R72")
 def test_s32_a_retry_after_failover_is_recognised_by_the_new_leader() -> None:
     r = Replicas((0, 1))
     r.elect(0)

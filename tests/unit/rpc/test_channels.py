@@ -104,6 +104,7 @@ async def world() -> AsyncIterator[World]:
     await world.tasks.close()
 
 
+@pytest.mark.row("R15")
 async def test_requests_go_one_by_one_in_the_order_sent(world: World) -> None:
     for epoch in (1, 2, 3):
         world.send(1, epoch)
@@ -117,6 +118,7 @@ async def test_requests_go_one_by_one_in_the_order_sent(world: World) -> None:
     assert world.responses == [(1, 1, 0), (1, 2, 0), (1, 3, 0)]
 
 
+@pytest.mark.row("J6")
 async def test_a_broker_that_does_not_answer_holds_up_no_other(world: World) -> None:
     world.channels.add(broker(2))
     world.send(1, 1)
@@ -128,6 +130,7 @@ async def test_a_broker_that_does_not_answer_holds_up_no_other(world: World) -> 
     assert not silent.answer.done()
 
 
+@pytest.mark.row("R15")
 @pytest.mark.parametrize("error", [ConnectionRefusedError("gone"), TimeoutError("slow")])
 async def test_a_request_without_an_answer_is_repeated_before_the_next(
     world: World, error: OSError
@@ -182,6 +185,7 @@ async def test_a_stranger_on_the_brokers_port_is_not_an_answer(world: World) -> 
     assert world.responses == [(1, 1, 0)]
 
 
+@pytest.mark.row("R15")
 async def test_removing_a_broker_gives_up_on_it_at_once(world: World) -> None:
     world.send(1, 1)
     world.send(1, 2)
@@ -246,6 +250,7 @@ async def test_after_a_stop_the_next_term_begins_with_fresh_channels(world: Worl
     assert world.responses == [(1, 2, 0)]
 
 
+@pytest.mark.row("R19")
 async def test_a_bounced_broker_gets_a_new_channel_to_its_new_address(world: World) -> None:
     world.send(1, 1)
     assert (await world.attempt()).port == broker(1).control_port

@@ -15,6 +15,7 @@ STAT = Stat(77, 78, 1, 2, 3, 0, 0, 9, 10, 0, 77)
 TP = TopicPartition("orders", 4)
 
 
+@pytest.mark.row("X22")
 def test_paths_are_those_of_kafka() -> None:
     assert layout.broker_path(1) == "/brokers/ids/1"
     assert layout.topic_path("orders") == "/brokers/topics/orders"
@@ -25,6 +26,7 @@ def test_paths_are_those_of_kafka() -> None:
     assert layout.topic_config_path("orders") == "/config/topics/orders"
 
 
+@pytest.mark.row("R5")
 @pytest.mark.parametrize("rack", [None, "r-1"])
 @pytest.mark.parametrize("host", ["broker.example", "::1"])
 def test_a_registration_reads_back_with_its_czxid_as_epoch(host: str, rack: str | None) -> None:
@@ -47,12 +49,14 @@ def test_a_registration_holds_the_fields_of_kafka_version_5() -> None:
     }
 
 
+@pytest.mark.row("R55")
 def test_a_topic_reads_back_with_its_id_and_a_reassignment_under_way() -> None:
     assignment = {0: ReplicaAssignment((1, 2, 3)), 1: ReplicaAssignment((2, 3, 1, 4), (4,), (2,))}
     topic_id = bytes(range(16))
     assert layout.decode_topic(layout.encode_topic(topic_id, assignment)) == (topic_id, assignment)
 
 
+@pytest.mark.row("X22")
 def test_a_topic_holds_the_fields_of_kafka_version_3() -> None:
     assignment = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 1), (2,), (1,))}
     assert json.loads(layout.encode_topic(bytes(16), assignment)) == {
@@ -83,6 +87,7 @@ def test_a_state_reads_back_at_the_version_of_its_node() -> None:
     }
 
 
+@pytest.mark.row("A7")
 def test_the_controller_node_holds_exactly_what_row_a7_says() -> None:
     assert layout.encode_controller(3, 99) == b'{"version":1,"brokerid":3,"timestamp":"99"}'
     assert layout.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"99"}') == 3

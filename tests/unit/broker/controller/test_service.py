@@ -47,6 +47,7 @@ def settled(candidate: Candidate) -> bool:
     return term.get("state") == "Idle" and term.get("queue_size") == 0
 
 
+@pytest.mark.row("A7", "A8", "D3", "R1")
 async def test_the_first_candidate_wins_and_the_epoch_is_one(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -60,6 +61,7 @@ async def test_the_first_candidate_wins_and_the_epoch_is_one(
     assert one.service.fence() == Check(layout.CONTROLLER_EPOCH, one.service.epoch_zk_version)
 
 
+@pytest.mark.row("D1", "D4")
 async def test_the_others_learn_who_rules_and_refuse_to_act(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -100,6 +102,7 @@ async def test_a_broker_campaigns_only_while_it_is_registered(ensemble: Ensemble
     await candidate.close()
 
 
+@pytest.mark.row("D4", "R1")
 async def test_two_racing_candidates_never_both_rule(ensemble: Ensemble, start: Start) -> None:
     """The other one's multi lands between the reading of the epoch and ours."""
     one = Candidate(ensemble, 1)
@@ -119,6 +122,7 @@ async def test_two_racing_candidates_never_both_rule(ensemble: Ensemble, start: 
     await one.close()
 
 
+@pytest.mark.row("R1")
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
 async def test_an_election_whose_answer_is_lost_is_read_back(
     ensemble: Ensemble, fault: str
@@ -133,6 +137,7 @@ async def test_an_election_whose_answer_is_lost_is_read_back(
     await one.close()
 
 
+@pytest.mark.row("D9", "E8")
 async def test_deleting_the_controller_node_by_hand_leads_to_a_new_election(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -142,6 +147,7 @@ async def test_deleting_the_controller_node_by_hand_leads_to_a_new_election(
     await until(lambda: one.service.epoch == 2 and one.service.is_active)
 
 
+@pytest.mark.row("D8", "E8")
 async def test_overwriting_the_controller_node_makes_the_controller_resign(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -155,6 +161,7 @@ async def test_overwriting_the_controller_node_makes_the_controller_resign(
     await until(lambda: one.service.is_active)
 
 
+@pytest.mark.row("R2")
 async def test_a_controller_whose_epoch_moved_resigns_without_writing(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -172,6 +179,7 @@ async def test_a_controller_whose_epoch_moved_resigns_without_writing(
     assert one.service.epoch == 10
 
 
+@pytest.mark.row("D10")
 async def test_resignation_leaves_no_watch_of_the_controller_behind(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -192,6 +200,7 @@ async def test_resignation_leaves_no_watch_of_the_controller_behind(
     await until(lambda: one.coordination.watched() == {(WatchKind.EXISTS, layout.CONTROLLER)})
 
 
+@pytest.mark.row("E9", "R9")
 async def test_expiry_ends_the_term_at_once_and_the_next_session_begins_from_nothing(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -208,6 +217,7 @@ async def test_expiry_ends_the_term_at_once_and_the_next_session_begins_from_not
     assert one.service.generation == 2
 
 
+@pytest.mark.row("R9")
 async def test_expiry_in_the_middle_of_a_write_lets_nothing_of_the_old_term_through(
     ensemble: Ensemble, start: Start
 ) -> None:
@@ -309,6 +319,7 @@ async def test_closing_hands_the_controllership_over_at_once(
     assert two.service.epoch == 2
 
 
+@pytest.mark.row("R12", "D4")
 async def test_a_machine_that_breaks_is_dropped_and_the_term_with_it(
     ensemble: Ensemble, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -338,6 +349,7 @@ async def test_garbage_in_the_epoch_node_is_reported_and_waited_out(
     assert one.service.epoch == 42
 
 
+@pytest.mark.row("R18")
 async def test_failover_tells_every_broker_the_metadata_and_then_its_roles(
     ensemble: Ensemble, start: Start
 ) -> None:

@@ -45,6 +45,7 @@ def state(version: int, leader: int = 1, epoch: int = 0) -> LeaderAndIsr:
     return LeaderAndIsr(leader, epoch, (leader,), 1, version)
 
 
+@pytest.mark.row("R2")
 async def test_new_partitions_get_their_parents_in_the_same_multi(bench: Bench) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(3)]
@@ -55,6 +56,7 @@ async def test_new_partitions_get_their_parents_in_the_same_multi(bench: Bench) 
     assert state_of(bench.ensemble, tps[2]) == state(0)
 
 
+@pytest.mark.row("R2", "R11")
 async def test_large_writes_are_split_and_every_part_is_fenced(bench: Bench) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(500)]
@@ -65,6 +67,7 @@ async def test_large_writes_are_split_and_every_part_is_fenced(bench: Bench) -> 
     assert all(len(ops) <= 200 and isinstance(ops[0], Check) for ops in bench.coordination.multis)
 
 
+@pytest.mark.row("T7", "X23")
 async def test_the_version_is_what_zookeeper_returned(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     for _ in range(4):
@@ -73,6 +76,7 @@ async def test_the_version_is_what_zookeeper_returned(bench: Bench) -> None:
     assert written.ok == {tp: 5}
 
 
+@pytest.mark.row("R3")
 async def test_stale_versions_are_told_apart_in_one_read_and_the_rest_is_written(
     bench: Bench,
 ) -> None:
@@ -88,6 +92,7 @@ async def test_stale_versions_are_told_apart_in_one_read_and_the_rest_is_written
     assert len(bench.coordination.multis) == 2
 
 
+@pytest.mark.row("R3")
 async def test_a_state_node_that_exists_already_is_a_failure_of_that_partition_alone(
     bench: Bench,
 ) -> None:
@@ -146,6 +151,7 @@ async def test_a_lost_write_that_another_overtook_is_a_conflict(bench: Bench) ->
     assert written.conflicts == (tp,)
 
 
+@pytest.mark.row("R2")
 async def test_a_moved_epoch_stops_every_kind_of_write(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
@@ -190,6 +196,7 @@ async def test_deleting_is_content_with_nodes_that_are_gone(bench: Bench) -> Non
     assert bench.ensemble.children(layout.ISR_CHANGES) == []
 
 
+@pytest.mark.row("A15", "H4", "M1")
 async def test_unclean_settings_are_the_topics_over_the_brokers(bench: Bench) -> None:
     bench.ensemble.put(
         layout.topic_config_path("u"),

@@ -75,6 +75,7 @@ async def office() -> AsyncIterator[Office]:
     await office.candidate.close()
 
 
+@pytest.mark.row("E2", "R5")
 async def test_a_created_topic_is_led_and_its_replicas_told(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3], [3, 1])
     await office.leader(2)
@@ -85,6 +86,7 @@ async def test_a_created_topic_is_led_and_its_replicas_told(office: Office) -> N
     assert request.topic_ids == (("t", b"0123456789abcdef"),)
 
 
+@pytest.mark.row("E1")
 async def test_a_broker_that_goes_is_replaced_and_its_channel_closed(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
     await office.leader(2)
@@ -94,6 +96,7 @@ async def test_a_broker_that_goes_is_replaced_and_its_channel_closed(office: Off
     assert 2 not in office.candidate.channels.open
 
 
+@pytest.mark.row("E1", "R19", "T20")
 async def test_a_bounce_that_no_read_saw_is_known_by_its_czxid(office: Office) -> None:
     """S20: the children are the same two times, the registration is another."""
     create_topic(office.ensemble, "t", [2, 3])
@@ -105,6 +108,7 @@ async def test_a_bounce_that_no_read_saw_is_known_by_its_czxid(office: Office) -
     assert office.to(2, LeaderAndIsrRequest)[-1].broker_epoch == office.epoch_of(2)
 
 
+@pytest.mark.row("E3", "I9")
 async def test_added_partitions_come_to_life(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
     await office.leader(2)
@@ -115,6 +119,7 @@ async def test_added_partitions_come_to_life(office: Office) -> None:
     assert state.leader_epoch == 0
 
 
+@pytest.mark.row("R69")
 async def test_a_topic_deleted_and_made_again_between_two_reads_starts_anew(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
     await office.leader(2)
@@ -126,6 +131,7 @@ async def test_a_topic_deleted_and_made_again_between_two_reads_starts_anew(offi
     assert state.isr == (3, 1)
 
 
+@pytest.mark.row("E6", "A14")
 async def test_an_isr_change_reaches_every_broker_and_its_notification_goes(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
     state = await office.leader(2)
@@ -139,6 +145,7 @@ async def test_an_isr_change_reaches_every_broker_and_its_notification_goes(offi
         assert office.to(broker_id, UpdateMetadataRequest)[-1].partitions[0].isr == (2,)
 
 
+@pytest.mark.row("T9")
 async def test_stale_notifications_are_removed_at_failover() -> None:
     office = Office()
     office.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000001", layout.encode_isr_change([T0]))
@@ -151,6 +158,7 @@ async def test_stale_notifications_are_removed_at_failover() -> None:
     await office.candidate.close()
 
 
+@pytest.mark.row("R67", "R16", "X10")
 async def test_a_failed_log_directory_moves_the_leaders_that_lay_on_it(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3], [2, 3])
     await office.leader(2)
@@ -169,6 +177,7 @@ async def test_a_failed_log_directory_moves_the_leaders_that_lay_on_it(office: O
     await office.leader(2, T1)
 
 
+@pytest.mark.row("R23")
 async def test_controlled_shutdown_answers_what_could_not_be_moved(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3], [3, 2])
     await office.leader(2)
@@ -179,12 +188,14 @@ async def test_controlled_shutdown_answers_what_could_not_be_moved(office: Offic
     assert await service.controlled_shutdown(3, office.epoch_of(3)) == [T0, T1]
 
 
+@pytest.mark.row("R23")
 async def test_controlled_shutdown_of_an_earlier_incarnation_is_refused(office: Office) -> None:
     with pytest.raises(KafkaError) as error:
         await office.candidate.service.controlled_shutdown(2, office.epoch_of(2) - 1)
     assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
+@pytest.mark.row("R13")
 async def test_who_waits_for_a_controlled_shutdown_hears_when_the_controller_resigns(
     office: Office,
 ) -> None:
@@ -278,6 +289,7 @@ async def test_a_reconnect_reads_everything_again_and_finds_what_was_missed(offi
     await office.leader(3)
 
 
+@pytest.mark.row("A15", "H4", "M1")
 async def test_unclean_election_follows_the_topics_configuration(office: Office) -> None:
     office.ensemble.put(
         layout.topic_config_path("t"),
