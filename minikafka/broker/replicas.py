@@ -14,6 +14,7 @@ from typing import Any, Final
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, StorageFailed
 from minikafka.base.model import (
+    NO_EPOCH,
     NO_LEADER,
     BrokerId,
     ControllerRequest,
@@ -80,6 +81,8 @@ class ReplicaManager:
         self.isr_changes = IsrChanges(coordination, clock, tasks, self._isr_committed, ledger)
         self.controller_epoch = -1
         self.broker_epoch = -1
+        self._reviewed_epoch = -1
+        """The registration whose first metadata was looked through for strays."""
         self.sessions: dict[int, Session] = {}
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self._last_session_id = 0
@@ -173,6 +176,27 @@ class ReplicaManager:
         if self.metadata.brokers.keys() - before:
             self._expand_isrs(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
+        if request.broker_epoch > self._reviewed_epoch:
+            self._reviewed_epoch = request.broker_epoch
+            self._delete_strays()
+
+    def _delete_strays(self) -> None:
+        """Replicas that were moved away while this broker was not there to be told to delete them.
+
+        Judged by the first metadata of a registration, which names every partition (R17). A stray goes
+        only if it is of the topic the metadata means, and others lead and hold the partition.
+        """
+        for tp, log in list(self.logs.logs.items()):
+            state = self.metadata.topics.get(tp.topic, {}).get(tp.partition)
+            if state is None or self.broker_id in (*state.replicas, *state.isr):
+                continue
+            if state.leader == NO_LEADER or self.metadata.topic_ids.get(tp.topic) != log.topic_id:
+                continue
+            logger.warning(
+                "replica of %s is a stray, its replicas are %s now: deleting it",
+                tp, list(state.replicas),
+            )  # fmt: skip
+            self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=True))
 
     def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
         now = self.clock.now()

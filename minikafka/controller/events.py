@@ -387,8 +387,8 @@ class WriteAssignments:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicNodes:
-    """Question: remove the topics' nodes with all below, then their settings, then the deletion marks
-    (R64); answered by `TopicNodesDeleted`.
+    """Question: remove the topics' nodes with all below, their settings and the deletion marks (R64);
+    answered by `TopicNodesDeleted`.
     """
 
     topics: tuple[str, ...]

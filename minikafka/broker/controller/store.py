@@ -24,6 +24,7 @@ from minikafka.base.errors import (
     NodeExists,
     NoNode,
     NotConnected,
+    NotEmpty,
     OutcomeUnknown,
     ServerVerdict,
     StaleSession,
@@ -47,6 +48,8 @@ _OPERATIONS_MAX: Final = 199
 """Operations of one multi beside the check; a state node is some 100 bytes, so 512 kB are far away."""
 _OPERATIONS_PER_CREATE: Final = 3
 _MULTIS_IN_FLIGHT: Final = 4
+_TOPICS_IN_FLIGHT: Final = 16
+"""Topics whose nodes are deleted side by side."""
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -220,21 +223,41 @@ class ControllerStore:
                 return
 
     async def delete_topics(self, topics: Iterable[str]) -> TopicNodesDeleted:
-        """Remove the topics' nodes, then their settings, then their deletion marks, last (R64, A16)."""
-        failed = {}
-        for topic in topics:
-            try:
-                await self._delete_topic(topic)
-            except ServerVerdict as error:
-                failed[topic] = f"{type(error).__name__} {error}"
+        """Remove the topics' nodes, their settings and their deletion marks (R64, A16)."""
+        failed: dict[str, str] = {}
+        for window in _batches(topics, _TOPICS_IN_FLIGHT):
+            await all_of(self._delete_topic_or_say_why(topic, failed) for topic in window)
         return TopicNodesDeleted(failed)
 
+    async def _delete_topic_or_say_why(self, topic: str, failed: dict[str, str]) -> None:
+        try:
+            await self._delete_topic(topic)
+        except ServerVerdict as error:
+            failed[topic] = f"{type(error).__name__} {error}"
+
     async def _delete_topic(self, topic: str) -> None:
-        """The order makes a crash harmless: while the mark stands, the next controller goes on."""
-        below = await self._nodes_below(layout.topic_path(topic))
-        await self.delete_nodes([*reversed(below), layout.topic_path(topic)])
-        await self.delete_nodes([layout.topic_config_path(topic)])
-        await self.delete_nodes([layout.delete_topic_path(topic)])
+        """What is below goes first. The topic's node, its settings and its mark go at once, so that whoever
+        sees the topic gone can make it anew.
+        """
+        last = [
+            layout.topic_path(topic),
+            layout.topic_config_path(topic),
+            layout.delete_topic_path(topic),
+        ]
+        while True:
+            below = await self._nodes_below(last[0])
+            await self.delete_nodes(reversed(below))
+            there = await self.get_many(last)
+            ops = [Delete(path, -1) for path, node in zip(last, there, strict=True) if node]
+            if not ops:
+                return
+            try:
+                await self._fenced(list(ops))
+            except (NotConnected, OutcomeUnknown):
+                await self.attached()
+            except MultiFailed as refused:
+                if not isinstance(refused.error, NoNode | NotEmpty):
+                    raise refused.error from refused
 
     async def _nodes_below(self, path: str) -> list[str]:
         """All nodes below, parents before children."""

@@ -6,8 +6,11 @@ import pytest
 from support.memory_cluster import MemoryCluster
 from support.until import until
 
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.broker.broker import Broker
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
+from minikafka.zk import layout
 
 
 def values(count: int, start: int = 0) -> list[Record]:
@@ -98,3 +101,76 @@ async def test_the_next_broker_rules_when_the_controller_goes() -> None:
             await other.create_topics(NewTopic("u", 1, 2))
             await other.produce("u", values(10))
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
+
+
+def active(cluster: MemoryCluster) -> Broker:
+    return next(broker for broker in cluster.brokers.values() if broker.controller.is_active)
+
+
+def move(cluster: MemoryCluster, tp: TopicPartition, replicas: tuple[int, ...]) -> None:
+    data = layout.encode_reassignments({tp: replicas})
+    cluster.ensemble.put(layout.REASSIGN_PARTITIONS, data)
+
+
+def assigned(cluster: MemoryCluster, tp: TopicPartition) -> ReplicaAssignment:
+    _, assignment = layout.decode_topic(cluster.ensemble.nodes[layout.topic_path(tp.topic)].data)
+    return assignment[tp.partition]
+
+
+async def placed(cluster: MemoryCluster) -> TopicPartition:
+    """Partition t-0 on brokers 0 and 1, with 100 records."""
+    async with cluster.client() as client:
+        await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await client.produce("t", values(100))
+    return TopicPartition("t", 0)
+
+
+@pytest.mark.row("I5", "L5", "A11")
+async def test_a_reassigned_partition_has_its_records_on_the_new_brokers_and_nothing_on_the_old() -> (
+    None
+):
+    async with MemoryCluster(brokers=4) as cluster:
+        tp = await placed(cluster)
+        move(cluster, tp, (2, 3))
+        await until(lambda: assigned(cluster, tp) == ReplicaAssignment((2, 3)))
+        await until(lambda: layout.REASSIGN_PARTITIONS not in cluster.ensemble.nodes)
+        for number in (0, 1):
+            await until(lambda number=number: tp not in cluster.brokers[number].replicas.logs.logs)
+        assert cluster.brokers[2].replicas.partitions[tp].is_leader
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
+
+
+@pytest.mark.row("R66", "C7")
+async def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_deleted_at_its_return() -> (
+    None
+):
+    async with MemoryCluster(brokers=4) as cluster:
+        tp = await placed(cluster)
+        await cluster.stop(1)
+        move(cluster, tp, (2, 3))
+        await until(lambda: assigned(cluster, tp) == ReplicaAssignment((2, 3)))
+        broker = await cluster.start(1)
+        await until(lambda: tp not in broker.replicas.logs.logs)
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
+
+
+@pytest.mark.row("L1", "L2", "A16")
+async def test_a_deleted_topic_is_gone_everywhere_also_from_a_broker_that_was_down() -> None:
+    async with MemoryCluster(brokers=3) as cluster:
+        tp = await placed(cluster)
+        await cluster.stop(1)
+        async with cluster.client() as client:
+            await client.delete_topics("t")
+        await until(lambda: tp not in cluster.brokers[0].replicas.logs.logs)
+        term = active(cluster).controller
+        await until(lambda: term.describe()["topics_ineligible_for_deletion"])
+        assert layout.topic_path("t") in cluster.ensemble.nodes
+        broker = await cluster.start(1)
+        await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
+        assert tp not in broker.replicas.logs.logs
+        assert layout.delete_topic_path("t") not in cluster.ensemble.nodes
+        assert layout.topic_config_path("t") not in cluster.ensemble.nodes
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 1, 3))
+            await client.produce("t", values(3))
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(3))
