@@ -31,6 +31,7 @@ def finish(world: World) -> None:
             world.deleted(broker, *partitions)
 
 
+@pytest.mark.row("L1", "G8")
 def test_every_replica_goes_through_the_states_and_then_the_nodes_go():
     world = two().mark("t")
     assert world.context.partition_status(T0) is PartitionStatus.NON_EXISTENT
@@ -54,6 +55,7 @@ def test_the_steps_come_in_the_order_of_their_names():
     assert seen == [f"{DELETION}.{step}" for step in STEPS[DELETION]]
 
 
+@pytest.mark.row("R64")
 def test_clients_hear_leader_minus_2_from_every_broker():
     world = two().mark("t")
     for broker in range(3):
@@ -61,12 +63,14 @@ def test_clients_hear_leader_minus_2_from_every_broker():
         assert {state.leader for state in told} == {LEADER_DURING_DELETE}
 
 
+@pytest.mark.row("J4")
 def test_each_broker_gets_one_stop_and_one_delete_for_all_its_replicas():
     world = two().mark("t")
     kinds = [[p.delete for p in r.partitions] for r in world.sent_to(1, StopReplicaRequest)]
     assert kinds == [[False, False], [True, True]]
 
 
+@pytest.mark.row("L2", "R64", "X24")
 def test_a_dead_broker_holds_the_deletion_until_it_is_back():
     world = two()
     world.kill(2)
@@ -81,6 +85,7 @@ def test_a_dead_broker_holds_the_deletion_until_it_is_back():
     assert "t" not in world.topics
 
 
+@pytest.mark.row("L2")
 def test_a_broker_that_dies_while_it_deletes_is_told_again_when_it_is_back():
     world = two().mark("t")
     world.deleted(0, T0)
@@ -99,6 +104,7 @@ def test_a_bounced_broker_that_had_deleted_already_is_not_asked_for_it_again():
     assert world.sent_to(0, StopReplicaRequest) == []
 
 
+@pytest.mark.row("G9", "L2", "J5")
 def test_a_broker_that_cannot_delete_makes_the_topic_ineligible_until_it_restarts():
     world = two().mark("t")
     world.deleted(0, T0, error=ErrorCode.KAFKA_STORAGE_ERROR)
@@ -117,6 +123,7 @@ def test_an_answer_of_an_earlier_incarnation_counts_for_nothing():
     assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_STARTED
 
 
+@pytest.mark.row("L6")
 @pytest.mark.parametrize("step", list(STEPS[DELETION]))
 def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(step: str):
     world = two()
@@ -131,11 +138,13 @@ def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(ste
     assert world.deletions == frozenset()
 
 
+@pytest.mark.row("R65")
 def test_marks_of_unknown_topics_are_removed():
     world = two().mark("none")
     assert world.deletions == frozenset()
 
 
+@pytest.mark.row("R65")
 def test_deletion_that_is_disabled_removes_the_marks_and_nothing_else():
     world = World(settings=ControllerSettings(delete_topic_enable=False)).create("t", [0, 1])
     world.mark("t")
@@ -143,6 +152,7 @@ def test_deletion_that_is_disabled_removes_the_marks_and_nothing_else():
     assert world.context.partition_status(T0) is PartitionStatus.ONLINE
 
 
+@pytest.mark.row("R59")
 def test_a_topic_that_is_being_reassigned_is_deleted_after_that():
     """R59."""
     world = World(brokers=3).create("t", [0, 1])
@@ -156,6 +166,7 @@ def test_a_topic_that_is_being_reassigned_is_deleted_after_that():
     assert "t" not in world.topics
 
 
+@pytest.mark.row("R59")
 def test_a_topic_that_is_being_deleted_is_not_reassigned_but_a_reassignment_can_be_cancelled():
     world = World(brokers=3).create("t", [0, 1]).create("u", [0, 1])
     u0 = TopicPartition("u", 0)
@@ -167,6 +178,7 @@ def test_a_topic_that_is_being_deleted_is_not_reassigned_but_a_reassignment_can_
     assert world.context.replica_status(u0, 0) is ReplicaStatus.DELETION_STARTED
 
 
+@pytest.mark.row("R65")
 def test_partitions_added_meanwhile_are_taken_back():
     """R65."""
     world = two().mark("t")
@@ -203,6 +215,7 @@ def test_a_topic_whose_node_was_removed_by_hand_is_forgotten_with_its_mark():
     assert world.context.deletions == frozenset()
 
 
+@pytest.mark.row("L4", "F8")
 def test_other_topics_are_elected_for_while_one_is_deleted():
     world = World(brokers=3).create("t", [0, 1]).create("u", [0, 1]).mark("t")
     world.kill(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.controller_world import World
 
 from minikafka.base.errors import ErrorCode
@@ -25,6 +27,7 @@ def moved() -> World:
     return world.expand(T0, [1, 2, 0]).clear()
 
 
+@pytest.mark.row("I7")
 def test_a_preferred_election_gives_the_leadership_back():
     world = moved()
     assert world.nodes[T0].leader == 1
@@ -34,11 +37,13 @@ def test_a_preferred_election_gives_the_leadership_back():
         assert world.sent_to(broker, LeaderAndIsrRequest)
 
 
+@pytest.mark.row("R61")
 def test_a_leader_that_is_preferred_already_needs_no_election():
     world = World().create("t", [0, 1])
     assert world.elect([T0])[T0].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
+@pytest.mark.row("R61")
 def test_a_preferred_replica_that_is_not_in_sync_is_not_available():
     world = World().create("t", [0, 1])
     world.kill(0)
@@ -47,6 +52,7 @@ def test_a_preferred_replica_that_is_not_in_sync_is_not_available():
     assert world.nodes[T0].leader == 1
 
 
+@pytest.mark.row("R61")
 def test_unknown_partitions_and_topics_being_deleted_have_their_own_errors():
     world = World().create("t", [0, 1]).create("u", [0, 1]).mark("u")
     u0, n0 = TopicPartition("u", 0), TopicPartition("none", 0)
@@ -63,6 +69,7 @@ def test_no_partitions_named_means_all():
     assert results[TopicPartition("u", 0)].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
+@pytest.mark.row("R61", "X3")
 def test_an_unclean_election_takes_a_leader_from_outside_the_isr_and_is_counted():
     world = World().create("t", [0, 1])
     world.shrink(T0, [0])
@@ -80,6 +87,7 @@ def test_an_unclean_election_of_a_partition_with_a_leader_is_not_needed():
     assert world.elect([T0], unclean=True)[T0].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
+@pytest.mark.row("R61")
 def test_an_unclean_election_without_any_live_replica_fails():
     world = World(brokers=3).create("t", [0, 1])
     world.kill(0, 1)
@@ -87,6 +95,7 @@ def test_an_unclean_election_without_any_live_replica_fails():
     assert result.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
+@pytest.mark.row("X26")
 def test_the_admin_node_is_carried_out_and_removed():
     world = moved()
     world.elections = (T0, TopicPartition("none", 0))
@@ -95,6 +104,7 @@ def test_the_admin_node_is_carried_out_and_removed():
     assert world.elections == ()
 
 
+@pytest.mark.row("D18")
 def test_an_admin_node_left_by_a_dead_controller_is_carried_out_by_the_next():
     world = moved()
     world.elections = (T0,)
@@ -103,6 +113,7 @@ def test_an_admin_node_left_by_a_dead_controller_is_carried_out_by_the_next():
     assert world.elections == ()
 
 
+@pytest.mark.row("R62", "X20", "C29")
 def test_imbalance_over_the_ratio_gives_leaderships_back():
     world = moved()
     assert world.machine.preferred_imbalance_count() == 1
@@ -111,6 +122,7 @@ def test_imbalance_over_the_ratio_gives_leaderships_back():
     assert world.machine.preferred_imbalance_count() == 0
 
 
+@pytest.mark.row("R62", "X20")
 def test_imbalance_within_the_ratio_is_left_alone():
     world = World(settings=ControllerSettings(leader_imbalance_per_broker_percentage=50))
     world.create("t", [0, 1], [0, 1], [0, 1])
@@ -124,6 +136,7 @@ def test_imbalance_within_the_ratio_is_left_alone():
     assert world.nodes[TopicPartition("t", 2)].leader == 1
 
 
+@pytest.mark.row("R62")
 def test_a_partition_that_is_being_reassigned_does_not_block_the_balance_of_others():
     """KAFKA-10149."""
     world = World(brokers=3).create("t", [0, 1], [0, 1])
@@ -138,6 +151,7 @@ def test_a_partition_that_is_being_reassigned_does_not_block_the_balance_of_othe
     assert world.nodes[t1].leader == 1
 
 
+@pytest.mark.row("R63")
 def test_turning_unclean_elections_on_elects_at_once_for_the_topics_named():
     """R63."""
     world = World().create("t", [0, 1]).create("u", [0, 1])

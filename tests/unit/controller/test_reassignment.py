@@ -25,6 +25,7 @@ def six() -> World:
     return World(brokers=7).create("t", [1, 2, 3]).clear()
 
 
+@pytest.mark.row("I5", "I6", "X11")
 def test_the_worked_example_from_1_2_3_to_4_5_6_goes_through_the_states_of_the_wiki():
     """I5 as X11 corrects it: assignment, leader and ISR in ZooKeeper after every write."""
     world = six()
@@ -52,6 +53,7 @@ def test_the_worked_example_from_1_2_3_to_4_5_6_goes_through_the_states_of_the_w
     assert not world.context.reassigning
 
 
+@pytest.mark.row("K4", "R56")
 def test_the_steps_come_in_the_order_of_their_names():
     world = six()
     world.reassign({T0: [4, 5, 6]})
@@ -60,6 +62,7 @@ def test_the_steps_come_in_the_order_of_their_names():
     assert world.steps == expected
 
 
+@pytest.mark.row("R56", "G13")
 def test_new_replicas_are_told_to_follow_and_all_hear_the_new_epoch():
     world = six()
     epoch = world.nodes[T0].leader_epoch
@@ -75,6 +78,7 @@ def test_new_replicas_are_told_to_follow_and_all_hear_the_new_epoch():
         assert world.context.replica_status(T0, broker) is ReplicaStatus.NEW
 
 
+@pytest.mark.row("L5", "I10", "C30")
 def test_removed_replicas_are_stopped_deleted_and_forgotten():
     world = six()
     world.reassign({T0: [4, 5, 6]})
@@ -88,6 +92,7 @@ def test_removed_replicas_are_stopped_deleted_and_forgotten():
         assert (told.replicas, told.isr, told.leader) == ((4, 5, 6), (4, 5, 6), 4)
 
 
+@pytest.mark.row("T6", "X14")
 def test_it_waits_until_every_target_is_in_the_isr_and_extra_members_do_not_matter():
     world = six()
     world.reassign({T0: [3, 4]})
@@ -99,6 +104,7 @@ def test_it_waits_until_every_target_is_in_the_isr_and_extra_members_do_not_matt
     assert world.nodes[T0].leader == 3
 
 
+@pytest.mark.row("R58")
 def test_a_leader_that_stays_leads_on_in_a_new_epoch():
     world = six()
     world.reassign({T0: [4, 1]})
@@ -108,6 +114,7 @@ def test_a_leader_that_stays_leads_on_in_a_new_epoch():
     assert world.nodes[T0].leader_epoch > before
 
 
+@pytest.mark.row("X13")
 def test_another_order_is_taken_over_at_once():
     world = six()
     assert world.reassign({T0: [3, 2, 1]})[T0].code is ErrorCode.NONE
@@ -116,6 +123,7 @@ def test_another_order_is_taken_over_at_once():
     assert not world.context.reassigning
 
 
+@pytest.mark.row("X13", "K12")
 def test_the_assignment_as_it_is_changes_nothing():
     world = six()
     assert world.reassign({T0: [1, 2, 3]})[T0].code is ErrorCode.NONE
@@ -123,6 +131,7 @@ def test_the_assignment_as_it_is_changes_nothing():
     assert world.sent == []
 
 
+@pytest.mark.row("K12", "R57", "X12")
 @pytest.mark.parametrize(
     ("tp", "target", "code"),
     [
@@ -154,6 +163,7 @@ def test_one_bad_partition_does_not_stop_the_others():
     assert list(world.context.reassigning) == [T0]
 
 
+@pytest.mark.row("X12")
 def test_the_admin_node_may_name_a_dead_broker_which_is_waited_for():
     world = World(brokers=3).create("t", [0, 1]).clear()
     world.submit({T0: [1, 9]})
@@ -165,6 +175,7 @@ def test_the_admin_node_may_name_a_dead_broker_which_is_waited_for():
     assert world.submitted == {}
 
 
+@pytest.mark.row("A11", "K12")
 def test_the_admin_node_is_trimmed_of_what_cannot_be():
     world = World(brokers=3).create("t", [0, 1]).clear()
     world.submit({TopicPartition("none", 3): [1], T0: [1, 2]})
@@ -179,6 +190,7 @@ def test_the_admin_node_read_again_starts_nothing_anew():
     assert world.nodes[T0].leader_epoch == epoch
 
 
+@pytest.mark.row("R57", "T19")
 def test_a_cancelled_reassignment_goes_back_in_a_new_epoch_and_leaves_no_strays():
     """R57, trap 19."""
     world = six()
@@ -195,6 +207,7 @@ def test_a_cancelled_reassignment_goes_back_in_a_new_epoch_and_leaves_no_strays(
     assert not world.context.reassigning
 
 
+@pytest.mark.row("R57")
 def test_a_later_request_supersedes_and_replicas_that_are_not_wanted_any_more_go_at_once():
     world = six()
     world.reassign({T0: [4, 5, 6]}).clear()
@@ -221,6 +234,7 @@ def test_a_cancel_that_would_remove_the_only_replicas_in_sync_is_refused():
     assert world.context.assignments[T0].adding == (1, 2)
 
 
+@pytest.mark.row("E10")
 def test_state_nodes_are_watched_exactly_while_the_reassignment_lasts():
     world = six()
     world.reassign({T0: [4, 5, 6]})
@@ -230,6 +244,7 @@ def test_state_nodes_are_watched_exactly_while_the_reassignment_lasts():
     assert [e.partitions for e in world.effects if isinstance(e, UnwatchStates)] == [(T0,)]
 
 
+@pytest.mark.row("I6", "D18", "R55")
 @pytest.mark.parametrize("step", [s for s in STEPS[REASSIGNMENT] if s != "U3"])
 def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(step: str):
     world = six()
@@ -263,6 +278,7 @@ def test_no_leader_among_the_targets_means_waiting_not_removal():
     assert world.topics["t"].assignment[0] == ReplicaAssignment((1,))
 
 
+@pytest.mark.row("J4")
 def test_many_partitions_are_one_request_per_broker_and_kind():
     world = World(brokers=6).create("t", *([0, 1, 2] for _ in range(50))).clear()
     partitions = [TopicPartition("t", p) for p in range(50)]
