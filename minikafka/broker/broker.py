@@ -338,6 +338,7 @@ class Broker:
             "is_controller": self.controller.is_active,
             "session_state": self.coordination.state.value,
             "live_brokers": sorted(self.metadata.brokers),
+            "backlog": self.controller.backlog(),
             "replicas": self.replicas.describe(),
         }
 

@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "topics": "topics",
     "produce": "produce",
     "consume": "consume",
+    "trace": "trace",
 }
 """Command to the module of this package that holds it, under the command's name."""
 

@@ -29,10 +29,15 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
     """What `status --json` prints: `up --json` and the state of controller, brokers and partitions.
 
     A broker is `up`, `down` (no process) or `silent` (a process that does not answer). Offsets, and the
-    leader, are null while no leader answers.
+    leader, are null while no leader answers. `backlog` is how many requests of the controller wait for the
+    broker's answer (C39), null when there is no channel to it.
     """
+    backlog: dict[str, int] = next(
+        (a["backlog"] for a in state.answers.values() if a.get("backlog")), {}
+    )
     for broker in processes["brokers"]:
         answer = state.answers.get(broker["id"])
+        broker["backlog"] = backlog.get(str(broker["id"]))
         broker["broker_epoch"] = answer["broker_epoch"] if answer else None
         broker["state"] = "up" if answer else "silent" if broker["pid"] else "down"
     partitions = [

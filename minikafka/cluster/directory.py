@@ -3,7 +3,8 @@
 ```
 DIR/cluster.json      ports and processes        DIR/broker-N.toml   what broker N is started with (0600)
 DIR/secret            control-plane secret       DIR/broker-N/       its log directory
-DIR/zookeeper/        managed ZooKeeper          DIR/logs/           what the processes print
+DIR/zookeeper/        managed ZooKeeper          DIR/broker-N-ledger/   what it did, and why
+DIR/logs/             what the processes print
 ```
 Invariant: ids, ports and data outlive every process; the record is replaced as a whole, never edited
 in place, so a command that is killed leaves the former or the new one.
@@ -24,6 +25,7 @@ from typing import IO, Any, Final
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.processes import ProcessId
+from minikafka.ledger.writer import directory_of
 
 HOST: Final = "127.0.0.1"
 _SECRET_BYTES: Final = 32
@@ -99,6 +101,10 @@ class ClusterDirectory:
     def broker_data(self, broker_id: int) -> Path:
         """The broker's log directory."""
         return self.path / f"broker-{broker_id}"
+
+    def broker_ledger(self, broker_id: int) -> Path:
+        """Where the broker keeps its ledger."""
+        return Path(directory_of(str(self.broker_data(broker_id))))
 
     def cluster_id(self, broker_id: int) -> str | None:
         """The id of the cluster that the broker belongs to, as its data says; None before its first start."""

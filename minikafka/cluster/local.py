@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig, ClusterConfig
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import (
     HOST,
@@ -42,7 +42,7 @@ from minikafka.cluster.processes import (
     spawn,
     wait_until_gone,
 )
-from minikafka.cluster.state import ClusterState, read_state
+from minikafka.cluster.state import CALL_TIMEOUT_MS, ClusterState, ask, read_state
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.managed import ManagedZooKeeper
 
@@ -214,6 +214,16 @@ class LocalCluster:
         record = self.record
         ids = [broker.id for broker in record.brokers if self.process(broker.id) is not None]
         return await read_state(self.directory, record, ids, self._clock, self._rng)
+
+    async def ask(
+        self, method: str, body: dict[str, Any], timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
+        """One control-plane call to every broker that runs: its answer, or why there is none."""
+        record = self.record
+        ids = [broker.id for broker in record.brokers if self.process(broker.id) is not None]
+        return await ask(
+            self.directory, record, ids, method, body, self._clock, self._rng, timeout_ms=timeout_ms
+        )
 
     def process(self, broker_id: int) -> ProcessId | None:
         """The process that runs the broker, whoever started it; None when there is none."""

@@ -72,23 +72,43 @@ async def read_state(
     directory: ClusterDirectory, record: ClusterRecord, ids: Collection[int], clock: Clock, rng: Rng
 ) -> ClusterState:
     """Ask these brokers at the same time; those that do not answer soon are left out."""
+    answers = await ask(directory, record, ids, STATE, {}, clock, rng)
+    return combine(
+        {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
+    )
+
+
+async def ask(
+    directory: ClusterDirectory,
+    record: ClusterRecord,
+    ids: Collection[int],
+    method: str,
+    body: dict[str, Any],
+    clock: Clock,
+    rng: Rng,
+    *,
+    timeout_ms: int = CALL_TIMEOUT_MS,
+) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
+    """One control-plane call to each of these brokers, at the same time: its answer, or why there is none.
+
+    Nothing at all while no broker has ever been started, so that no cluster id is known.
+    """
     cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
     if cluster_id is None:
-        return combine({})
+        return {}
     control_plane = HttpControlPlane(directory.secret(rng).encode(), cluster_id, _TOOL, clock, rng)
-    brokers = [record.broker(broker_id) for broker_id in ids]
+
+    async def call(port: int) -> Mapping[str, Any] | OSError | KafkaError:
+        try:
+            return await control_plane.call(HOST, port, method, body, timeout_ms=timeout_ms)
+        except (OSError, KafkaError) as error:
+            return error
+
     try:
-        answers = await asyncio.gather(*(_ask(control_plane, b.control_port) for b in brokers))
+        answers = await asyncio.gather(*(call(record.broker(id_).control_port) for id_ in ids))
     finally:
         await control_plane.close()
-    return combine({b.id: a for b, a in zip(brokers, answers, strict=True) if a is not None})
-
-
-async def _ask(control_plane: HttpControlPlane, port: int) -> Mapping[str, Any] | None:
-    try:
-        return await control_plane.call(HOST, port, STATE, {}, timeout_ms=CALL_TIMEOUT_MS)
-    except (OSError, KafkaError):
-        return None
+    return dict(zip(ids, answers, strict=True))
 
 
 def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:

@@ -197,6 +197,12 @@ class ControllerService:
             picture.update(self._term.describe())
         return picture
 
+    def backlog(self) -> dict[str, int]:
+        """Requests that wait for each broker's answer (C39); nothing unless this broker rules."""
+        if not self.is_active:
+            return {}
+        return {str(id_): count for id_, count in self._channels.backlog().items()}
+
     # Life.
 
     async def start(self) -> None:

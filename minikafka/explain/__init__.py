@@ -1,0 +1,1 @@
+"""Why things are as they are: the history of a partition, and what stands in the way of it."""

@@ -1,0 +1,254 @@
+"""The causal chains of a partition: what happened, what was decided, written, asked for and done, and by whom.
+
+A chain is one event of a controller with all that followed from it for the partition, told by the id of the
+event; a leader's change of its ISR, and a directory that failed, are chains of their own. Pure over the
+lines of `ledger.reader`. Invariant: the lines of a chain are in causal order, and name their lines in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from minikafka.base.model import TopicPartition
+from minikafka.ledger.reader import name_of
+from minikafka.ledger.record import (
+    ANSWER,
+    BROKER,
+    DECISION,
+    EFFECT,
+    ELECTION,
+    EVENT,
+    ISR,
+    REQUEST,
+    RESPONSE,
+    RETRY,
+    STEP,
+    WRITE,
+)
+
+Line = Mapping[str, Any]
+_UPDATE_METADATA: Final = "UpdateMetadata"
+
+
+@dataclass(slots=True)
+class Chain:
+    """What one cause did to the partition."""
+
+    cause: str
+    """The event's id, EPOCH-NUMBER; for what no event caused the name of its line, BROKER#N."""
+    time: int
+    title: str
+    lines: list[Line] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The chain with its lines as the ledger has them."""
+        return {
+            "cause": self.cause,
+            "time": self.time,
+            "title": self.title,
+            "lines": [dict(line) | {"text": tell(line)} for line in self.lines],
+        }
+
+
+def chains(lines: Iterable[Line], tp: TopicPartition) -> list[Chain]:
+    """The chains that touched the partition, oldest first."""
+    events: dict[str, list[Line]] = {}
+    found: dict[str, Chain] = {}
+    asked: set[tuple[str, int, str]] = set()
+    for line in lines:
+        cause, kind = line["cause"], line["kind"]
+        if kind in (EVENT, ELECTION):
+            events.setdefault(cause, []).append(line)
+            continue
+        if not _concerns(line, tp, asked):
+            continue
+        if kind == REQUEST:
+            asked.add((cause, line["to"], line["request"]))
+        id_ = cause or name_of(line)
+        if id_ not in found:
+            first = events.get(id_, [])
+            begun = first[0]["time"] if first else line["time"]
+            title = _title(first[0]) if first else _title(line)
+            found[id_] = Chain(id_, begun, title, [*first])
+        found[id_].lines.append(line)
+    return list(found.values())
+
+
+def _concerns(line: Line, tp: TopicPartition, asked: set[tuple[str, int, str]]) -> bool:
+    kind = line["kind"]
+    if kind in (RESPONSE, RETRY):
+        broker = line["from"] if kind == RESPONSE else line["to"]
+        return (line["cause"], broker, line["request"]) in asked
+    if kind == EFFECT and line["request"] == _UPDATE_METADATA:
+        return (line["cause"], line["broker"], _UPDATE_METADATA) in asked
+    return names_partition(line, tp)
+
+
+def names_partition(line: Line, tp: TopicPartition) -> bool:
+    """Whether the line says something of just this partition."""
+    kind = line["kind"]
+    if kind == WRITE:
+        return any(_is_about(operation["path"], tp) for operation in line["operations"])
+    if kind == ISR:
+        return (line["topic"], line["partition"]) == tp
+    groups = line.get("states") or line.get("results") or (line,)
+    return any(
+        tp.partition in (group.get("partitions") or {}).get(tp.topic, ()) for group in groups
+    )
+
+
+def _is_about(path: str, tp: TopicPartition) -> bool:
+    """The partition's nodes, and those of its topic as a whole."""
+    parts = path.split("/")
+    if tp.topic not in parts:
+        return False
+    within = parts[parts.index(tp.topic) + 1 :]
+    return len(within) < 2 or within[1] == str(tp.partition)
+
+
+# In words.
+
+
+def _title(line: Line) -> str:
+    kind = line["kind"]
+    if kind == EVENT:
+        return f"{line['event']}{_event_details(line)}"
+    if kind == ELECTION:
+        return f"broker {line['broker']} {line['outcome']} the election of epoch {line['epoch']}"
+    return tell(line)
+
+
+def _event_details(line: Line) -> str:
+    told = []
+    if "brokers" in line:
+        told.append(f"live brokers {ids(sorted(map(int, line['brokers'])))}")
+    if "of" in line:
+        told.append(f"broker {line['of']}")
+    told += [
+        f"{name} {', '.join(line[name])}"
+        for name in ("topics", "removed", "deletions")
+        if line.get(name)
+    ]
+    if line.get("added"):
+        told.append(f"new topics {', '.join(line['added'])}")
+    if line.get("targets"):
+        told.append("; ".join(_target(*target) for target in line["targets"][:5]))
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _target(topic: str, partition: int, replicas: Sequence[int] | None) -> str:
+    to = "cancelled" if replicas is None else f"to {ids(replicas)}"
+    return f"{topic}-{partition} {to}"
+
+
+def ids(brokers: Iterable[int]) -> str:
+    """Broker ids as Kafka prints them; `none` if there are none."""
+    return ",".join(map(str, brokers)) or "none"
+
+
+def _leadership(told: Line) -> str:
+    if told.get("leader") is None:
+        return ""
+    return f"leader {told['leader']}, epoch {told['leader_epoch']}, ISR {ids(told['isr'])}"
+
+
+def _tell_decision(line: Line) -> str:
+    subject = f"replica {line['replica']}" if "replica" in line else "partition"
+    moved = f" {line['from']} -> {line['to']}" if "from" in line else ""
+    election = f" by {line['election']}" if "election" in line else ""
+    reason = f": it {line['reason']}" if "reason" in line else ""
+    leadership = f": {_leadership(line)}" if _leadership(line) else ""
+    verb = {"choose": "chosen for the", "move": "", "refuse": "refused:", "illegal": "illegal:"}
+    words = f"{verb[line['verdict']]} {subject}".strip()
+    return f"{words}{moved}{election}{leadership}{reason}"
+
+
+def _tell_write(line: Line) -> str:
+    zxid = f", zxid {line['zxid']:#x}" if line["zxid"] else ""
+    paths = [_operation(operation) for operation in line["operations"]]
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    error = f" ({line['error']})" if line.get("error") else ""
+    return f"{line['outcome']}{error}: {', '.join(paths[:3])}{more}{zxid}"
+
+
+def _operation(operation: Line) -> str:
+    path = f"{operation['op']} {operation['path']}"
+    if operation["op"] == "create":
+        return path
+    actual = "" if operation["actual"] is None else f" -> {operation['actual']}"
+    return f"{path} at version {operation['expected']}{actual}"
+
+
+def _tell_request(line: Line) -> str:
+    waiting = f" ({line['queued']} queued)" if line["queued"] > 1 else ""
+    states = [told for told in map(_leadership, line["states"]) if told]
+    told = f": {states[0]}" if len(states) == 1 else ""
+    stops = [
+        "delete" if state["delete"] else "stop" for state in line["states"] if "delete" in state
+    ]
+    stop = f" ({stops[0]})" if stops else ""
+    return f"{line['request']}{stop} to broker {line['to']}{waiting}{told}"
+
+
+def _tell_effect(line: Line) -> str:
+    head = f"{line['request']} of controller {line['from']} {line['phase']}"
+    if line["phase"] == "failed" or line.get("error"):
+        return f"{head}, error {line['error']}"
+    became = {
+        f"{result['became']}" + (f" (error {result['error']})" if result["error"] else "")
+        for result in line.get("results", ())
+    }
+    return f"{head}: {', '.join(sorted(became))}" if became else head
+
+
+def _tell_isr(line: Line) -> str:
+    version = f"version {line['expected']} -> {line['actual']}"
+    zxid = f", zxid {line['zxid']:#x}" if line["zxid"] else ""
+    error = f" ({line['error']})" if line["error"] else ""
+    return f"ISR {ids(line['before'])} -> {ids(line['isr'])}, {line['outcome']}{error}, {version}{zxid}"
+
+
+_TELL: Final[dict[str, Callable[[Line], str]]] = {
+    EVENT: _title,
+    ELECTION: _title,
+    STEP: lambda line: f"{line['operation']}.{line['step']}",
+    DECISION: _tell_decision,
+    WRITE: _tell_write,
+    REQUEST: _tell_request,
+    RETRY: lambda line: (
+        f"no answer from broker {line['to']} to {line['request']}, "
+        f"attempt {line['attempt']}: {line['error']}"
+    ),
+    RESPONSE: lambda line: (
+        f"{line['request']} answered by broker {line['from']}"
+        + (f", error {line['error']}" if line["error"] else "")
+    ),
+    ANSWER: lambda line: ", ".join(result["code"] for result in line["results"]),
+    EFFECT: _tell_effect,
+    ISR: _tell_isr,
+    BROKER: lambda line: f"{line['fact']} {line.get('error', '')}".strip(),
+}
+
+
+def tell(line: Line) -> str:
+    """The line in words, without its time and broker."""
+    teller = _TELL.get(line["kind"])
+    return teller(line) if teller else line["kind"]
+
+
+def only(line: Line, tp: TopicPartition) -> Line:
+    """The line without what it says of other partitions, for people."""
+    if line["kind"] == WRITE:
+        operations = [o for o in line["operations"] if _is_about(o["path"], tp)]
+        return {**line, "operations": operations}
+    narrowed = dict(line)
+    for name in ("states", "results"):
+        if line.get(name):
+            narrowed[name] = [
+                group
+                for group in line[name]
+                if tp.partition in group["partitions"].get(tp.topic, ())
+            ]
+    return narrowed
