@@ -43,6 +43,7 @@ from minikafka.base.ports import (
     Clock,
     Coordination,
     Create,
+    Delete,
     Gate,
     Ledger,
     MultiOp,
@@ -391,10 +392,15 @@ class ControllerService:
     async def _abdicate(self, generation: int, stat: Stat) -> None:
         """`/controller` is of this session but no term rests on it: make way for an election (D4, R12)."""
         logger.info("deleting %s, which broker %d no longer fills", layout.CONTROLLER, self._id)
+        _, version = await self._read_epoch()
+        resignation: list[MultiOp] = [
+            Check(layout.CONTROLLER_EPOCH, version),
+            Delete(layout.CONTROLLER, stat.version),
+        ]
         try:
-            await self._coordination.delete(layout.CONTROLLER, stat.version, generation=generation)
-        except (BadVersion, NoNode):
-            return
+            await self._coordination.multi(resignation, generation=generation)
+        except MultiFailed as refused:
+            logger.info("%s not deleted: %s", layout.CONTROLLER, refused)
 
     # Rule and resignation.
 
