@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 
@@ -86,6 +86,11 @@ class Context:
         self.reassigning: dict[TopicPartition, None] = {}
         """Partitions whose reassignment was begun and is not finished."""
         self.unclean_elections = 0
+
+    def take_over(self, other: Context) -> None:
+        """Become the other's picture, in containers of its own; the values in them never change."""
+        for name in Context.__slots__:
+            setattr(self, name, _copied(getattr(other, name)))
 
     # Brokers.
 
@@ -202,3 +207,12 @@ class Context:
     ) -> dict[BrokerId, tuple[TopicPartition, ...]]:
         """Partitions with a replica on each of these brokers."""
         return {broker: tuple(self.replica_statuses.get(broker, ())) for broker in broker_ids}
+
+
+def _copied(value: Any) -> Any:
+    """The same containers anew, down to the values."""
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if isinstance(value, set):
+        return set(value)
+    return value

@@ -67,6 +67,10 @@ class Deletions:
         self._started: set[str] = set()
         """Topics whose partitions are gone for clients already."""
 
+    def take_over(self, other: Deletions) -> None:
+        """Stand where the other stands."""
+        self._started = set(other._started)
+
     # What is asked for.
 
     def load(self, marked: Collection[str]) -> None:

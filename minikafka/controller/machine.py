@@ -139,6 +139,16 @@ class ControllerMachine:
         """Partitions that are not led by their preferred replica (D11)."""
         return self._elections.imbalance_count()
 
+    def take_over(self, other: ControllerMachine) -> None:
+        """Stand where another machine stands, to find out what it would do; neither changes the other.
+
+        Raises RuntimeError while the other waits for an outcome.
+        """
+        if other.busy:
+            raise RuntimeError("a machine that waits for an outcome cannot be taken over")
+        self.context.take_over(other.context)
+        self._deletions.take_over(other._deletions)
+
     def story(self, tp: TopicPartition) -> list[str]:
         """What was done to the partition lately, oldest first."""
         return self._story.tell(tp)
