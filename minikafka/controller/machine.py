@@ -96,6 +96,7 @@ class ControllerMachine:
         settings: ControllerSettings = ControllerSettings(),
     ) -> None:
         self.context = Context(controller_id, epoch)
+        self.settings = settings
         self._story = Story(controller_id, epoch)
         self._effects: list[Effect] = []
         self._procedure: Steps[None] | None = None

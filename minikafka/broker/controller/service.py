@@ -55,6 +55,7 @@ from minikafka.base.ports import (
     WatchSignal,
 )
 from minikafka.broker.controller.lines import write_line
+from minikafka.broker.controller.plan import Planner
 from minikafka.broker.controller.reader import Signal
 from minikafka.broker.controller.store import ControllerStore
 from minikafka.broker.controller.term import Channels, Term
@@ -78,6 +79,8 @@ _AFTER_FAILURE_MS: Final = 500
 _FIRST_REBALANCE_MS: Final = 5_000
 _REBALANCE_STEP_MS: Final = 5_000
 """How long at most the task of a term that is over lingers on."""
+_PLAN_TIMEOUT_MS: Final = 5_000
+_PLAN_POLL_MS: Final = 10
 _SESSION_OVER: Final = (SessionState.LEASE_EXPIRED, SessionState.EXPIRED, SessionState.CLOSED)
 
 
@@ -197,6 +200,26 @@ class ControllerService:
         if self._term is not None:
             picture.update(self._term.describe())
         return picture
+
+    async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What would follow from what is asked (`plan.Planner.plan`), as lines of the ledger; read only.
+
+        Raises KafkaError NOT_CONTROLLER, REQUEST_TIMED_OUT while the controller is held up, and as the planner.
+        """
+        deadline = self._clock.now() + _PLAN_TIMEOUT_MS
+        while self._active_term().machine.busy:
+            if self._clock.now() >= deadline:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller waits for ZooKeeper")
+            await self._clock.sleep(_PLAN_POLL_MS)
+        planner = Planner(
+            self._active_term().machine,
+            self._coordination,
+            self._config,
+            self._clock,
+            self.generation,
+            self.epoch_zk_version,
+        )
+        return await planner.plan(question)
 
     def backlog(self) -> dict[str, int]:
         """Requests that wait for each broker's answer (C39); nothing unless this broker rules."""

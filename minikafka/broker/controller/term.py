@@ -178,28 +178,32 @@ class Term:
 
     async def run(self) -> None:
         """Load, then handle the queue until over. Raises ControllerMoved, StaleSession, CoordinationError."""
-        await self._carry_out(await self.reader.load())
+        await self.carry_out(await self.reader.load())
         while not self.over:
-            while self._queue:
-                await self._process(self._queue.popleft())
+            await self.settle()
             self.state = "Idle"
             self._filled.clear()
             if not self.over:
                 await self._filled.wait()
 
+    async def settle(self) -> None:
+        """Handle what is in the queue, and what comes of it, until nothing is left."""
+        while self._queue:
+            await self._process(self._queue.popleft())
+
     async def _process(self, item: Signal | ExternalEvent) -> None:
         self.state = item.value if isinstance(item, Signal) else type(item).__name__
         if not isinstance(item, Signal):
-            await self._carry_out(item)
+            await self.carry_out(item)
             return
         if item is Signal.CONTROLLER:
             if not await self._store.steady(self._is_ours):
                 raise ControllerMoved("/controller names another broker or session")
             return
         for event in await self.reader.read(item):
-            await self._carry_out(event)
+            await self.carry_out(event)
 
-    async def _carry_out(self, event: ExternalEvent) -> None:
+    async def carry_out(self, event: ExternalEvent) -> None:
         """One event through the machine, its outcomes included, before anything else is looked at."""
         self._stay_in_office()
         self._events += 1

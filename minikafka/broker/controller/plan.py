@@ -1,0 +1,261 @@
+"""What would the controller do? Its own machine, store and term, run over an imagined ZooKeeper and brokers.
+
+A twin of the active machine is given the event that the question stands for, and whatever follows from it is
+taken down as lines of the ledger: the same code makes them as makes those of the real thing, so they are
+the same, but for time, zxid and ids. Assumed, and told as lines of kind `assumed`: every write succeeds, every
+broker does what it is told, new replicas of a reassignment catch up. Invariant: the active machine, ZooKeeper
+and the brokers are only read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.ports import Check, Clock, Coordination, Create, MultiOp, Set
+from minikafka.broker.controller.imagined import ImaginedChannels, ImaginedStore
+from minikafka.broker.controller.lines import write_line
+from minikafka.broker.controller.store import ControllerStore
+from minikafka.broker.controller.term import Term
+from minikafka.broker.steps import StepGate
+from minikafka.controller.events import (
+    BrokersChanged,
+    DeletionsChanged,
+    Effect,
+    ElectionRequested,
+    Event,
+    ExternalEvent,
+    IsrChanged,
+    ReassignmentsRequested,
+)
+from minikafka.controller.machine import ControllerMachine
+from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, STEP, WRITE
+from minikafka.zk import layout
+
+ASSUMED: Final = "assumed"
+"""Kind of a line of a plan: what others are taken to do; `text` for people."""
+KILL_BROKER: Final = "kill-broker"
+REASSIGN: Final = "reassign"
+DELETE_TOPIC: Final = "delete-topic"
+ELECT: Final = "elect"
+_TOLD: Final = frozenset({EVENT, STEP, DECISION, WRITE, REQUEST, ANSWER, ASSUMED})
+_TICKET: Final = 0
+
+
+class _Lines:
+    """A ledger in memory, of the kinds that a plan tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
+        """See Ledger."""
+        if kind in _TOLD:
+            told = {name: value for name, value in fields.items() if name not in ("zxid", "queued")}
+            self.lines.append({"kind": kind, "cause": cause, **told})
+
+    def assume(self, text: str, **fields: object) -> None:
+        """Note what others are taken to do."""
+        self.record(ASSUMED, "", {"text": text, **fields})
+
+
+class _SilentMachine(ControllerMachine):
+    """A machine whose words do not reach the log: nothing of it happens."""
+
+    def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
+        """See ControllerMachine. Synchronous, so that nobody else falls silent meanwhile."""
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            return super().handle(event, now, cause)
+        finally:
+            logging.disable(before)
+
+
+class Planner:
+    """Makes one plan from where the active machine stands now."""
+
+    def __init__(
+        self,
+        machine: ControllerMachine,
+        coordination: Coordination,
+        config: BrokerConfig,
+        clock: Clock,
+        generation: int,
+        epoch_zk_version: int,
+    ) -> None:
+        self._machine = machine
+        self._config = config
+        self._clock = clock
+        self._generation = generation
+        self._epoch_zk_version = epoch_zk_version
+        self._store = ImaginedStore(coordination)
+        self._channels = ImaginedChannels()
+        self._ledger = _Lines()
+        self._questions: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            KILL_BROKER: self._kill_broker,
+            REASSIGN: self._reassign,
+            DELETE_TOPIC: self._delete_topic,
+            ELECT: self._elect,
+        }
+
+    async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The lines of what would follow, in order.
+
+        `question`: `operation`, and `broker` (kill-broker), `targets` ([topic, partition, brokers or None]
+        each; reassign), `topics` (delete-topic), `partitions` ([topic, partition] each, None: all) and
+        `unclean` (elect). Raises KafkaError for one that cannot be understood, or is about what is not there.
+        """
+        make = self._questions.get(str(question.get("operation")))
+        if make is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"a plan is made for one of {', '.join(self._questions)}",
+            )
+        try:
+            await make(question)
+        except (KeyError, TypeError, ValueError) as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"not a question: {error!r}") from error
+        return self._ledger.lines
+
+    # Questions.
+
+    async def _kill_broker(self, question: Mapping[str, Any]) -> None:
+        broker = int(question["broker"])
+        live = self._machine.context.brokers
+        if broker not in live:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"broker {broker} is not alive; alive are {', '.join(map(str, sorted(live)))}",
+            )
+        self._ledger.assume(f"broker {broker} dies, its session expires", broker=broker)
+        self._store.remove(layout.broker_path(broker))
+        if broker == self._machine.context.controller_id:
+            await self._fail_over(broker)
+            return
+        left = {id_: info for id_, info in live.items() if id_ != broker}
+        await self._run(self._twin(), BrokersChanged(left))
+
+    async def _reassign(self, question: Mapping[str, Any]) -> None:
+        targets = {
+            self._known(str(topic), int(number)): None if to is None else tuple(map(int, to))
+            for topic, number, to in question["targets"]
+        }
+        term = self._twin()
+        await self._run(term, ReassignmentsRequested(_TICKET, targets))
+        await self._catch_up(term, list(targets))
+
+    async def _delete_topic(self, question: Mapping[str, Any]) -> None:
+        topics = [str(topic) for topic in question["topics"]]
+        for topic in topics:
+            if topic not in self._machine.context.topics:
+                raise _unknown(topic)
+            self._store.put(layout.delete_topic_path(topic), b"")
+        self._ledger.assume(f"{', '.join(topics)} marked in {layout.DELETE_TOPICS}", topics=topics)
+        marked = self._machine.context.deletions.union(topics)
+        await self._run(self._twin(), DeletionsChanged(marked))
+
+    async def _elect(self, question: Mapping[str, Any]) -> None:
+        chosen = question["partitions"]
+        partitions = None
+        if chosen is not None:
+            partitions = tuple(self._known(str(topic), int(number)) for topic, number in chosen)
+        event = ElectionRequested(_TICKET, bool(question["unclean"]), partitions)
+        await self._run(self._twin(), event)
+
+    def _known(self, topic: str, number: int) -> TopicPartition:
+        tp = TopicPartition(topic, number)
+        if tp not in self._machine.context.assignments:
+            raise _unknown(str(tp) if topic in self._machine.context.topics else topic)
+        return tp
+
+    # Running.
+
+    def _twin(self) -> Term:
+        """A term that stands where the active one stands."""
+        context = self._machine.context
+        machine = _SilentMachine(context.controller_id, context.epoch, self._machine.settings)
+        machine.take_over(self._machine)
+        return self._term(machine, self._epoch_zk_version)
+
+    def _term(self, machine: ControllerMachine, epoch_zk_version: int) -> Term:
+        store = ControllerStore(
+            self._store, self._config, self._generation, epoch_zk_version, self._ledger
+        )
+
+        async def is_ours() -> bool:
+            return True
+
+        return Term(
+            self._store,
+            store,
+            self._channels,
+            self._clock,
+            machine,
+            is_ours,
+            self._ledger,
+            StepGate(),
+        )
+
+    async def _run(self, term: Term, event: ExternalEvent) -> None:
+        """The event, and all that comes of it while brokers do as they are told."""
+        await term.carry_out(event)
+        await term.settle()
+        while self._channels.answer():
+            await term.settle()
+
+    async def _fail_over(self, dead: BrokerId) -> None:
+        """The controller itself dies: another broker is elected, nobody knows which, and reads everything."""
+        context = self._machine.context
+        others = sorted(id_ for id_ in context.brokers if id_ != dead)
+        if not others:
+            self._ledger.assume("no broker is left, nothing follows")
+            return
+        successor, epoch = others[0], context.epoch + 1
+        self._ledger.assume(f"broker {successor} is elected controller", broker=successor)
+        check = Check(layout.CONTROLLER_EPOCH, self._epoch_zk_version)
+        operations: list[MultiOp] = [
+            Create(layout.CONTROLLER, b""),
+            check,
+            Set(layout.CONTROLLER_EPOCH, str(epoch).encode(), self._epoch_zk_version),
+        ]
+        stats = await self._store.multi(operations)
+        self._ledger.record(WRITE, f"{epoch}-0", write_line(check, operations, stats=stats))
+        machine = _SilentMachine(successor, epoch, self._machine.settings)
+        term = self._term(machine, self._epoch_zk_version + 1)
+        await self._run(term, await term.reader.load())
+
+    async def _catch_up(self, term: Term, partitions: Sequence[TopicPartition]) -> None:
+        """Replicas that are being added, on brokers that live, join the ISR one after the other."""
+        context = term.machine.context
+        for tp in partitions:
+            state, assignment = context.leadership.get(tp), context.assignments.get(tp)
+            if tp not in context.reassigning or state is None or assignment is None:
+                continue
+            for broker in assignment.target:
+                if broker in state.isr:
+                    continue
+                if not context.is_online(tp, broker):
+                    self._ledger.assume(f"{tp} waits: broker {broker} is not alive", broker=broker)
+                    break
+                isr = (*state.isr, broker)
+                state = replace(state, isr=isr, zk_version=state.zk_version + 1)
+                self._ledger.assume(
+                    f"broker {broker} catches up with {tp}, and leader {state.leader} takes it "
+                    f"into the ISR",
+                    broker=broker,
+                    isr=isr,
+                    partitions={tp.topic: [tp.partition]},
+                )
+            path = layout.state_path(tp)
+            self._store.put(path, layout.encode_state(state), state.zk_version)
+            await self._run(term, IsrChanged((), {tp: state}))
+
+
+def _unknown(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist")
