@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,7 +14,15 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from benchmarks import floor, kafka, load_catch_up, load_end_to_end, load_produce, report
+from benchmarks import (
+    controller,
+    floor,
+    kafka,
+    load_catch_up,
+    load_end_to_end,
+    load_produce,
+    report,
+)
 from minikafka import LocalCluster
 
 Address = tuple[str, int]
@@ -31,7 +40,10 @@ class Topics(NamedTuple):
 
 
 def main() -> None:
-    """Parse the command line and run."""
+    """Parse the command line and run; `controller` in front has its own."""
+    if sys.argv[1:2] == ["controller"]:
+        controller.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--only", metavar="TEXT", default="", help="scenarios with this in their name"

@@ -40,9 +40,10 @@ _EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SI
 _JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
 """All that a server needs; no logging provider among them, so it prints next to nothing."""
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+# Room for some 500,000 partitions: a heap that is nearly full spends its time collecting.
 _FLAGS: Final = (
     "-Xms16m",
-    "-Xmx128m",
+    "-Xmx1g",
     "-Xss256k",
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",

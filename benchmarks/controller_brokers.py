@@ -1,0 +1,69 @@
+"""Simulated brokers: registrations and control-plane listeners that answer every request at once.
+
+A process of its own (`python -m benchmarks.controller_brokers`), so that what the controller costs is
+seen apart. It takes its orders as one line of JSON, prints `ready` once the brokers are registered, and
+ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import uvloop
+
+from benchmarks.controller_setting import HOST, coordination_of
+from minikafka.base.model import Broker
+from minikafka.base.ports import Call
+from minikafka.rpc.server import HttpControlPlane
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.zk import layout
+
+
+class Orders(NamedTuple):
+    """Which brokers to be: the first is registered by the controller's own process."""
+
+    connect: str
+    secret: str
+    brokers: Sequence[int]
+    registered: Sequence[int]
+
+
+def main() -> None:
+    """Run until standard input ends."""
+    uvloop.run(run(Orders(**json.loads(sys.stdin.readline()))))
+
+
+async def run(orders: Orders) -> None:
+    """Listen, register, say so, wait."""
+    clock, rng = SystemClock(), SystemRng()
+    planes = {
+        id_: HttpControlPlane(orders.secret.encode(), "", id_, clock, rng) for id_ in orders.brokers
+    }
+    listeners = {id_: await plane.serve(answer, HOST, 0) for id_, plane in planes.items()}
+    coordination = await coordination_of(orders.connect)
+    for id_ in orders.registered:
+        port = listeners[id_].port
+        data = layout.encode_broker(Broker(id_, HOST, port, HOST, port))
+        await coordination.create(layout.broker_path(id_), data, ephemeral=True)
+    ports = {id_: listener.port for id_, listener in listeners.items()}
+    print(json.dumps(ports), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await coordination.close()
+    for plane in planes.values():
+        await plane.close()
+
+
+async def answer(call: Call) -> dict[str, Any]:
+    """Every partition went well."""
+    if call.method == "update_metadata":
+        return {"error": 0, "partitions": []}
+    rows = call.body["partitions"]
+    return {"error": 0, "partitions": [[row[0], row[1], 0] for row in rows]}
+
+
+if __name__ == "__main__":
+    main()

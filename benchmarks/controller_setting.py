@@ -1,0 +1,82 @@
+"""What the processes of the simulated cluster share: addresses, ZooKeeper sessions that count, a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.base.ports import Create, MultiOp, Stat
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk import layout
+from minikafka.zk.coordination import ZooKeeperCoordination, parse_connect
+
+HOST: Final = "127.0.0.1"
+SESSION_TIMEOUT_MS: Final = 18_000
+"""Kafka's default."""
+PARTITIONS_PER_TOPIC: Final = 50
+_OPERATIONS: Final = 200
+
+
+class CountingCoordination(ZooKeeperCoordination):
+    """The product's own, which counts its multis; `address` is where its server listens."""
+
+    multis = 0
+    address = (HOST, 0)
+
+    async def multi(
+        self, ops: Sequence[MultiOp], *, generation: int | None = None
+    ) -> list[Stat | None]:
+        """See Coordination."""
+        self.multis += 1
+        return await super().multi(ops, generation=generation)
+
+
+async def coordination_of(connect: str) -> CountingCoordination:
+    """A session of its own."""
+    coordination = CountingCoordination(
+        connect, SESSION_TIMEOUT_MS, SystemClock(), SystemRng(), TaskRegistry()
+    )
+    await coordination.start()
+    (coordination.address,), _ = parse_connect(connect)
+    return coordination
+
+
+async def fill(connect: str, partitions: int, replicas: int, brokers: Sequence[int]) -> None:
+    """Topics of fifty partitions, leaders and replicas spread evenly, everything in sync."""
+    coordination = await coordination_of(connect)
+    for path in layout.PERSISTENT:
+        await coordination.ensure(path)
+    await coordination.ensure("/controller_epoch", b"0")
+    await coordination.ensure("/cluster/id", layout.encode_cluster_id("x" * 22))
+    operations = _operations(partitions, replicas, brokers)
+    while batch := list(islice(operations, _OPERATIONS)):
+        await coordination.multi(batch)
+    await coordination.close()
+
+
+def _operations(partitions: int, replicas: int, brokers: Sequence[int]) -> Iterator[MultiOp]:
+    for start in range(0, partitions, PARTITIONS_PER_TOPIC):
+        topic = f"topic-{start // PARTITIONS_PER_TOPIC}"
+        numbers = range(min(PARTITIONS_PER_TOPIC, partitions - start))
+        assignment = {
+            number: tuple(brokers[(start + number + i) % len(brokers)] for i in range(replicas))
+            for number in numbers
+        }
+        yield from _topic(topic, start, assignment)
+
+
+def _topic(topic: str, unique: int, assignment: dict[int, tuple[int, ...]]) -> Iterator[MultiOp]:
+    whole = {number: ReplicaAssignment(brokers) for number, brokers in assignment.items()}
+    yield Create(layout.topic_config_path(topic), layout.encode_config({}))
+    yield Create(
+        layout.topic_path(topic), layout.encode_topic((unique + 1).to_bytes(16, "big"), whole)
+    )
+    yield Create(layout.partitions_path(topic), b"")
+    for number, brokers in assignment.items():
+        tp = TopicPartition(topic, number)
+        yield Create(layout.partition_path(tp), b"")
+        state = LeaderAndIsr(brokers[0], 0, brokers, 0, 0)
+        yield Create(layout.state_path(tp), layout.encode_state(state))

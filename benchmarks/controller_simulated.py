@@ -1,0 +1,78 @@
+"""A real controller over a real ZooKeeper, with brokers that only answer: many partitions, no disks.
+
+Three processes beside this one: ZooKeeper as `minikafka up` starts it, the brokers
+(`controller_brokers.py`), and the controller under test (`controller_term.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import controller_brokers, controller_term
+from benchmarks.controller_setting import fill
+from minikafka.runtime.clock import SystemClock
+from minikafka.zk.managed import ManagedZooKeeper
+
+SECRET = "a secret for one benchmark"
+LINE_MAX = 1 << 20
+
+
+class Cluster(NamedTuple):
+    """How large it is; leaders and replicas are spread evenly."""
+
+    partitions: int
+    replicas: int
+    brokers: int
+
+
+async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
+    """The load after a failover, or the controlled shutdown of a broker that does not rule."""
+    ids = list(range(cluster.brokers))
+    with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
+        zookeeper = ManagedZooKeeper(Path(directory), clock=SystemClock())
+        await zookeeper.start()
+        try:
+            await fill(zookeeper.connect, cluster.partitions, cluster.replicas, ids)
+            brokers = await _child(
+                controller_brokers.__name__,
+                controller_brokers.Orders(zookeeper.connect, SECRET, ids, ids[1:]),
+            )
+            ports = await _line(brokers)
+            controller = await _child(
+                controller_term.__name__,
+                controller_term.Orders(
+                    zookeeper.connect, SECRET, ids[0], ports["0"], ids[1] if shut_down else None
+                ),
+            )
+            facts = await _line(controller)
+            for child in (controller, brokers):
+                assert child.stdin is not None
+                child.stdin.close()
+                await child.wait()
+        finally:
+            await zookeeper.stop()
+    return {**cluster._asdict(), **facts}
+
+
+async def _child(module: str, orders: Any) -> asyncio.subprocess.Process:
+    """One of the processes, with its orders."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, stdin=-1, stdout=-1, limit=LINE_MAX
+    )
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(orders._asdict()).encode() + b"\n")
+    return child
+
+
+async def _line(child: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert child.stdout is not None
+    line = await child.stdout.readline()
+    if not line:
+        raise RuntimeError(f"process {child.pid} of the benchmark ended before it was done")
+    facts: dict[str, Any] = json.loads(line)
+    return facts

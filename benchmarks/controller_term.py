@@ -1,0 +1,181 @@
+"""The controller under test, alone in a process of its own (`python -m benchmarks.controller_term`).
+
+The real ControllerService with its ledger and its channels; the brokers behind the channels are those
+of `controller_brokers.py`, its own included. It takes its orders as one line of JSON, loads the
+cluster, and if told so relieves one broker of its leaderships; one line of JSON says what that took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from benchmarks.controller_setting import HOST, CountingCoordination, coordination_of
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
+from minikafka.broker.controller import ControllerService
+from minikafka.broker.steps import StepGate
+from minikafka.ledger.writer import LedgerWriter
+from minikafka.rpc.channels import Channels
+from minikafka.rpc.server import HttpControlPlane
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.storage import DiskStorage
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk import layout
+
+POLL_SECONDS = 0.002
+
+
+class Orders(NamedTuple):
+    """`port` is that of the simulated broker `broker`; `shut_down`: the broker to relieve, or None."""
+
+    connect: str
+    secret: str
+    broker: int
+    port: int
+    shut_down: int | None
+
+
+class CountingChannels(Channels):
+    """The product's own, which counts what is sent and what is answered."""
+
+    sent = answered = 0
+
+    def send(
+        self,
+        broker_id: BrokerId,
+        request: ControllerRequest,
+        on_response: Callable[[BrokerId, ControllerRequest, ControllerResponse], None],
+    ) -> None:
+        """See Channels."""
+        self.sent += 1
+
+        def counted(id_: BrokerId, asked: ControllerRequest, answer: ControllerResponse) -> None:
+            self.answered += 1
+            on_response(id_, asked, answer)
+
+        super().send(broker_id, request, counted)
+
+
+class Setting(NamedTuple):
+    """What the measurement looks at."""
+
+    service: ControllerService
+    coordination: CountingCoordination
+    channels: CountingChannels
+    broker: Broker
+    plane: HttpControlPlane
+
+
+def main() -> None:
+    """Run, print, end."""
+    uvloop.run(run(Orders(**json.loads(sys.stdin.readline()))))
+
+
+async def run(orders: Orders) -> None:
+    """Load the cluster and perhaps shut one broker down."""
+    with tempfile.TemporaryDirectory() as directory:
+        setting = await _set_up(orders, directory)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)  # as the broker process has it
+        facts = await _measured(setting, lambda: _load(setting))
+        if orders.shut_down is not None:
+            victim = orders.shut_down
+            facts = await _measured(setting, lambda: _shut_down(setting, victim))
+        print(json.dumps(facts), flush=True)
+        await setting.service.close()
+        await setting.coordination.close()
+        await setting.plane.close()
+
+
+async def _set_up(orders: Orders, directory: str) -> Setting:
+    clock, rng, tasks = SystemClock(), SystemRng(), TaskRegistry()
+    coordination = await coordination_of(orders.connect)
+    plane = HttpControlPlane(orders.secret.encode(), "", orders.broker, clock, rng)
+    ledger = LedgerWriter(DiskStorage(), directory, orders.broker, clock)
+    ledger.open()
+    channels = CountingChannels(plane, clock, tasks, rng, ledger)
+    broker = Broker(orders.broker, HOST, orders.port, HOST, orders.port)
+    _, stat = await coordination.create(
+        layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True
+    )
+    config = BrokerConfig.from_mapping({"broker.id": broker.id})
+    service = ControllerService(
+        coordination, channels, clock, tasks, config, broker, ledger, StepGate()
+    )
+    registered = Broker(broker.id, HOST, broker.port, HOST, broker.port, stat.czxid)
+    return Setting(service, coordination, channels, registered, plane)
+
+
+async def _measured(setting: Setting, work: Callable[[], Any]) -> dict[str, Any]:
+    """Seconds until the work is done and every request answered, and what it took."""
+    channels = setting.channels
+    before = await _counts(setting)
+    begun = time.perf_counter()
+    cpu = time.process_time()
+    await work()
+    while channels.answered < channels.sent:  # noqa: ASYNC110 - nobody is told of it
+        await asyncio.sleep(POLL_SECONDS)
+    seconds = time.perf_counter() - begun
+    cpu = time.process_time() - cpu
+    after = await _counts(setting)
+    return {
+        "seconds": round(seconds, 3),
+        "cpu_seconds": round(cpu, 3),
+        "peak_memory_mb": _peak_memory(),
+        **{name: after[name] - before[name] for name in after},
+    }
+
+
+async def _load(setting: Setting) -> None:
+    await setting.service.start()
+    while not setting.service.is_active:  # noqa: ASYNC110
+        await asyncio.sleep(POLL_SECONDS)
+    # The queue is worked off in order: this is refused when everything was loaded.
+    try:
+        await setting.service.controlled_shutdown(setting.broker.id, 0)
+    except KafkaError as error:
+        if error.code is not ErrorCode.STALE_BROKER_EPOCH:
+            raise
+
+
+async def _shut_down(setting: Setting, victim: BrokerId) -> None:
+    _, stat = await setting.coordination.get(layout.broker_path(victim))
+    remaining = await setting.service.controlled_shutdown(victim, stat.czxid)
+    if remaining:
+        raise RuntimeError(f"broker {victim} still leads {len(remaining)} partitions")
+
+
+async def _counts(setting: Setting) -> dict[str, int]:
+    reader, writer = await asyncio.open_connection(*setting.coordination.address)
+    writer.write(b"srvr")
+    answer = (await reader.read()).decode()
+    rows = dict(line.split(": ") for line in answer.splitlines() if ": " in line)
+    writer.close()
+    return {
+        "zookeeper_requests": int(rows["Received"]),
+        "zookeeper_multis": setting.coordination.multis,
+        "rpcs": setting.channels.answered,
+    }
+
+
+def _peak_memory() -> int:
+    """VmHWM of this process in MB."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) // 1024
+
+
+if __name__ == "__main__":
+    main()
