@@ -47,6 +47,31 @@ def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
     return with_topic
 
 
+def pairs(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """KEY=VALUE words as a mapping; a callback of options and arguments."""
+    found = {}
+    for value in values:
+        key, separator, setting = value.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", context, option)
+        found[key] = setting
+    return found
+
+
+def target_options(bootstrap: str | None, data: str | None) -> list[str]:
+    """The options that name the same cluster in another command."""
+    given = [("--bootstrap", bootstrap)] if bootstrap else [("--data", data)]
+    return [word for option, value in given if value for word in (option, value)]
+
+
+def fail_unless(done: bool) -> None:
+    """End with exit code 1, everything having been said, unless it was done."""
+    if not done:
+        raise click.exceptions.Exit(1)
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Do it; Ctrl-C and SIGTERM cancel it, so that it can clean up."""
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

@@ -147,9 +147,21 @@ class Admin:
         cluster, _ = await self._attempts(lambda: self._metadata.describe(()))
         return cluster
 
-    async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
-        """Those of these topics (None: all) that the controller's broker knows."""
-        wanted = None if names is None else [{"name": name} for name in dict.fromkeys(names)]
+    async def describe(
+        self, names: Iterable[str] | None = None
+    ) -> tuple[ClusterInfo, list[TopicInfo]]:
+        """The cluster and those of these topics (None: all), by name, that a broker knows.
+
+        Any broker is asked, so it is answered also when there is no controller.
+        """
+        wanted = None if names is None else list(names)
+        cluster, topics = await self._attempts(lambda: self._metadata.describe(wanted))
+        known = (info for info, error in topics if error is ErrorCode.NONE)
+        return cluster, sorted(known, key=lambda info: info.name)
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of these topics that the controller's broker knows."""
+        wanted = [{"name": name} for name in dict.fromkeys(names)]
         body = request(versions.METADATA, topics=wanted, allow_auto_topic_creation=False)
 
         async def attempt() -> dict[str, TopicInfo]:
@@ -291,11 +303,11 @@ class Admin:
         return not await self.differing({tp: replicas})
 
     async def differing(
-        self, targets: Mapping[TopicPartition, Sequence[BrokerId]]
+        self, targets: Mapping[TopicPartition, Sequence[BrokerId]], patience_ms: int = SETTLE_MS
     ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
         """The replicas of those partitions that have others than these, () where there is no such partition.
 
-        Called when no reassignment is under way; what the metadata does not show yet is waited for.
+        Called when no reassignment is under way; what the metadata does not show yet is waited for so long.
         """
         began = self._clock.now()
         while True:
@@ -303,10 +315,9 @@ class Admin:
             differing = {}
             for tp, wanted in targets.items():
                 info = known[tp.topic].partitions.get(tp.partition) if tp.topic in known else None
-                replicas = info.replicas if info else ()
-                if replicas != tuple(wanted):
-                    differing[tp] = replicas
-            if not differing or self._clock.now() - began >= SETTLE_MS:
+                if info is None or info.replicas != tuple(wanted):
+                    differing[tp] = info.replicas if info else ()
+            if not differing or self._clock.now() - began >= patience_ms:
                 return differing
             await self._clock.sleep(POLL_MS)
 

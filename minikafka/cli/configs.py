@@ -1,0 +1,172 @@
+"""`configs describe | set | delete`: settings of a topic, a broker, or all brokers, with where they come from.
+
+Exit code 1 when the resource is not there, or a key or value is refused; then nothing was changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import click
+
+from minikafka.base.errors import KafkaError
+from minikafka.cli.target import (
+    bootstrap_option,
+    bootstrap_servers,
+    data_option,
+    json_option,
+    pairs,
+    run,
+)
+from minikafka.client import Client
+from minikafka.client.admin import ConfigSource, Resource, ResourceType, Setting, Settings
+
+
+@click.group()
+def configs() -> None:
+    """Show and change settings of topics and brokers while they run."""
+
+
+def _resource(command: Callable[..., None]) -> Callable[..., None]:
+    """Exactly one of `--topic`, `--broker`, `--brokers-default`, as `resource`."""
+
+    @click.option("-t", "--topic", metavar="TOPIC", help="Settings of this topic.")
+    @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
+    @click.option("--brokers-default", is_flag=True, help="What all brokers have by default.")
+    @wraps(command)
+    def with_resource(
+        topic: str | None, broker: int | None, brokers_default: bool, **rest: object
+    ) -> None:
+        if (topic is not None) + (broker is not None) + brokers_default != 1:
+            raise click.UsageError("name one: --topic t, --broker 1 or --brokers-default")
+        if topic is not None:
+            resource = Resource(ResourceType.TOPIC, topic)
+        else:
+            resource = Resource(ResourceType.BROKER, "" if broker is None else str(broker))
+        command(resource=resource, **rest)
+
+    return with_resource
+
+
+@configs.command()
+@_resource
+@click.option("--all", "all_", is_flag=True, help="Also what has its default.")
+@bootstrap_option
+@data_option
+@json_option
+def describe(
+    resource: Resource, all_: bool, bootstrap: str | None, data: str | None, as_json: bool
+) -> None:
+    """Show settings: what was given for the resource or its broker, and by `--all` the defaults too."""
+
+    async def work(servers: str) -> Settings:
+        async with Client(servers) as client:
+            return (await client.admin.describe_configs([resource], synonyms=True))[resource]
+
+    found = run(work(bootstrap_servers(bootstrap, data)))
+    if not found.outcome.ok:
+        raise KafkaError(found.outcome.code, found.outcome.message or title(resource))
+    entries = sorted(
+        entry for entry in found.entries if all_ or entry.source is not ConfigSource.DEFAULT_CONFIG
+    )
+    if as_json:
+        rows = [as_row(entry) for entry in entries]
+        click.echo(json.dumps({**_named(resource), "configs": rows}))
+        return
+    click.echo(f"{'All' if all_ else 'Given'} configs of {title(resource)}:")
+    for entry in entries:
+        click.echo(line(entry))
+
+
+@configs.command("set")
+@_resource
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE…", callback=pairs)
+@bootstrap_option
+@data_option
+@json_option
+def set_(
+    resource: Resource,
+    settings: dict[str, str],
+    bootstrap: str | None,
+    data: str | None,
+    as_json: bool,
+) -> None:
+    """Give keys values, all of them or none; other keys stay as they are."""
+    _alter(bootstrap_servers(bootstrap, data), resource, settings, as_json)
+
+
+@configs.command()
+@_resource
+@click.argument("keys", nargs=-1, required=True, metavar="KEY…")
+@bootstrap_option
+@data_option
+@json_option
+def delete(
+    resource: Resource,
+    keys: tuple[str, ...],
+    bootstrap: str | None,
+    data: str | None,
+    as_json: bool,
+) -> None:
+    """Take keys back, so that they have the value of before again."""
+    _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys), as_json)
+
+
+def _alter(
+    servers: str, resource: Resource, changes: Mapping[str, str | None], as_json: bool
+) -> None:
+    async def work() -> None:
+        async with Client(servers) as client:
+            outcome = (await client.admin.alter_configs({resource: changes}))[resource]
+            if not outcome.ok:
+                raise KafkaError(outcome.code, outcome.message or title(resource))
+
+    run(work())
+    if as_json:
+        click.echo(json.dumps({**_named(resource), "changed": dict(changes)}))
+    else:
+        click.echo(f"Completed updating config for {title(resource)}.")
+
+
+def title(resource: Resource) -> str:
+    """`topic t`, `broker 1`, `all brokers`."""
+    if not resource.name:
+        return "all brokers"
+    return f"{resource.type.name.lower()} {resource.name}"
+
+
+def line(entry: Setting) -> str:
+    """One setting for a person, with its sources in the order in which they win, as Kafka's tool writes it."""
+    value = "(sensitive)" if entry.sensitive else _text(entry.value)
+    synonyms = ", ".join(
+        f"{s.source.name}:{s.name}={'(sensitive)' if entry.sensitive else _text(s.value)}"
+        for s in entry.synonyms
+    )
+    read_only = " read-only" if entry.read_only else ""
+    return f"  {entry.name}={value}{read_only} source={entry.source.name} synonyms={{{synonyms}}}"
+
+
+def as_row(entry: Setting) -> dict[str, Any]:
+    """One setting for a program."""
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source.name,
+        "read_only": entry.read_only,
+        "sensitive": entry.sensitive,
+        "synonyms": [
+            {"name": s.name, "value": s.value, "source": s.source.name} for s in entry.synonyms
+        ],
+    }
+
+
+def _named(resource: Resource) -> dict[str, str]:
+    kind = resource.type.name.lower() if resource.name else "brokers-default"
+    return {"resource": kind, "name": resource.name}
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
