@@ -42,6 +42,7 @@ from minikafka.base.ports import (
 )
 from minikafka.broker.admin import TopicAdmin
 from minikafka.broker.controller import ControllerService
+from minikafka.broker.explain import metadata_of, partition_asked, replica_of, settings_of
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
@@ -324,6 +325,10 @@ class Broker:
             return await self.admin.handle_create_topics(call.body)
         if call.method == messages.STATE:
             return self.describe()
+        if call.method == messages.EXPLAIN:
+            return self.explain(partition_asked(call.body))
+        if call.method == messages.PLAN:
+            return {"lines": await self.controller.plan(call.body)}
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
 
     def describe(self) -> dict[str, Any]:
@@ -340,6 +345,22 @@ class Broker:
             "live_brokers": sorted(self.metadata.brokers),
             "backlog": self.controller.backlog(),
             "replicas": self.replicas.describe(),
+        }
+
+    def explain(self, tp: TopicPartition) -> dict[str, Any]:
+        """What `minikafka why` hears of one partition from this broker."""
+        return {
+            "broker_id": self.config.broker_id,
+            "session_state": self.coordination.state.value,
+            "controller_id": self.controller.controller_id,
+            "live_brokers": sorted(self.metadata.brokers),
+            "leaving": self.replicas.leaving,
+            "replica": replica_of(self.replicas, self.config, tp, self.clock.now()),
+            "metadata": metadata_of(self.metadata, tp),
+            "settings": settings_of(self.replicas, self.config, tp),
+            "controller": self.controller.view(tp),
+            "held_at": self.gate.waiting,
+            "backlog": self.controller.backlog(),
         }
 
     # ---- stop

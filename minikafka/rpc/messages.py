@@ -36,6 +36,10 @@ CONTROLLED_SHUTDOWN: Final = "controlled_shutdown"
 CREATE_TOPICS: Final = "create_topics"
 STATE: Final = "state"
 """Read-only: an empty map in, any map out (for `minikafka status`)."""
+EXPLAIN: Final = "explain"
+"""Read-only: `topic` and `partition` in, what this broker knows of it out (for `minikafka why`)."""
+PLAN: Final = "plan"
+"""Read-only, to the active controller: a question in, the lines of what would follow out (`minikafka plan`)."""
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
 """Controller to broker; their order per broker is kept from the queue to the handler."""
 

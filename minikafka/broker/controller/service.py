@@ -59,6 +59,7 @@ from minikafka.broker.controller.plan import Planner
 from minikafka.broker.controller.reader import Signal
 from minikafka.broker.controller.store import ControllerStore
 from minikafka.broker.controller.term import Channels, Term
+from minikafka.broker.controller.view import view_of
 from minikafka.controller.events import (
     ControlledShutdownRequested,
     ElectionRequested,
@@ -220,6 +221,12 @@ class ControllerService:
             self.epoch_zk_version,
         )
         return await planner.plan(question)
+
+    def view(self, tp: TopicPartition) -> dict[str, Any] | None:
+        """What this broker knows of the partition as the active controller; None when it does not rule."""
+        if self._term is None or not self.is_active:
+            return None
+        return view_of(self._term, tp)
 
     def backlog(self) -> dict[str, int]:
         """Requests that wait for each broker's answer (C39); nothing unless this broker rules."""

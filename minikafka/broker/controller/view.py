@@ -1,0 +1,71 @@
+"""What the active controller knows of one partition and its topic, for `minikafka why`. Read only."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from minikafka.base.model import TopicPartition
+from minikafka.broker.controller.term import Term
+from minikafka.controller.context import Context, ReplicaStatus
+
+_STORY_LINES: Final = 20
+_REPLICAS_MAX: Final = 100
+_ON_THE_WAY_OUT: Final = (
+    ReplicaStatus.OFFLINE,
+    ReplicaStatus.DELETION_STARTED,
+    ReplicaStatus.DELETION_INELIGIBLE,
+)
+
+
+def view_of(term: Term, tp: TopicPartition) -> dict[str, Any]:
+    """The controller's state and what it knows of the partition; JSON-able."""
+    context = term.machine.context
+    return {
+        "broker": context.controller_id,
+        "epoch": context.epoch,
+        "state": term.state,
+        "queue_size": term.queue_size,
+        "live_brokers": sorted(context.brokers),
+        "shutting_down": sorted(context.shutting_down),
+        "topic_known": tp.topic in context.topics,
+        "partition": _partition(context, tp) if tp in context.assignments else None,
+        "deletion": _deletion(context, tp.topic) if tp.topic in context.deletions else None,
+        "story": term.machine.story(tp)[-_STORY_LINES:],
+    }
+
+
+def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
+    assignment, state = context.assignments[tp], context.leadership.get(tp)
+    lost = [broker for broker, tps in context.offline_directories.items() if tp in tps]
+    return {
+        "status": context.partition_status(tp).value,
+        "replicas": list(assignment.replicas),
+        "adding": list(assignment.adding),
+        "removing": list(assignment.removing),
+        "reassigning": tp in context.reassigning,
+        "replica_states": {
+            str(broker): context.replica_status(tp, broker).value for broker in assignment.replicas
+        },
+        "lost_directories": sorted(lost),
+        "leader": state.leader if state else None,
+        "leader_epoch": state.leader_epoch if state else None,
+        "isr": list(state.isr) if state else [],
+        "zk_version": state.zk_version if state else None,
+    }
+
+
+def _deletion(context: Context, topic: str) -> dict[str, Any]:
+    """What the deletion waits for, and the replicas that are not gone: [broker, partition, state] each."""
+    left = [
+        [broker, tp.partition, status.value]
+        for tp in context.topics.get(topic, ())
+        for broker in context.replicas(tp)
+        if (status := context.replica_status(tp, broker)) in _ON_THE_WAY_OUT
+    ]
+    return {
+        "waits_for": context.ineligible.get(topic),
+        "replicas": left[:_REPLICAS_MAX],
+        "reassigning": [
+            tp.partition for tp in context.topics.get(topic, ()) if tp in context.reassigning
+        ],
+    }

@@ -1,0 +1,108 @@
+"""What a broker says of one partition, for `minikafka why`: everything that can hold it back. Read only.
+
+Offsets are those of this moment; times are milliseconds ago, by this broker's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.replicas import ReplicaManager
+from minikafka.replication.isr import Committed, PendingExpand
+from minikafka.replication.partition import Partition, Progress
+
+
+def partition_asked(body: dict[str, Any]) -> TopicPartition:
+    """The partition that a call is about. Raises KafkaError INVALID_REQUEST."""
+    topic, number = body.get("topic"), body.get("partition")
+    if not isinstance(topic, str) or not isinstance(number, int):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "name a topic (text) and a partition (number)")
+    return TopicPartition(topic, number)
+
+
+def replica_of(
+    replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition, now: int
+) -> dict[str, Any] | None:
+    """The replica hosted here; None when there is none."""
+    partition = replicas.partition(tp)
+    if partition is None:
+        if tp not in replicas.logs.offline:
+            return None
+        return {"role": "offline", "leader_epoch": -1, "isr": [], "replicas": []}
+    return {
+        "role": _role(partition),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "pending_isr": _pending(partition),
+        "min_isr": min(partition.min_isr, len(partition.replicas)),
+        "log_start_offset": partition.log.log_start_offset,
+        "log_end_offset": partition.log.log_end_offset,
+        "high_watermark": partition.high_watermark,
+        "epoch_start_offset": partition.epoch_start_offset,
+        "waiting_connections": len(partition.produce_waiting),
+        "followers": [_follower(progress, now) for progress in partition.followers.values()],
+        "lag_max_ms": config.replica_lag_time_max_ms,
+    }
+
+
+def _role(partition: Partition) -> str:
+    if partition.offline:
+        return "offline"
+    return "leader" if partition.is_leader else "follower"
+
+
+def _pending(partition: Partition) -> dict[str, Any] | None:
+    """The ISR change that is on its way to ZooKeeper."""
+    state = partition.isr_state
+    if isinstance(state, Committed):
+        return None
+    change = "expand" if isinstance(state, PendingExpand) else "shrink"
+    return {"change": change, "isr": list(state.proposed)}
+
+
+def _follower(progress: Progress, now: int) -> dict[str, Any]:
+    """What the leader knows of a follower; the offset is null before its first fetch of this epoch."""
+    last_fetch = progress.item.last_fetch() if progress.item is not None else None
+    return {
+        "broker": progress.broker_id,
+        "log_end_offset": progress.offset if progress.offset >= 0 else None,
+        "last_fetch_ms": None if last_fetch is None else now - last_fetch,
+        "last_caught_up_ms": now - progress.last_caught_up,
+    }
+
+
+def settings_of(
+    replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition
+) -> dict[str, Any]:
+    """Settings that decide what may happen, Kafka's keys; those of a topic only where it is hosted."""
+    settings = {
+        "delete.topic.enable": config.delete_topic_enable,
+        "auto.leader.rebalance.enable": config.auto_leader_rebalance_enable,
+        "leader.imbalance.check.interval.seconds": config.leader_imbalance_check_interval_seconds,
+        "replica.lag.time.max.ms": config.replica_lag_time_max_ms,
+    }
+    if replicas.partition(tp) is not None:
+        own = replicas.configs.get(tp.topic)
+        settings["unclean.leader.election.enable"] = own.unclean_leader_election_enable
+        settings["min.insync.replicas"] = own.min_insync_replicas
+    return settings
+
+
+def metadata_of(metadata: MetadataCache, tp: TopicPartition) -> dict[str, Any] | None:
+    """What this broker tells clients of the partition; None when it does not know it."""
+    state = metadata.topics.get(tp.topic, {}).get(tp.partition)
+    if state is None:
+        return None
+    return {
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+        "replicas": list(state.replicas),
+        "offline": list(state.offline),
+    }
