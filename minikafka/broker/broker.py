@@ -43,6 +43,7 @@ from minikafka.base.ports import (
 from minikafka.broker.admin import TopicAdmin
 from minikafka.broker.controller import ControllerService
 from minikafka.broker.explain import metadata_of, partition_asked, replica_of, settings_of
+from minikafka.broker.gauges import gauges
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
@@ -344,6 +345,8 @@ class Broker:
             "session_state": self.coordination.state.value,
             "live_brokers": sorted(self.metadata.brokers),
             "backlog": self.controller.backlog(),
+            "controller": self.controller.summary(),
+            "metrics": gauges(self.controller, self.replicas),
             "replicas": self.replicas.describe(),
         }
 

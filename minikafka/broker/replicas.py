@@ -444,7 +444,9 @@ class ReplicaManager:
                 "log_end_offset": partition.log.log_end_offset,
                 "high_watermark": partition.high_watermark,
                 "log_start_offset": partition.log.log_start_offset,
-                "waiting_connections": len(partition.produce_waiting),
+                "waiting_produces": sum(
+                    waiter.waiting_for(partition) for waiter in partition.produce_waiting
+                ),
                 "directory": partition.log.directory,
             }
             for tp, partition in sorted(self.partitions.items())

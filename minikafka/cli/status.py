@@ -30,7 +30,9 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
 
     A broker is `up`, `down` (no process) or `silent` (a process that does not answer). Offsets, and the
     leader, are null while no leader answers. `backlog` is how many requests of the controller wait for the
-    broker's answer (C39), null when there is no channel to it.
+    broker's answer (C39), null when there is no channel to it. `metrics` are a broker's gauges under Kafka's
+    names; a partition is `available` when its leader says that it leads (J7). `controller_state` is what the
+    broker that rules tells of its work, null when none answers.
     """
     backlog: dict[str, int] = next(
         (a["backlog"] for a in state.answers.values() if a.get("backlog")), {}
@@ -39,6 +41,7 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
         answer = state.answers.get(broker["id"])
         broker["backlog"] = backlog.get(str(broker["id"]))
         broker["broker_epoch"] = answer["broker_epoch"] if answer else None
+        broker["metrics"] = answer.get("metrics") if answer else None
         broker["state"] = "up" if answer else "silent" if broker["pid"] else "down"
     partitions = [
         {
@@ -48,6 +51,7 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
             "leader_epoch": view.leader_epoch,
             "replicas": list(view.replicas),
             "isr": list(view.isr),
+            "available": view.leader is not None,
             "log_end_offset": view.log_end_offset,
             "high_watermark": view.high_watermark,
         }
@@ -56,6 +60,9 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
     return processes | {
         "controller": state.controller,
         "controller_epoch": state.controller_epoch,
+        "controller_state": next(
+            (a["controller"] for a in state.answers.values() if a.get("is_controller")), None
+        ),
         "partitions": partitions,
     }
 

@@ -43,6 +43,9 @@ class ProduceWaiter(Protocol):
     def drain(self) -> None:
         """Send the answers that are ready."""
 
+    def waiting_for(self, partition: Partition) -> int:
+        """How many produces wait on the partition."""
+
 
 class FetchWaiter(Protocol):
     """A consumer's fetch that waits for more bytes below the high watermark."""

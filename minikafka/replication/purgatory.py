@@ -162,6 +162,19 @@ class AnswerQueue:
                     part.fail(error)
         return entry
 
+    def waiting_for(self, partition: Partition) -> int:
+        """Produces that wait for the partition's high watermark (B3)."""
+        high_watermark = partition.high_watermark
+        waiting = 0
+        for entry in self.entries:
+            if entry[0] is partition:
+                waiting += entry[1] > high_watermark
+            elif entry[0] is None and type(entry[1]) is MultiProduce:
+                waiting += any(
+                    part.partition is partition and part.waits() for part in entry[1].parts
+                )
+        return waiting
+
     def expire(self, now: int) -> None:
         """Answer heads whose time is over with REQUEST_TIMED_OUT, although they were appended (R47)."""
         entries = self.entries

@@ -191,16 +191,26 @@ class ControllerService:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         return self._term
 
-    def describe(self) -> dict[str, Any]:
-        """The picture of the cluster for `status`, read-only."""
-        picture: dict[str, Any] = {
+    def summary(self) -> dict[str, Any]:
+        """The controller's picture without its partitions (B5, D14); counts are 0 where nobody rules (D11)."""
+        summary: dict[str, Any] = {
             "controller_id": self.controller_id,
             "is_active": self.is_active,
             "epoch": self.epoch,
+            "queue_size": 0,
+            "offline_partition_count": 0,
+            "preferred_replica_imbalance_count": 0,
+            "topic_count": 0,
+            "partition_count": 0,
         }
         if self._term is not None:
-            picture.update(self._term.describe())
-        return picture
+            summary.update(self._term.summary())
+        return summary
+
+    def describe(self) -> dict[str, Any]:
+        """The whole picture, read-only (B5-B7)."""
+        partitions = self._term.partitions() if self._term is not None else []
+        return {**self.summary(), "partitions": partitions}
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What would follow from what is asked (`plan.Planner.plan`), as lines of the ledger; read only.

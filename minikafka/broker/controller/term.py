@@ -335,8 +335,8 @@ class Term:
             if deleted:
                 self.put(StopReplicaAnswered(broker_id, request.broker_epoch, deleted))
 
-    def describe(self) -> dict[str, Any]:
-        """The term's part of `ControllerService.describe`."""
+    def summary(self) -> dict[str, Any]:
+        """The term's part of `ControllerService.summary`: all but the partitions one by one."""
         context = self.machine.context
         return {
             "state": self.state,
@@ -359,17 +359,28 @@ class Term:
             "offline_partition_count": len(context.unavailable),
             "preferred_replica_imbalance_count": self.machine.preferred_imbalance_count(),
             "unclean_elections": context.unclean_elections,
-            "partitions": [
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "state": context.partition_status(tp).value,
-                    "leader": state.leader,
-                    "leader_epoch": state.leader_epoch,
-                    "isr": list(state.isr),
-                    "replicas": list(context.replicas(tp)),
-                    "zk_version": state.zk_version,
-                }
-                for tp, state in context.leadership.items()
-            ],
+            "topic_count": len(context.topics),
+            "partition_count": len(context.assignments),
         }
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """Every partition with the states of it and of its replicas (B6, B7)."""
+        context = self.machine.context
+        return [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "state": context.partition_status(tp).value,
+                "leader": state.leader,
+                "leader_epoch": state.leader_epoch,
+                "isr": list(state.isr),
+                "replicas": list(context.replicas(tp)),
+                "replica_states": {
+                    str(broker): context.replica_status(tp, broker).value
+                    for broker in context.replicas(tp)
+                },
+                "zk_version": state.zk_version,
+                "controller_epoch": state.controller_epoch,
+            }
+            for tp, state in context.leadership.items()
+        ]

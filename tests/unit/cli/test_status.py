@@ -48,6 +48,7 @@ def test_a_broker_is_up_silent_or_down() -> None:
             "leader_epoch": 4,
             "replicas": [3, 1],
             "isr": [1, 3],
+            "available": False,
             "log_end_offset": None,
             "high_watermark": None,
         }
