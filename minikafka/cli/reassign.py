@@ -322,12 +322,12 @@ class _Verify:
 
     async def do(self, admin: Admin) -> bool:
         """Whether all are where they should be."""
-        active = await admin.list_reassignments()
         plan = self._wanted
         if isinstance(plan, list):
-            plan = await _as_they_are(admin, self._given.topics, plan, active)
+            plan = await _as_they_are(admin, self._given.topics, plan)
         verdicts = await look(admin, plan, _SOON_MS)
-        lifted = not active and await throttle.lift(admin, {tp.topic for tp in plan})
+        at_rest = not await admin.list_reassignments()
+        lifted = at_rest and await throttle.lift(admin, {tp.topic for tp in plan})
         rows = sorted(verdicts.items())
         done = all(verdict.state is State.COMPLETED for _, verdict in rows)
         if self._given.as_json:
@@ -488,13 +488,13 @@ async def _as_they_are(
     admin: Admin,
     topics: Sequence[str],
     partitions: Sequence[TopicPartition],
-    active: Mapping[TopicPartition, ReplicaAssignment],
 ) -> Plan:
     """Partitions (none: all of the topics) with the target of what moves them, or the replicas they have."""
     wanted = dict.fromkeys(partitions)
     if not partitions:
         for name, info in (await admin.describe_topics(topics)).items():
             wanted |= dict.fromkeys(TopicPartition(name, number) for number in info.partitions)
+    active = await admin.list_reassignments(wanted)
     current = await _replicas(admin, wanted)
     return {tp: active[tp].target if tp in active else current.get(tp, ()) for tp in wanted}
 

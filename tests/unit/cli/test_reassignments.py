@@ -1,0 +1,82 @@
+"""What became of reassignments, and how far they are."""
+
+from __future__ import annotations
+
+import pytest
+from support.scripted_admin import ScriptedAdmin
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.cli.progress import Amount, Progress
+from minikafka.cli.reassignments import State, Verdict, look, measure, wait
+from minikafka.client import Outcome
+from minikafka.runtime.clock import SystemClock
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+async def test_each_partition_has_its_own_verdict() -> None:
+    admin = ScriptedAdmin({T0: (3, 4), T1: (1, 2), T2: (1, 2)})
+    admin.paused = {5}
+    await admin.alter_reassignments({T1: (4, 5), T2: (1, 5)})
+    verdicts = await look(admin, {T0: (3, 4), T1: (4, 5), T2: (4, 3)})
+    assert [verdict.state for verdict in verdicts.values()] == [
+        State.COMPLETED,
+        State.IN_PROGRESS,
+        State.DIFFERENT,
+    ]
+    assert verdicts[T2].replicas == (1, 5)
+
+
+async def test_the_same_replicas_in_another_order_are_not_the_target() -> None:
+    admin = ScriptedAdmin({T0: (2, 1)})
+    assert (await look(admin, {T0: (1, 2)}))[T0].state is State.DIFFERENT
+
+
+def test_verdicts_are_told_in_the_words_of_kafkas_tool() -> None:
+    done = Verdict((3, 4), State.COMPLETED)
+    refused = Verdict((9,), State.REJECTED, error=Outcome(ErrorCode.INVALID_REQUEST, "no broker 9"))
+    assert done.sentence(T0) == "Reassignment of partition t-0 is completed."
+    assert Verdict((3,), State.IN_PROGRESS).sentence(T0).endswith("t-0 is still in progress.")
+    assert refused.sentence(T0).endswith("t-0 was rejected: INVALID_REQUEST: no broker 9")
+    assert "its replicas are, or shall be, 1,2" in Verdict((3,), State.DIFFERENT, (1, 2)).sentence(
+        T0
+    )
+    assert Verdict((3,), State.DIFFERENT).sentence(T0) == "There is no partition t-0."
+    assert done.as_json(T0)["replicas"] == [3, 4]
+    assert (refused.as_json(T0)["state"], refused.as_json(T0)["error"]) == (
+        "rejected",
+        "INVALID_REQUEST",
+    )
+
+
+async def test_the_amount_is_the_bytes_of_the_new_replicas_of_those_of_the_old() -> None:
+    admin = ScriptedAdmin({T0: (1, 2)})
+    moving = ReplicaAssignment((1, 2)).reassigned_to((3, 4))
+    admin.sizes = {(1, T0): 1000, (2, T0): 900, (3, T0): 500, (4, T0): 1200}
+    assert await measure(admin, {T0: moving}) == {"t-0": Amount(1500, 2000, "1.5 kB of 2.0 kB")}
+    admin.paused = {4}
+    assert await measure(admin, {T0: moving}) == {
+        "t-0": Amount(500, 2000, "broker 4 does not answer")
+    }
+    admin.sizes = {}
+    assert (await measure(admin, {T0: moving}))["t-0"].total is None
+
+
+async def test_waiting_ends_when_all_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    admin = ScriptedAdmin({T0: (1, 2), T1: (1, 2)})
+    plan = {T0: (3, 4), T1: (2, 1)}
+    await admin.alter_reassignments(plan)
+    with Progress(SystemClock(), "partitions moved", shown=True) as progress:
+        await wait(admin, SystemClock(), plan, progress)
+    assert admin.replicas == plan
+    assert "0 of 2 partitions moved: t-0 …, t-1 …" in capsys.readouterr().err
+
+
+async def test_waiting_ends_when_another_reassignment_took_the_place() -> None:
+    admin = ScriptedAdmin({T0: (1, 2)})
+    admin.paused = {5}
+    await admin.alter_reassignments({T0: (1, 5)})
+    with Progress(SystemClock(), "partitions moved", shown=False) as progress:
+        await wait(admin, SystemClock(), {T0: (3, 4)}, progress)
+    assert T0 in admin.moving
