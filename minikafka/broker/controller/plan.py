@@ -108,8 +108,9 @@ class Planner:
         """The lines of what would follow, in order.
 
         `question`: `operation`, and `broker` (kill-broker), `targets` ([topic, partition, brokers or None]
-        each; reassign), `topics` (delete-topic), `partitions` ([topic, partition] each, None: all) and
-        `unclean` (elect). Raises KafkaError for one that cannot be understood, or is about what is not there.
+        each; reassign), `topics` (delete-topic), `partitions` ([topic, partition] each, None: all, or all of
+        `topics`) and `unclean` (elect). Raises KafkaError for one that cannot be understood, or is about what
+        is not there.
         """
         make = self._questions.get(str(question.get("operation")))
         if make is None:
@@ -153,8 +154,7 @@ class Planner:
     async def _delete_topic(self, question: Mapping[str, Any]) -> None:
         topics = [str(topic) for topic in question["topics"]]
         for topic in topics:
-            if topic not in self._machine.context.topics:
-                raise _unknown(topic)
+            self._topic(topic)
             self._store.put(layout.delete_topic_path(topic), b"")
         self._ledger.assume(f"{', '.join(topics)} marked in {layout.DELETE_TOPICS}", topics=topics)
         marked = self._machine.context.deletions.union(topics)
@@ -165,6 +165,8 @@ class Planner:
         partitions = None
         if chosen is not None:
             partitions = tuple(self._known(str(topic), int(number)) for topic, number in chosen)
+        elif question.get("topics"):
+            partitions = tuple(tp for topic in question["topics"] for tp in self._topic(str(topic)))
         event = ElectionRequested(_TICKET, bool(question["unclean"]), partitions)
         await self._run(self._twin(), event)
 
@@ -173,6 +175,13 @@ class Planner:
         if tp not in self._machine.context.assignments:
             raise _unknown(str(tp) if topic in self._machine.context.topics else topic)
         return tp
+
+    def _topic(self, topic: str) -> list[TopicPartition]:
+        """Its partitions."""
+        known = self._machine.context.topics.get(topic)
+        if known is None:
+            raise _unknown(topic)
+        return list(known)
 
     # Running.
 
