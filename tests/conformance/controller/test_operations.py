@@ -1,0 +1,399 @@
+"""Which state moves, elections and requests each operation of the controller consists of, in their order."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from support.controller_world import World, broker, image
+
+from minikafka.base.model import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.controller.context import PartitionStatus, ReplicaStatus
+from minikafka.controller.elections import Election
+from minikafka.controller.events import LogDirsFailed, StartChannel, StopChannel
+from minikafka.controller.story import ILLEGAL, MOVE, PARTITION
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = ReplicaStatus
+Move = tuple[str, str, str]
+
+
+def moves(world: World, tp: TopicPartition = T0) -> list[Move]:
+    """What the partition and its replicas went through since the last look: who, from, to."""
+    taken = []
+    for decision, partitions in world.machine.decisions().items():
+        assert decision.verdict != ILLEGAL
+        if decision.verdict == MOVE and tp in partitions:
+            who = PARTITION if decision.machine == PARTITION else f"replica {decision.replica}"
+            taken.append((who, decision.source, decision.target))
+    return taken
+
+
+def elections(world: World) -> list[str]:
+    """Elections that chose a leader since the last look."""
+    decided = world.machine.decisions()
+    return [d.election for d in decided if d.verdict == MOVE and d.election]
+
+
+def partition(source: PartitionStatus, target: PartitionStatus) -> Move:
+    return PARTITION, source.value, target.value
+
+
+def replica(broker_id: int, *states: ReplicaStatus) -> list[Move]:
+    """The moves through these states."""
+    pairs = itertools.pairwise(states)
+    return [(f"replica {broker_id}", source.value, target.value) for source, target in pairs]
+
+
+def begun(world: World) -> World:
+    """What happened so far is forgotten."""
+    world.machine.decisions()
+    return world.clear()
+
+
+def moved_away() -> World:
+    """t-0 prefers broker 0 and is led by broker 1, all in sync."""
+    world = World().create("t", [0, 1, 2]).kill(0).register(0, epoch=2)
+    return begun(world.expand(T0, [1, 2, 0]))
+
+
+@pytest.mark.row("I2", "G13", "F12")
+def test_creation_is_four_moves_in_order() -> None:
+    world = begun(World()).create("t", [0, 1])
+    assert moves(world) == [
+        partition(PartitionStatus.NON_EXISTENT, PartitionStatus.NEW),
+        *replica(0, NON_EXISTENT, NEW),
+        *replica(1, NON_EXISTENT, NEW),
+        partition(PartitionStatus.NEW, PartitionStatus.ONLINE),
+        *replica(0, NEW, ONLINE),
+        *replica(1, NEW, ONLINE),
+    ]
+
+
+@pytest.mark.row("I3", "G13")
+def test_the_death_of_a_leader_takes_it_offline_elects_and_then_moves_its_replica() -> None:
+    world = begun(World().create("t", [0, 1, 2])).kill(0)
+    assert moves(world) == [
+        partition(PartitionStatus.ONLINE, PartitionStatus.OFFLINE),
+        partition(PartitionStatus.OFFLINE, PartitionStatus.ONLINE),
+        *replica(0, ONLINE, OFFLINE),
+    ]
+    assert world.effects[0] == StopChannel(0)
+
+
+@pytest.mark.row("I3")
+def test_the_death_of_a_follower_moves_its_replica_alone() -> None:
+    world = begun(World().create("t", [0, 1, 2])).kill(2)
+    assert moves(world) == replica(2, ONLINE, OFFLINE)
+    assert world.nodes[T0].isr == (0, 1)
+
+
+@pytest.mark.row("I4", "G13", "R17")
+def test_a_start_is_metadata_replicas_online_elections_and_reassignments_in_order() -> None:
+    world = World(brokers=4).create("t", [3, 1]).create("u", [3])
+    world.kill(3)
+    begun(world.submit({T0: [3, 2]}))
+    world.register(3, epoch=7)
+    assert world.effects[0] == StartChannel(broker(3, 7))
+    to_others, to_new = [
+        (to, request) for to, request in world.sent if isinstance(request, UpdateMetadataRequest)
+    ][:4:3]
+    assert (to_others[1].partitions, to_new[0]) == ((), 3)
+    assert {p.tp for p in to_new[1].partitions} == {T0, U0}
+    kinds = [type(request) for request in world.sent_to(3)]
+    assert kinds[:2] == [UpdateMetadataRequest, LeaderAndIsrRequest]
+    assert world.steps[0].startswith("reassignment."), "the reassignment that touches it goes on"
+    happened = moves(world, U0)
+    assert happened == [
+        *replica(3, OFFLINE, ONLINE),
+        partition(PartitionStatus.OFFLINE, PartitionStatus.ONLINE),
+    ]
+    assert world.nodes[U0].leader == 3
+
+
+@pytest.mark.row("I8", "G13", "F12")
+def test_a_controlled_shutdown_elects_for_what_it_leads_and_stops_what_it_follows() -> None:
+    world = begun(World().create("t", [0, 1, 2], [1, 0, 2]))
+    world.shut_down(0)
+    decided = [d for d in world.machine.decisions() if d.verdict == MOVE]
+    assert [(d.machine, d.election or d.target) for d in decided] == [
+        (PARTITION, Election.CONTROLLED_SHUTDOWN.value),
+        ("replica", OFFLINE.value),
+    ]
+    assert all(0 not in world.nodes[tp].isr for tp in (T0, T1))
+
+
+@pytest.mark.row("L3", "G13")
+def test_a_deletion_that_failed_goes_back_through_offline() -> None:
+    """What makes it go on is the start of a broker that holds another replica."""
+    world = World().create("t", [0, 1])
+    begun(world.mark("t"))
+    world.deleted(0, T0, error=56)
+    assert "t" in world.context.ineligible
+    world.register(1, epoch=2)
+    world.deleted(0, T0).deleted(1, T0)
+    assert [move for move in moves(world) if move[0] == "replica 0"] == replica(
+        0, STARTED, INELIGIBLE, OFFLINE, STARTED, SUCCESSFUL, NON_EXISTENT
+    )
+    assert "t" not in world.topics
+
+
+@pytest.mark.row("L1", "G13")
+def test_a_deletion_takes_the_partition_and_then_each_replica_through_its_states() -> None:
+    world = begun(World().create("t", [0, 1])).mark("t")
+    world.deleted(0, T0).deleted(1, T0)
+    happened = moves(world)
+    assert happened[:2] == [
+        partition(PartitionStatus.ONLINE, PartitionStatus.OFFLINE),
+        partition(PartitionStatus.OFFLINE, PartitionStatus.NON_EXISTENT),
+    ]
+    for number in (0, 1):
+        mine = [move for move in happened if move[0] == f"replica {number}"]
+        assert mine == replica(number, ONLINE, OFFLINE, STARTED, SUCCESSFUL, NON_EXISTENT)
+
+
+@pytest.mark.row("L5", "G13")
+def test_a_replica_that_a_reassignment_removes_takes_the_states_of_a_deletion() -> None:
+    world = begun(World().create("t", [0, 1]))
+    world.reassign({T0: [1, 2]})
+    world.expand(T0, [0, 1, 2])
+    happened = moves(world)
+    assert [move for move in happened if move[0] == "replica 0"] == replica(
+        0, ONLINE, OFFLINE, STARTED, SUCCESSFUL, NON_EXISTENT
+    )
+    assert [move for move in happened if move[0] == "replica 2"] == replica(
+        2, NON_EXISTENT, NEW, ONLINE
+    )
+
+
+@pytest.mark.row("G13", "X7")
+def test_after_a_failover_the_living_are_online_and_the_dead_ineligible_and_then_offline() -> None:
+    world = World().create("t", [0, 1, 2])
+    del world.brokers[2]
+    begun(world).start(epoch=2)
+    happened = moves(world)
+    assert ("replica 2", INELIGIBLE.value, OFFLINE.value) in happened
+    assert world.nodes[T0].isr == (0, 1)
+    assert [world.context.replica_status(T0, i) for i in range(3)] == [ONLINE, ONLINE, OFFLINE]
+
+
+def kill_the_leader(world: World) -> None:
+    world.kill(0)
+
+
+def add_a_partition(world: World) -> None:
+    world.create("n", [0, 1])
+
+
+def balance(world: World) -> None:
+    world.kill(0).register(0, epoch=2).expand(T0, [1, 2, 0])
+    begun(world).elect([T0])
+
+
+def shut_down(world: World) -> None:
+    world.shut_down(0)
+
+
+def reassign(world: World) -> None:
+    world.reassign({T0: [1, 2]})
+
+
+def reassign_from_a_dead_leader(world: World) -> None:
+    world.kill(0)
+    begun(world).reassign({T0: [2, 1]})
+    world.shrink(T0, [2])
+    world.context.set_leadership(T0, world.nodes[T0])
+
+
+def fail_over(world: World) -> None:
+    del world.brokers[0]
+    world.start(epoch=2)
+
+
+def force(world: World) -> None:
+    world.shrink(T0, [0])
+    world.context.set_leadership(T0, world.nodes[T0])
+    world.kill(0)
+    begun(world).elect([T0], unclean=True)
+
+
+@pytest.mark.row("F12")
+@pytest.mark.parametrize(
+    ("occasion", "election"),
+    [
+        (add_a_partition, Election.OFFLINE),
+        (kill_the_leader, Election.OFFLINE),
+        (fail_over, Election.OFFLINE),
+        (balance, Election.PREFERRED),
+        (shut_down, Election.CONTROLLED_SHUTDOWN),
+        (reassign, Election.REASSIGNED),
+        (force, Election.UNCLEAN),
+    ],
+)
+def test_each_occasion_has_its_own_election(
+    occasion: Callable[[World], None], election: Election
+) -> None:
+    world = begun(World().create("t", [0, 1, 2]))
+    occasion(world)
+    assert set(elections(world)) == {election.value}
+
+
+@pytest.mark.row("H8", "D16")
+def test_where_the_leadership_stays_the_replica_is_told_the_current_one() -> None:
+    world = begun(World().create("t", [0, 1, 2]))
+    before = world.nodes[T0]
+    world.handle(LogDirsFailed(("log_dir_event_0",), (1,)))
+    (request,) = world.sent_to(1, LeaderAndIsrRequest)
+    (told,) = request.partitions
+    assert (told.leader, told.leader_epoch, told.isr) == (0, before.leader_epoch, before.isr)
+    assert world.nodes[T0] == before
+    assert elections(world) == []
+    world.clear().start(epoch=2)
+    for number in range(3):
+        (request,) = world.sent_to(number, LeaderAndIsrRequest)
+        assert request.partitions[0].leader_epoch == before.leader_epoch
+
+
+@pytest.mark.row("X27")
+def test_a_replica_of_a_partition_without_leadership_goes_offline_and_all_hear_who_lives() -> None:
+    world = World(brokers=4).kill(2).create("t", [2, 3])
+    world.before_write = lambda question: world.nodes.__setitem__(U0, world.nodes[T0])
+    begun(world).create("u", [3, 1])
+    assert U0 not in world.context.leadership, "its node was there already"
+    world.before_write = lambda question: None
+    begun(world).kill(3)
+    assert ("replica 3", ONLINE.value, OFFLINE.value) in moves(world, U0)
+    assert [b.id for b in world.sent_to(0, UpdateMetadataRequest)[-1].live_brokers] == [0, 1]
+
+
+@pytest.mark.row("R20", "X24")
+def test_a_failure_that_changes_no_partition_is_told_all_the_same() -> None:
+    world = begun(World().create("t", [0, 1])).kill(2)
+    assert world.writes == []
+    for number in (0, 1):
+        (told,) = world.sent_to(number, UpdateMetadataRequest)
+        assert [b.id for b in told.live_brokers] == [0, 1]
+
+
+@pytest.mark.row("R20")
+def test_a_failure_forgets_what_was_marked_of_the_broker() -> None:
+    world = World().create("t", [0, 1])
+    world.shut_down(0)
+    world.context.offline_directories[0] = {T0}
+    world.kill(0)
+    assert not world.context.shutting_down
+    assert 0 not in world.context.offline_directories
+
+
+@pytest.mark.row("J3", "R17")
+def test_metadata_names_all_live_brokers_and_only_what_changed() -> None:
+    world = begun(World().create("t", [0, 1], [1, 2])).kill(0)
+    for number in (1, 2):
+        for told in world.sent_to(number, UpdateMetadataRequest):
+            assert [b.id for b in told.live_brokers] == [1, 2]
+            assert {p.tp for p in told.partitions} <= {T0}
+
+
+@pytest.mark.row("J4", "B8")
+@pytest.mark.parametrize("count", [1, 40])
+def test_the_number_of_requests_does_not_depend_on_the_number_of_partitions(count: int) -> None:
+    world = World().create("t", *([0, 1, 2] for _ in range(count))).clear().kill(0)
+    kinds = [type(request) for request in world.sent_to(1)]
+    few = World().create("t", [0, 1, 2]).clear().kill(0)
+    assert kinds == [type(request) for request in few.sent_to(1)]
+    assert len(world.writes) == len(few.writes)
+
+
+@pytest.mark.row("T10")
+def test_a_broker_that_shuts_down_is_told_of_the_leaders_that_replace_it() -> None:
+    world = begun(World().create("t", [0, 1], [1, 0]))
+    world.shut_down(0)
+    assert world.sent_to(0, LeaderAndIsrRequest)
+    assert world.sent_to(0, UpdateMetadataRequest)
+    assert world.sent_to(0, StopReplicaRequest)
+    world.create("u", [0, 1])
+    assert world.nodes[U0].leader == 1, "for every other election it counts as gone"
+
+
+@pytest.mark.row("C19", "T2", "X19", "X21")
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_happens_epochs_rise_by_one_with_each_leader_and_no_isr_is_empty(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    world = World(brokers=4).create("t", [0, 1, 2], [1, 2, 3], [3, 0]).create("u", [2, 1])
+    epochs = {tp: node.leader_epoch for tp, node in world.nodes.items()}
+
+    def check(question: object) -> None:
+        for tp, proposed in question.states.items():  # type: ignore[attr-defined]
+            assert proposed.isr
+            assert proposed.leader in (-1, *proposed.isr)
+            if tp in world.nodes:
+                before = world.nodes[tp]
+                assert proposed.leader_epoch == before.leader_epoch + 1
+                epochs[tp] = proposed.leader_epoch
+
+    world.before_write = check
+    broker_epoch = 10
+    for _ in range(40):
+        broker_epoch += 1
+        tp = rng.choice(sorted(world.nodes))
+        number = rng.randrange(4)
+        what = rng.randrange(6)
+        if what == 0 and number in world.brokers:
+            world.kill(number)
+        elif what == 1:
+            world.register(number, epoch=broker_epoch)
+        elif what == 2 and number in world.brokers:
+            world.shut_down(number, epoch=world.brokers[number].epoch)
+        elif what == 3:
+            node = world.nodes[tp]
+            members = [r for r in world.context.replicas(tp) if world.context.is_online(tp, r)]
+            if node.leader in members:
+                epoch = node.leader_epoch
+                world.expand(tp, [*members])
+                assert world.nodes[tp].leader_epoch == epoch, "a leader's own change raises none"
+        elif what == 4:
+            world.elect([tp], unclean=bool(rng.randrange(2)))
+        else:
+            world.start(epoch=world.machine.context.epoch + 1)
+    for tp, node in world.nodes.items():
+        assert node.leader_epoch >= epochs[tp] >= 0
+        assert set(node.isr) <= set(world.context.replicas(tp))
+
+
+@pytest.mark.row("B7")
+def test_what_is_unknown_is_non_existent() -> None:
+    context = World().create("t", [0]).context
+    assert context.partition_status(TopicPartition("t", 5)) is PartitionStatus.NON_EXISTENT
+    assert context.replica_status(T0, 2) is ReplicaStatus.NON_EXISTENT
+    assert context.partition_status(T0) is PartitionStatus.ONLINE
+    assert context.replica_status(T0, 0) is ReplicaStatus.ONLINE
+
+
+@pytest.mark.row("X25")
+def test_a_batch_of_elections_tells_of_each_partition_its_leadership_or_why_not() -> None:
+    world = moved_away()
+    world.create("u", [1])
+    results = world.elect([T0, U0, TopicPartition("none", 0)])
+    assert [int(results[tp].code) for tp in (T0, U0, TopicPartition("none", 0))] == [0, 84, 3]
+    assert world.nodes[T0].leader == 0
+
+
+@pytest.mark.row("D17", "F8")
+def test_a_failover_elects_what_is_new_and_offline_and_leaves_what_is_being_deleted() -> None:
+    world = World().create("t", [0, 1]).create("d", [0, 1])
+    world.topics["n"] = image([1])
+    world.deletions = frozenset({"d"})
+    del world.brokers[0]
+    begun(world).start(epoch=2)
+    assert world.nodes[T0].leader == 1
+    assert world.nodes[TopicPartition("n", 0)].leader == 1
+    assert world.nodes[TopicPartition("d", 0)].leader == -1, "nobody elects for it"
