@@ -15,7 +15,7 @@ from typing import Any, Final
 from minikafka.base.errors import KafkaError, ProtocolViolation
 from minikafka.base.ports import Buffer, Link, Tasks
 from minikafka.broker.apis.fetch import FetchApi
-from minikafka.broker.apis.produce import ProduceApi
+from minikafka.broker.apis.produce import TO_BE_READ, ProduceApi
 from minikafka.broker.framing import FramedStream
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Handler, Services
@@ -99,9 +99,9 @@ class Connection(FramedStream):
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
         """Every whole request of this tick."""
         self.buf, self.view = buf, view
-        now = self.last_active = self.services.clock.now()
-        self.produce.begin_tick(now)
-        self.fetch.begin_tick(now)
+        produce = self.produce
+        self.last_active = produce.now = self.fetch.now = self.services.clock.now()
+        produce.wall_ms = TO_BE_READ
         return frames(buf, start, end, self, self.frame_max)
 
     def finish(self) -> None:

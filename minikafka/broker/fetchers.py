@@ -25,6 +25,7 @@ from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.fetch import decode_response_head, response_partitions
 from minikafka.wire.fetch import encode_request as encode_fetch
 from minikafka.wire.frames import SIZE
+from minikafka.wire.single_fetch import SingleFetch, single_response
 from minikafka.wire.versions import OFFSET_FOR_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class LeaderConnection(FramedStream):
         "_fetcher",
         "_outstanding",
         "_sent_at",
+        "_single",
         "_timer",
         "lost",
     )
@@ -64,6 +66,7 @@ class LeaderConnection(FramedStream):
         self._outstanding: deque[int] = deque()
         self._sent_at = 0
         self._timer: Timer | None = None
+        self._single = SingleFetch(fetcher.client_id, fetcher.broker_id, self._limits())
         self.lost = asyncio.Event()
 
     def connected(self, link: Link) -> None:
@@ -89,25 +92,24 @@ class LeaderConnection(FramedStream):
             if stop > end:
                 break
             if self._outstanding.popleft() == _FETCH:
-                self._on_fetch(buf, view, start + _BODY, stop)
+                self._on_fetch(buf, view, start, stop)
             else:
                 self._on_epochs(view[start + 4 : stop])
             start = stop
         return start
 
     def finish(self) -> None:
-        """What was received is written: ask for more."""
-        self.pump()
-
-    def pump(self) -> None:
-        """Send what there is to send."""
+        """What was received is written: ask for more, that is, send what there is to send."""
         follower = self._fetcher.follower
-        questions = follower.epoch_questions()
-        if questions:
+        if follower.unreconciled:
+            questions = follower.epoch_questions()
             self._send(OFFSET_FOR_LEADER_EPOCH, self._epoch_request(questions))
         if not self._outstanding and follower.has_fetch():
             self._send(_FETCH, self._fetch_request())
-        self._arm()
+        if follower.delayed:
+            self._arm()
+
+    pump = finish
 
     def _send(self, api: int, frame: bytes) -> None:
         self._outstanding.append(api)
@@ -136,33 +138,48 @@ class LeaderConnection(FramedStream):
         )
 
     def _fetch_request(self) -> bytes:
-        follower, config = self._fetcher.follower, self._config
+        follower = self._fetcher.follower
+        correlation = self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        session = (follower.session_id, follower.session_epoch)
+        single = follower.next_row()
+        if single is not None:
+            return self._single.encode(correlation, session, *single)
         topics, forgotten = follower.next_fetch()
-        self._correlation += 1
         return encode_fetch(
-            self._correlation & 0x7FFFFFFF,
+            correlation,
             self._fetcher.client_id,
             self._fetcher.broker_id,
-            (
-                config.replica_fetch_wait_max_ms,
-                config.replica_fetch_min_bytes,
-                config.replica_fetch_response_max_bytes,
-            ),
-            (follower.session_id, follower.session_epoch),
+            self._limits(),
+            session,
             list(topics.items()),
             list(forgotten.items()),
         )
 
-    def _on_fetch(self, buf: bytearray, view: memoryview, body: int, end: int) -> None:
+    def _limits(self) -> tuple[int, int, int]:
+        config = self._config
+        return (
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+        )
+
+    def _on_fetch(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
         follower = self._fetcher.follower
-        head = decode_response_head(buf, body)
+        single = single_response(buf, start, end)
+        if single is not None:
+            session_id, topic, number, hw, log_start, first, last = single
+            if follower.on_session(0, session_id):
+                records = (buf, view, first, last)
+                follower.on_partition((topic, number), 0, hw, log_start, records, None)
+            return
+        head = decode_response_head(buf, start + _BODY)
         if not follower.on_session(head.error, head.session_id):
             return
         on_partition = follower.on_partition
-        for topic, number, error, hw, start, first, last, diverging in response_partitions(
+        for topic, number, error, hw, log_start, first, last, diverging in response_partitions(
             buf, head, end
         ):
-            on_partition((topic, number), error, hw, start, (buf, view, first, last), diverging)
+            on_partition((topic, number), error, hw, log_start, (buf, view, first, last), diverging)
 
     def _on_epochs(self, view: memoryview) -> None:
         response = decode_response(OFFSET_FOR_LEADER_EPOCH, _EPOCHS_VERSION, view)

@@ -65,6 +65,8 @@ class FramedStream:
         """Where the next bytes go."""
         if self._big is not None:
             return self._big_view[self._big_end :]
+        if not self._write:
+            return self._view
         capacity = self._capacity
         if capacity - self._write < capacity >> 2:
             if capacity < _CAPACITY_MAX:

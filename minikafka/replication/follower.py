@@ -60,6 +60,8 @@ class Follower:
     """Everything fetched from one leader broker over one connection.
 
     `on_storage_failed(partition, failure)` is told when the local disk refuses; the limits are bytes.
+    `unreconciled`: to be asked about; `to_list`: what the next fetch has to list, `forgotten`: what it takes
+    back; `listed`: what the session fetches; `delayed`: waiting for a timer.
     """
 
     def __init__(
@@ -74,11 +76,11 @@ class Follower:
         self.followed: dict[Key, Followed] = {}
         self.session_id = 0
         self.session_epoch = 0
-        self._unreconciled: dict[Key, Followed] = {}
-        self._to_list: dict[Key, Followed] = {}
-        self._delayed: dict[Key, Followed] = {}
-        self._forgotten: dict[Key, None] = {}
-        self._listed: set[Key] = set()
+        self.unreconciled: dict[Key, Followed] = {}
+        self.to_list: dict[Key, Followed] = {}
+        self.delayed: dict[Key, Followed] = {}
+        self.forgotten: dict[Key, None] = {}
+        self.listed: set[Key] = set()
 
     # ---- what to follow
 
@@ -86,44 +88,44 @@ class Follower:
         """Follow this partition from now on, in its present epoch (R45: anew even if the leader stayed)."""
         key = (partition.topic, partition.tp.partition)
         self._drop(key)
-        followed = self.followed[key] = self._unreconciled[key] = Followed(partition)
+        followed = self.followed[key] = self.unreconciled[key] = Followed(partition)
         assert followed.epoch >= 0, partition
 
     def remove(self, tp: TopicPartition) -> None:
         """Follow it no more."""
         key = (tp.topic.encode(), tp.partition)
         self._drop(key)
-        if self.followed.pop(key, None) is not None and key in self._listed:
-            self._forgotten[key] = None
+        if self.followed.pop(key, None) is not None and key in self.listed:
+            self.forgotten[key] = None
 
     def _drop(self, key: Key) -> None:
-        self._unreconciled.pop(key, None)
-        self._to_list.pop(key, None)
-        self._delayed.pop(key, None)
-        self._forgotten.pop(key, None)
+        self.unreconciled.pop(key, None)
+        self.to_list.pop(key, None)
+        self.delayed.pop(key, None)
+        self.forgotten.pop(key, None)
 
     def disconnected(self) -> None:
         """The session is gone with its connection; what was asked is asked again."""
         self.session_id = self.session_epoch = 0
-        self._listed.clear()
-        self._forgotten.clear()
+        self.listed.clear()
+        self.forgotten.clear()
         for key, followed in self.followed.items():
             if followed.state == ASKED:
                 followed.state = TRUNCATING
-                self._unreconciled[key] = followed
+                self.unreconciled[key] = followed
             elif followed.state == FETCHING:
-                self._to_list[key] = followed
+                self.to_list[key] = followed
 
     # ---- truncating
 
     def epoch_questions(self) -> list[Question]:
         """OffsetForLeaderEpoch questions for every partition that has to be reconciled."""
         questions: list[Question] = []
-        for key, followed in self._unreconciled.items():
+        for key, followed in self.unreconciled.items():
             followed.state = ASKED
             latest = max(followed.partition.log.epochs.latest, 0)
             questions.append((key[0].decode(), key[1], followed.epoch, latest))
-        self._unreconciled.clear()
+        self.unreconciled.clear()
         return questions
 
     def on_epoch_answer(self, key: Key, error: int, epoch: int, end_offset: int) -> None:
@@ -145,39 +147,56 @@ class Follower:
             return
         if reconciled:
             followed.state = FETCHING
-            self._to_list[key] = followed
+            self.to_list[key] = followed
         else:
             followed.state = TRUNCATING
-            self._unreconciled[key] = followed
+            self.unreconciled[key] = followed
 
     # ---- fetching
 
     def has_fetch(self) -> bool:
         """Whether any partition may be fetched (an incremental request may well list none)."""
-        return bool(self._listed or self._to_list)
+        return bool(self.listed or self.to_list)
+
+    def next_row(self) -> tuple[bytes, Row] | None:
+        """What `next_fetch` says when it is a single row and nothing to forget, as it nearly always is."""
+        if len(self.to_list) != 1 or self.forgotten:
+            return None
+        key, followed = self.to_list.popitem()
+        self.listed.add(key)
+        return key[0], self._row(key, followed)
+
+    def _row(self, key: Key, followed: Followed) -> Row:
+        log = followed.partition.log
+        offset = followed.sent_offset = log.log_end_offset
+        epoch = log.epochs.latest
+        return (
+            key[1],
+            followed.epoch,
+            offset,
+            epoch,
+            log.log_start_offset,
+            self.partition_max_bytes,
+        )
 
     def next_fetch(self) -> tuple[dict[bytes, list[Row]], dict[bytes, list[int]]]:
         """Rows to list in the next request, and what to forget; call once per request sent."""
         topics: dict[bytes, list[Row]] = {}
-        size = self.partition_max_bytes
-        listed = self._listed
-        for key, followed in self._to_list.items():
-            log = followed.partition.log
-            offset = followed.sent_offset = log.log_end_offset
-            row = (key[1], followed.epoch, offset, log.epochs.latest, log.log_start_offset, size)
+        listed = self.listed
+        for key, followed in self.to_list.items():
             rows = topics.get(key[0])
             if rows is None:
                 rows = topics[key[0]] = []
-            rows.append(row)
+            rows.append(self._row(key, followed))
             listed.add(key)
-        self._to_list.clear()
+        self.to_list.clear()
         forgotten: dict[bytes, list[int]] = {}
         if self.session_id:
-            for topic, number in self._forgotten:
+            for topic, number in self.forgotten:
                 forgotten.setdefault(topic, []).append(number)
-        for key in self._forgotten:
+        for key in self.forgotten:
             listed.discard(key)
-        self._forgotten.clear()
+        self.forgotten.clear()
         return topics, forgotten
 
     def on_session(self, error: int, session_id: int) -> bool:
@@ -222,7 +241,7 @@ class Follower:
             except StorageFailed as failure:
                 self._disk_failed(key, followed, failure)
                 return
-            self._to_list[key] = followed
+            self.to_list[key] = followed
         partition.follow_high_watermark(high_watermark)
         if log_start_offset > partition.log.log_start_offset:
             partition.log.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
@@ -240,12 +259,12 @@ class Follower:
             except StorageFailed as failure:
                 self._disk_failed(key, followed, failure)
                 return
-            self._to_list[key] = followed
+            self.to_list[key] = followed
         elif error:
             self._refused(key, followed, error)
         else:
             followed.state = TRUNCATING
-            self._unreconciled[key] = followed
+            self.unreconciled[key] = followed
 
     def _refused(self, key: Key, followed: Followed, error: int) -> None:
         if error == _FENCED:
@@ -265,22 +284,22 @@ class Follower:
         followed.state = DELAYED
         followed.retry_at = -ms
         self._drop(key)
-        self._delayed[key] = followed
+        self.delayed[key] = followed
 
     def get_timer(self, now: int) -> int | None:
         """When handle_timer() wants to be called (ms), or None. Delays begin with the first call after them."""
-        for followed in self._delayed.values():
+        for followed in self.delayed.values():
             if followed.retry_at <= 0:
                 followed.retry_at = now - followed.retry_at
-        return min((followed.retry_at for followed in self._delayed.values()), default=None)
+        return min((followed.retry_at for followed in self.delayed.values()), default=None)
 
     def handle_timer(self, now: int) -> None:
         """Bring back the partitions whose delay is over; they reconcile again."""
-        for key, followed in list(self._delayed.items()):
+        for key, followed in list(self.delayed.items()):
             if 0 < followed.retry_at <= now:
-                del self._delayed[key]
+                del self.delayed[key]
                 followed.state = TRUNCATING
-                self._unreconciled[key] = followed
+                self.unreconciled[key] = followed
 
 
 def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:

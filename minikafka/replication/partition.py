@@ -281,7 +281,11 @@ class Partition:
 
     def written(self, now: int) -> bool:
         """The log was flushed; alone in the ISR, the high watermark may move now. Whether it did."""
-        return len(self.isr_state.maximal) == 1 and self.maybe_advance_high_watermark(now)
+        return (
+            len(self.isr_state.isr) == 1
+            and len(self.isr_state.maximal) == 1
+            and self.maybe_advance_high_watermark(now)
+        )
 
     def record_follower_fetch(self, progress: Progress, offset: int, now: int) -> bool:
         """A valid fetch in this epoch acknowledged everything below `offset`; whether the high watermark moved."""
@@ -310,10 +314,9 @@ class Partition:
             return False
         log = self.log
         lowest, position = log.written_log_end_offset, log.written_position
-        maximal = self.isr_state.maximal
         for progress in self.followers.values():
             if progress.offset < lowest and (
-                progress.broker_id in maximal or self._about_to_join(progress, now)
+                progress.broker_id in self.isr_state.maximal or self._about_to_join(progress, now)
             ):
                 lowest, position = progress.offset, progress.position
         if lowest <= self.high_watermark:

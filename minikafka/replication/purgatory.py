@@ -101,6 +101,16 @@ class AnswerQueue:
         self.entries.append((None, slot))
         return slot
 
+    def settle(self, slot: Slot, answer: Sequence[Buffer]) -> None:
+        """The answer of a reserved place: sent at once if nothing else is owed. What it tells of is written."""
+        entries = self.entries
+        if len(entries) == 1 and entries[0][1] is slot:
+            entries.clear()
+            self.send(answer)
+        else:
+            slot.answer = answer
+            self.purgatory.ready[self] = None
+
     def wait_many(self, multi: MultiProduce, deadline: int) -> None:
         """Wait until every partition of the request is settled."""
         self.entries.append((None, multi, deadline))

@@ -26,6 +26,8 @@ SESSION_NOT_FOUND: Final = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 INVALID_SESSION_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
+_SCAN_MS: Final = 500
+"""How often a follower is told high watermarks that moved although there was nothing to fetch."""
 
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
@@ -65,8 +67,12 @@ class Item:
             self.dirty = True
             session = self.session
             progress = self.progress
-            if progress is not None and progress.offset == progress.caught_up_to:
-                progress.last_caught_up = max(progress.last_caught_up, session.seen)
+            if (
+                progress is not None
+                and progress.offset == progress.caught_up_to
+                and session.seen > progress.last_caught_up
+            ):
+                progress.last_caught_up = session.seen
             session.dirty.append(self)
             if session.parked:
                 session.purgatory.sessions[session] = None
@@ -138,12 +144,38 @@ class Session:
                 item = known.get(row[0])
                 if item is None:
                     item = known[row[0]] = Item(self, topic, row[0])
-                self._fetched(item, row, now)
+                item.max_bytes = row[5]
+                self._fetched(item, row[1], row[2], row[3], now)
         if self.dirty:
             self.purgatory.sessions[self] = None
 
-    def _fetched(self, item: Item, row: Row, now: int) -> None:
-        _, leader_epoch, offset, last_epoch, _, item.max_bytes = row
+    def item(self, topic: bytes, number: int) -> Item | None:
+        """The place of a partition that was fetched before."""
+        known = self.items.get(topic)
+        return known.get(number) if known is not None else None
+
+    def fetch_one(
+        self,
+        item: Item,
+        leader_epoch: int,
+        offset: int,
+        last_epoch: int,
+        max_bytes: int,
+        deadline: int,
+        now: int,
+    ) -> None:
+        """`fetch` with a single row, of a partition that was fetched before."""
+        self.max_bytes = max_bytes
+        self.deadline = deadline
+        self.seen = now
+        self.parked = True
+        self._fetched(item, leader_epoch, offset, last_epoch, now)
+        if self.dirty:
+            self.purgatory.sessions[self] = None
+
+    def _fetched(
+        self, item: Item, leader_epoch: int, offset: int, last_epoch: int, now: int
+    ) -> None:
         progress = item.progress
         partition = item.partition
         if (
@@ -154,11 +186,16 @@ class Session:
             self._bind(item)
             progress, partition = item.progress, item.partition
         item.error = error = self._refusal(partition, leader_epoch, offset)
-        if error or partition is None or progress is None:
+        if error or progress is None or partition is None:
             item.error = error or _NOT_LEADER
             item.mark_dirty()
             return
-        item.diverging = diverging = partition.diverging(last_epoch, offset)
+        log = partition.log
+        item.diverging = diverging = (
+            partition.diverging(last_epoch, offset)
+            if last_epoch != log.epochs.latest or offset > log.log_end_offset
+            else None
+        )
         if diverging is not None:
             item.mark_dirty()
             return
@@ -166,7 +203,7 @@ class Session:
             self.purgatory.high_watermark_moved(partition)
         if self.broker_id not in partition.isr_state.isr:
             self._maybe_expand(partition, progress)
-        if offset < partition.log.written_log_end_offset:
+        if offset < log.written_log_end_offset:
             item.mark_dirty()
 
     def _maybe_expand(self, partition: Partition, progress: Progress) -> None:
@@ -214,6 +251,9 @@ class Session:
         """Answer the parked fetch with what is dirty; stay parked if nothing of it can be sent."""
         if not self.parked:
             return
+        if len(self.dirty) == 1 and now < self.scanned + _SCAN_MS and self.max_bytes > 0:
+            self._serve_one(self.dirty.pop())
+            return
         topics: dict[bytes, list[Answer]] = {}
         left = self.max_bytes
         rest: list[Item] = []
@@ -227,22 +267,28 @@ class Session:
                 left -= answer[6]
                 topics.setdefault(item.topic, []).append(answer)
         self.dirty = rest
-        if now >= self.scanned + 500:
+        if now >= self.scanned + _SCAN_MS:
             self._add_high_watermarks(topics, now)
         if topics:
-            self.answer_now(topics)
+            self.answer_now(list(topics.items()))
 
-    def answer_now(self, topics: dict[bytes, list[Answer]]) -> None:
+    def _serve_one(self, item: Item) -> None:
+        item.dirty = False
+        answer = self._answer(item, self.max_bytes)
+        if answer is not None:
+            self.answer_now([(item.topic, [answer])])
+
+    def answer_now(self, topics: Topics) -> None:
         """Send this answer, which may be empty; the follower's next fetch parks again."""
         self.parked = False
-        self.respond(0, list(topics.items()))
+        self.respond(0, topics)
 
     def expire(self, now: int) -> None:
         """The follower waited long enough: tell it the high watermarks that moved meanwhile."""
         if self.parked and now >= self.deadline:
             topics: dict[bytes, list[Answer]] = {}
             self._add_high_watermarks(topics, now)
-            self.answer_now(topics)
+            self.answer_now(list(topics.items()))
 
     def _answer(self, item: Item, left: int) -> Answer | None:
         partition, progress = item.partition, item.progress
@@ -271,7 +317,7 @@ class Session:
         return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
 
     def _add_high_watermarks(self, topics: dict[bytes, list[Answer]], now: int) -> None:
-        """Every 500 ms: partitions whose high watermark moved since it was last sent (R33).
+        """Every `_SCAN_MS`: partitions whose high watermark moved since it was last sent (R33).
 
         Also the time to let the follower into ISRs that were closed to it when it fetched last, because
         another change was pending or it was not known to be alive: an idle partition is not listed again.

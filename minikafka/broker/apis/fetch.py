@@ -33,6 +33,7 @@ from minikafka.wire.fetch import (
     decode,
     encode_response,
 )
+from minikafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -47,6 +48,7 @@ class FetchApi:
         "answers",
         "clock",
         "correlation",
+        "entry",
         "now",
         "positions",
         "replicas",
@@ -62,18 +64,19 @@ class FetchApi:
         self.now = 0
         self.session: Session | None = None
         self.slot = Slot()
+        self.entry = (None, self.slot)
         self.correlation = 0
         self.positions: dict[Partition, tuple[int, int, int]] = {}
         self.waiting: dict[ConsumerFetch, None] = {}
-
-    def begin_tick(self, now: int) -> None:
-        """The time for every request of this tick."""
-        self.now = now
 
     def on_request(
         self, buf: bytearray, view: memoryview, version: int, correlation: int, body: int, end: int
     ) -> None:
         """Answered at the end of this tick, or when there is enough, or when the wait is over."""
+        if self.session is not None and version == FOLLOWER_VERSION:
+            single = single_request(buf, body, end)
+            if single is not None and self._follower_again(self.session, single, correlation):
+                return
         request = decode(buf, view, body, end, version)
         if request.replica_id >= 0 and version == FOLLOWER_VERSION:
             self._follower(request, correlation)
@@ -90,10 +93,29 @@ class FetchApi:
 
     # ---- followers
 
+    def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
+        """The next request of the session, for one partition that it knows; False if it is not that."""
+        (_, replica_id, max_wait_ms, _, max_bytes, _, session_id, session_epoch,
+         _, _, topic, _, number, leader_epoch, offset, last_epoch, _, partition_max_bytes, _) = single  # fmt: skip
+        if replica_id < 0 or session_id != session.id or session_epoch != session.epoch:
+            return False
+        item = session.item(topic, number)
+        if item is None:
+            return False
+        if session.parked:
+            session.answer_now([])
+        self.correlation = correlation
+        self.answers.entries.append(self.entry)
+        session.epoch = 1 if session_epoch >= 0x7FFFFFFF else session_epoch + 1
+        item.max_bytes = partition_max_bytes
+        now = self.now
+        session.fetch_one(item, leader_epoch, offset, last_epoch, max_bytes, now + max_wait_ms, now)
+        return True
+
     def _follower(self, request: FetchRequest, correlation: int) -> None:
         self.release_parked()
         self.correlation = correlation
-        self.answers.entries.append((None, self.slot))
+        self.answers.entries.append(self.entry)
         error = self._take_session(request)
         if error:
             self._respond(error, [])
@@ -123,15 +145,17 @@ class FetchApi:
 
     def _respond(self, error: int, topics: Topics) -> None:
         session_id = self.session.id if self.session is not None and not error else 0
-        self.slot.answer = encode_response(
-            self.correlation, FOLLOWER_VERSION, error, session_id, topics
-        )
-        self.replicas.purgatory.ready[self.answers] = None
+        answer = None
+        if len(topics) == 1 and not error:
+            answer = encode_single_response(self.correlation, session_id, *topics[0])
+        if answer is None:
+            answer = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
+        self.answers.settle(self.slot, answer)
 
     def release_parked(self) -> None:
         """Another request came in behind a parked fetch: answer the fetch, it must not hold that one back."""
         if self.session is not None and self.session.parked:
-            self.session.answer_now({})
+            self.session.answer_now([])
 
 
 class ConsumerFetch:

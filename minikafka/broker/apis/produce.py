@@ -38,6 +38,8 @@ _ZSTD_SINCE: Final = 7
 _ZSTD: Final = 4
 _ATTRIBUTES_LOW: Final = 22
 _MEMO_MAX: Final = 4096
+TO_BE_READ: Final = -1
+"""`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
@@ -60,12 +62,7 @@ class ProduceApi:
         self.packs: dict[tuple[bytes, int, int], Pack] = {}
         self.head_size = 0
         self.now = 0
-        self.wall_ms = 0
-
-    def begin_tick(self, now: int) -> None:
-        """Times for every request of this tick."""
-        self.now = now
-        self.wall_ms = self.clock.wall_ms()
+        self.wall_ms = TO_BE_READ
 
     def on_request(
         self,
@@ -78,6 +75,8 @@ class ProduceApi:
         end: int,
     ) -> bool:
         """Append and queue the answer; False when the connection must be closed (an error with acks=0)."""
+        if self.wall_ms == TO_BE_READ:
+            self.wall_ms = self.clock.wall_ms()
         known = self.memo.get(
             view[start + CLIENT_ID : start + CLIENT_ID + self.head_size].tobytes()
         )

@@ -1,0 +1,147 @@
+"""Fetch v12 between brokers in its commonest shape: one partition, nothing forgotten, no tagged fields.
+
+With one produce in flight every fetch and nearly every answer looks like this, and its cost is latency:
+the follower waits for the leader and the producer for both. One `Struct` reads or writes all of it;
+whatever looks different is left to `wire/fetch.py`. Invariant: a frame is taken for this shape only if its
+length and each of its constant bytes say so; then both decoders agree on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final
+
+from minikafka.base.ports import Buffer
+from minikafka.wire.fetch import FOLLOWER_VERSION, FetchPartition, PartitionRow
+from minikafka.wire.primitives import read_uvarint, uvarint
+
+_ONE: Final = 2
+"""An array of one element, as a compact length."""
+_NAME_MAX: Final = 127
+"""Longest topic name + 1 whose length takes one byte; Kafka allows 249 bytes, and the others go the general way."""
+_REQUEST_NAME: Final = 27
+"""Where a request body (after the client id) has the topic name's length: tags, limits, session, count."""
+_RESPONSE_NAME: Final = 20
+"""The same of a response, from its length prefix: correlation, tags, throttle time, error, session, count."""
+_REQUEST_TAIL: Final = b"\0\0\1\1\0"
+"""No tags of the partition and of the topic, nothing forgotten, no rack, no tags."""
+_RESPONSE_TAIL: Final = b"\0\0\0"
+_JOIN_BELOW_BYTES: Final = 4096
+
+SingleRequest = tuple[Any, ...]
+"""See `single_request`."""
+SingleResponse = tuple[int, bytes, int, int, int, int, int]
+"""session id, topic, partition, high watermark, log start offset, records start, records end."""
+
+
+@lru_cache(_NAME_MAX)
+def _request_layout(name: int) -> Struct:
+    return Struct(f">BiiiibiiBB{name - 1}sBiiqiqi5s")
+
+
+@lru_cache(_NAME_MAX)
+def _response_layout(name: int) -> Struct:
+    return Struct(f">iiBihiBB{name - 1}sBihqqqBi")
+
+
+def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
+    """The fields of a request for one partition whose body begins after the client id, else None.
+
+    1 replica id, 2 max wait ms, 4 max bytes, 6 session id, 7 session epoch, 10 topic, 12 partition,
+    13 current leader epoch, 14 fetch offset, 15 last fetched epoch, 17 partition max bytes.
+    """
+    if end - body <= _REQUEST_NAME:
+        return None
+    name = buf[body + _REQUEST_NAME]
+    if not 1 < name <= _NAME_MAX:
+        return None
+    layout = _request_layout(name)
+    if end - body != layout.size:
+        return None
+    found = layout.unpack_from(buf, body)
+    if found[0] or found[8] != _ONE or found[11] != _ONE or found[18] != _REQUEST_TAIL:
+        return None
+    return found
+
+
+def encode_single_response(
+    correlation: int,
+    session_id: int,
+    topic: bytes,
+    rows: Sequence[PartitionRow],
+) -> Sequence[Buffer] | None:
+    """The answer of one topic as slices, length prefix included; None unless it is one partition with no error."""
+    name = len(topic) + 1
+    partition, error, high_watermark, stable, log_start_offset, slices, count, diverging = rows[0]
+    if len(rows) != 1 or error or diverging is not None or name > _NAME_MAX:
+        return None
+    layout = _response_layout(name)
+    length = uvarint(count + 1)
+    size = layout.size + len(length) + count - 1
+    head = layout.pack(
+        size, correlation, 0, 0, 0, session_id, _ONE, name, topic, _ONE,
+        partition, 0, high_watermark, stable, log_start_offset, 0, -1,
+    )  # fmt: skip
+    if size < _JOIN_BELOW_BYTES:
+        return (b"".join((head, length, *slices, _RESPONSE_TAIL)),)
+    return (head + length, *slices, _RESPONSE_TAIL)
+
+
+def single_response(buf: bytearray, start: int, stop: int) -> SingleResponse | None:
+    """A response with one partition that has no error and no divergence, [start, stop) with its prefix, else None."""
+    if stop - start <= _RESPONSE_NAME:
+        return None
+    name = buf[start + _RESPONSE_NAME]
+    if not 1 < name <= _NAME_MAX:
+        return None
+    layout = _response_layout(name)
+    records = start + layout.size
+    if records >= stop:
+        return None
+    (_, _, tags, _, error, session_id, topics, _, topic, partitions, number, refused, high_watermark, _,
+     log_start, aborted, _) = layout.unpack_from(buf, start)  # fmt: skip
+    if tags or topics != _ONE or partitions != _ONE or error or refused or aborted:
+        return None
+    size, records = read_uvarint(buf, records)
+    end = records + max(size - 1, 0)
+    if end + len(_RESPONSE_TAIL) != stop or buf[end:stop] != _RESPONSE_TAIL:
+        return None
+    return session_id, topic, number, high_watermark, log_start, records, end
+
+
+class SingleFetch:
+    """Encodes the requests of one follower for one partition; limits: (max wait ms, min bytes, max bytes)."""
+
+    __slots__ = ("_client", "_head", "_layouts")
+
+    def __init__(self, client_id: bytes, replica_id: int, limits: tuple[int, int, int]) -> None:
+        self._client = len(client_id)
+        self._head = client_id + Struct(">Biiiib").pack(0, replica_id, *limits, 0)
+        self._layouts: dict[bytes, tuple[Struct, bytes]] = {}
+
+    def encode(
+        self,
+        correlation: int,
+        session: tuple[int, int],
+        topic: bytes,
+        row: FetchPartition,
+    ) -> bytes:
+        """The whole request, length prefix included. session: (id, epoch)."""
+        known = self._layouts.get(topic)
+        if known is None:
+            known = self._remember(topic)
+        layout, names = known
+        return layout.pack(
+            layout.size - 4, 1, FOLLOWER_VERSION, correlation, self._client, self._head,
+            *session, names, *row, _REQUEST_TAIL,
+        )  # fmt: skip
+
+    def _remember(self, topic: bytes) -> tuple[Struct, bytes]:
+        names = uvarint(_ONE) + uvarint(len(topic) + 1) + topic + uvarint(_ONE)
+        if len(self._layouts) >= 1024:
+            self._layouts.clear()
+        layout = Struct(f">ihhih{len(self._head)}sii{len(names)}siiqiqi5s")
+        self._layouts[topic] = layout, names
+        return layout, names
