@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 _unpack_header: Final = HEADER.unpack_from
 _JOIN_BELOW_BYTES: Final = 4096
 """Slices of a smaller mean size are joined before they are written (`hot-path.md` §3)."""
+_NEWEST_MAX_BYTES: Final = 4096
+"""What the leader wrote last is kept up to this size: followers that wait for it need not read the file."""
 _NO_BATCH_YET: Final = -2
 """`_roll_timestamp` of an empty segment: any batch passes it and sets the real one."""
 
@@ -41,9 +43,10 @@ class Log:
     """
 
     __slots__ = (
-        "_active", "_index_entries_max", "_roll_last_offset", "_roll_position", "_roll_timestamp", "before_truncation",
-        "config", "directory", "epochs", "log_end_offset", "log_start_offset", "pending", "position",
-        "producers", "recovery_point", "removals", "segments", "storage", "topic_id", "tp", "unsynced",
+        "_active", "_index_entries_max", "_newest", "_newest_position", "_roll_last_offset", "_roll_position",
+        "_roll_timestamp", "before_truncation", "config", "directory", "epochs", "log_end_offset",
+        "log_start_offset", "pending", "position", "producers",
+        "recovery_point", "removals", "segments", "storage", "topic_id", "tp", "unsynced",
         "written_log_end_offset", "written_position",
     )  # fmt: skip
 
@@ -70,6 +73,7 @@ class Log:
         self.unsynced: list[Segment] = []
         self.removals = 0
         self.pending: list[memoryview] = []
+        self._newest, self._newest_position = b"", 0
         self.log_end_offset = self.written_log_end_offset = loaded.log_end_offset
         self.position = self.written_position = loaded.end_position
         self._roll_timestamp = _NO_BATCH_YET
@@ -80,6 +84,11 @@ class Log:
         """Take over the topic's settings, for the active segment too."""
         self.config = config
         self._activate()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the segments."""
+        return self.written_position - self.segments[0].start
 
     @classmethod
     def open(
@@ -173,14 +182,19 @@ class Log:
         position = self.written_position
         size = self.position - position
         slices: Sequence[Buffer] = pending
-        if size < _JOIN_BELOW_BYTES * len(pending) and len(pending) > 1:
-            slices = (b"".join(pending),)
+        newest = b""
+        if size < _JOIN_BELOW_BYTES * len(pending):
+            newest = b"".join(pending)
+            slices = (newest,)
         self.pending = []
         try:
             self._active.file.pwritev(slices, position - self._active.start)
         except StorageFailed as failure:
             self._fail(failure)
             raise
+        if size > _NEWEST_MAX_BYTES:
+            newest = b""
+        self._newest, self._newest_position = newest, position
         self.written_position = self.position
         self.written_log_end_offset = self.log_end_offset
 
@@ -192,7 +206,8 @@ class Log:
         headers, stop = valid_run(buf, view, start, end, self.log_end_offset)
         if stop != end or not headers:
             raise CorruptBatch(self._why_corrupt(buf, stop, end, headers))
-        self.flush()
+        if self.pending:
+            self.flush()
         position = self.position
         end_position = position + end - start
         last = headers[-1]
@@ -305,11 +320,13 @@ class Log:
     def _end_at(self, offset: int, position: int) -> None:
         self.log_end_offset = self.written_log_end_offset = offset
         self.position = self.written_position = position
+        self._newest = b""
         self._activate()
 
     def _fail(self, failure: StorageFailed) -> None:
         """Forget what was not written, and never believe in the file again; a restart recovers it."""
         self.pending = []
+        self._newest = b""
         self.log_end_offset = self.written_log_end_offset
         self.position = self.written_position
         self._active.file = RefusingFile(failure, self._active.file)
@@ -350,6 +367,13 @@ class Log:
                 self.written_log_end_offset if position == self.written_position else -1,
                 position,
             )
+        newest = self._newest
+        if (
+            position == self._newest_position
+            and end == self.written_position
+            and size == len(newest) <= max_bytes
+        ):
+            return newest, self.written_log_end_offset, end
         if size > max_bytes:
             return self._read_cut(segment, position, end, max_bytes)
         data = segment.file.pread(size, position - segment.start)

@@ -53,7 +53,7 @@ class DiskFile:
             if len(slices) > _SLICES_MAX:
                 slices = (b"".join(slices),)
             written = os.pwritev(self._fd, slices, position)
-            size = sum(map(len, slices))
+            size = len(slices[0]) if len(slices) == 1 else sum(map(len, slices))
             if written < size:
                 self._write_rest(b"".join(slices), written, position)
             return size
@@ -173,6 +173,12 @@ class DiskStorage:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+    def room(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the disk that the path is on."""
+        with _failing_as(path):
+            disk = os.statvfs(path)
+        return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def lock(self, path: str) -> DiskFile | None:
         """Hold an exclusive lock file until closed; None when another process holds it."""

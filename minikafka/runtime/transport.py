@@ -67,6 +67,7 @@ class SocketConnection(asyncio.BufferedProtocol):
             return
         if len(slices) > SLICES_MAX:
             slices = (b"".join(slices),)
+        size = len(slices[0]) if len(slices) == 1 else sum(map(len, slices))
         try:
             taken = os.writev(self._fd, slices)
         except BlockingIOError:
@@ -75,7 +76,7 @@ class SocketConnection(asyncio.BufferedProtocol):
             self._error = error
             self.abort()
             return
-        if taken != sum(map(len, slices)):
+        if taken != size:
             transport.write(_rest(slices, taken))
 
     def queued_bytes(self) -> int:

@@ -47,6 +47,27 @@ class TestAppending:
         log.flush()
         assert log.written_log_end_offset == 3
 
+    def test_what_was_written_last_is_read_without_the_file_and_not_once_it_is_truncated(
+        self, storage: MemoryStorage, log: Log
+    ) -> None:
+        produce(log, 2, 2)
+        size = log.written_position // 2
+        log._active.file.truncate(size)  # a read of the file would come out short
+        newest, offset, end = log.read(size, 2 * size, size)
+        assert (len(newest), offset, end) == (size, 4, 2 * size)
+        log.truncate_to(2)
+        other = batch(2, timestamp=9000, base_offset=2)
+        replicate(log, bytes(other))
+        assert log.read(size, 2 * size, size) == (bytes(other), 4, 2 * size)
+
+    def test_what_was_written_last_ends_where_a_reader_may_read_although_the_log_went_on(
+        self, log: Log
+    ) -> None:
+        produce(log, 2)
+        size = log.written_position
+        replicate(log, bytes(batch(3, base_offset=2)))
+        assert log.read(0, size, 1 << 20)[1:] == (2, size)
+
     @pytest.mark.parametrize("size", [10, 6000], ids=["joined", "in slices"])
     def test_many_batches_of_a_tick_are_written_in_order(self, log: Log, size: int) -> None:
         made = [batch(2, size=size) for _ in range(5)]
