@@ -300,7 +300,7 @@ class Admin:
             return False
         while await self.list_reassignments([tp]):
             await self._clock.sleep(POLL_MS)
-        return not await self.differing({tp: replicas})
+        return not await self.differing({tp: replicas}, SETTLE_MS)
 
     async def differing(
         self, targets: Mapping[TopicPartition, Sequence[BrokerId]], patience_ms: int = SETTLE_MS

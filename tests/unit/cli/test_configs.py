@@ -1,0 +1,84 @@
+"""`configs` as a command: what it asks for, prints and ends with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+from support.scripted_admin import ScriptedAdmin
+
+from minikafka.cli import configs as module
+from minikafka.client.admin import ConfigSource, Resource, ResourceType, Setting, Synonym
+
+TOPIC = Resource(ResourceType.TOPIC, "t")
+
+
+@pytest.fixture
+def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
+    scripted = ScriptedAdmin({})
+    monkeypatch.setattr(module, "Client", lambda servers: scripted)
+    return scripted
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(module.configs, [*arguments, "--bootstrap", "h:1"])
+
+
+def test_keys_are_set_and_taken_back_and_others_stay(admin: ScriptedAdmin) -> None:
+    done = call("set", "--topic", "t", "retention.ms=5", "cleanup.policy=compact,delete")
+    assert (done.exit_code, done.stdout) == (0, "Completed updating config for topic t.\n")
+    assert admin.configs[TOPIC] == {"retention.ms": "5", "cleanup.policy": "compact,delete"}
+    assert json.loads(call("delete", "--topic", "t", "retention.ms", "--json").stdout) == {
+        "resource": "topic",
+        "name": "t",
+        "changed": {"retention.ms": None},
+    }
+    assert admin.configs[TOPIC] == {"cleanup.policy": "compact,delete"}
+
+
+def test_a_broker_and_all_brokers_have_settings_too(admin: ScriptedAdmin) -> None:
+    assert call("set", "--broker", "1", "a=b").stdout.endswith("for broker 1.\n")
+    assert call("set", "--brokers-default", "a=c").stdout.endswith("for all brokers.\n")
+    assert admin.configs[Resource(ResourceType.BROKER, "1")] == {"a": "b"}
+    assert admin.configs[Resource(ResourceType.BROKER, "")] == {"a": "c"}
+
+
+def test_settings_are_shown_with_their_sources(admin: ScriptedAdmin) -> None:
+    call("set", "--topic", "t", "retention.ms=5")
+    assert call("describe", "--topic", "t").stdout == (
+        "Given configs of topic t:\n  retention.ms=5 source=DYNAMIC_TOPIC_CONFIG synonyms={}\n"
+    )
+    shown = json.loads(call("describe", "--topic", "t", "--json").stdout)
+    assert shown["configs"][0]["source"] == "DYNAMIC_TOPIC_CONFIG"
+
+
+def test_a_line_names_every_source_and_no_secret() -> None:
+    synonyms = (
+        Synonym("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        Synonym("log.retention.ms", "9", ConfigSource.STATIC_BROKER_CONFIG),
+    )
+    source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    assert module.line(Setting("retention.ms", "5", source, False, False, synonyms)) == (
+        "  retention.ms=5 source=DYNAMIC_TOPIC_CONFIG synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5,"
+        " STATIC_BROKER_CONFIG:log.retention.ms=9}"
+    )
+    secret = module.line(Setting("s", None, ConfigSource.DEFAULT_CONFIG, True, True, ()))
+    assert secret == "  s=(sensitive) read-only source=DEFAULT_CONFIG synonyms={}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe"],
+        ["describe", "--topic", "t", "--broker", "1"],
+        ["set", "--topic", "t"],
+        ["set", "--topic", "t", "nonsense"],
+        ["set", "--topic", "t", "=5"],
+        ["delete", "--topic", "t"],
+    ],
+)
+def test_a_command_that_cannot_be_understood_ends_with_2(
+    admin: ScriptedAdmin, arguments: list[str]
+) -> None:
+    assert call(*arguments).exit_code == 2

@@ -1,0 +1,92 @@
+"""`elect` as a command: what it asks for, prints and ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.scripted_admin import ScriptedAdmin
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.cli import elect as module
+from minikafka.client import Outcome
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
+    scripted = ScriptedAdmin({T0: (1, 2), T1: (2, 1), U0: (1,)})
+    scripted.election = {
+        T0: Outcome(ErrorCode.NONE),
+        T1: Outcome(ErrorCode.ELECTION_NOT_NEEDED, "leads already"),
+        U0: Outcome(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 1 is away"),
+    }
+    monkeypatch.setattr(module, "Client", lambda servers: scripted)
+    return scripted
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(module.elect, [*arguments, "--bootstrap", "h:1"])
+
+
+@pytest.mark.row("R61", "H6")
+def test_a_partition_that_needs_no_election_is_a_success(admin: ScriptedAdmin) -> None:
+    done = call("--preferred", "--topic", "t")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "Successfully completed leader election (PREFERRED) for partition t-0\n"
+        "Valid replica already elected for partition t-1\n"
+    )
+    assert admin.elections == [([T0, T1], False)]
+
+
+@pytest.mark.row("R61")
+def test_one_that_failed_is_told_with_its_reason_and_ends_with_1(admin: ScriptedAdmin) -> None:
+    done = call("--preferred", "--all")
+    assert done.exit_code == 1
+    assert (
+        "Error completing leader election (PREFERRED) for partition u-0: "
+        "PREFERRED_LEADER_NOT_AVAILABLE: broker 1 is away\n"
+    ) in done.stdout
+    shown = json.loads(call("--preferred", "--all", "--json").stdout)
+    assert [row["result"] for row in shown["partitions"]] == ["elected", "not_needed", "failed"]
+    assert shown["partitions"][2]["error"] == "PREFERRED_LEADER_NOT_AVAILABLE"
+
+
+def test_partitions_come_from_options_or_from_a_file(admin: ScriptedAdmin, tmp_path: Path) -> None:
+    file = tmp_path / "partitions.json"
+    file.write_text('{"partitions": [{"topic": "u", "partition": 0}]}')
+    call("--unclean", "--topic", "t", "--partition", "1", "--partition", "0")
+    call("--unclean", "--file", str(file))
+    assert admin.elections == [([T1, T0], True), ([U0], True)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--all"],
+        ["--preferred", "--unclean", "--all"],
+        ["--preferred"],
+        ["--preferred", "--all", "--topic", "t"],
+        ["--preferred", "--partition", "0"],
+        ["--preferred", "--all", "--partition", "0"],
+    ],
+)
+def test_a_command_that_cannot_be_understood_ends_with_2(
+    admin: ScriptedAdmin, arguments: list[str]
+) -> None:
+    assert call(*arguments).exit_code == 2
+    assert admin.elections == []
+
+
+def test_a_topic_that_is_not_there_is_named(admin: ScriptedAdmin) -> None:
+    assert "none" in str(call("--preferred", "--topic", "none").exception)
+
+
+def test_all_of_a_cluster_in_order_needs_nothing(admin: ScriptedAdmin) -> None:
+    admin.election = {}
+    assert call("--preferred", "--all").stdout == "No partition needs an election.\n"
