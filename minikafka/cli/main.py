@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "produce": "produce",
     "consume": "consume",
     "trace": "trace",
+    "why": "why",
     "plan": "plan",
 }
 """Command to the module of this package that holds it, under the command's name."""

@@ -15,11 +15,11 @@ import click
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.target import cluster, data_option, json_option, run
-from minikafka.cluster import LocalCluster
 from minikafka.cluster.state import ClusterState
+from minikafka.explain.gather import ledger_lines
 from minikafka.explain.trace import Chain, chains, ids, only, tell
 from minikafka.ledger.lifecycle import lifecycle
-from minikafka.ledger.reader import Line, read_all
+from minikafka.ledger.reader import Line
 
 
 @click.command()
@@ -67,12 +67,6 @@ def trace(
         for chain in told:
             _print_chain(chain, tp)
         click.echo(_standing_in_words(standing(state, tp)))
-
-
-def ledger_lines(found: LocalCluster, topic: str) -> list[Line]:
-    """The lines of all brokers of the cluster, of those about partitions the ones that name the topic."""
-    record = found.record
-    return read_all([found.directory.broker_ledger(b.id) for b in record.brokers], topic)
 
 
 def standing(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:

@@ -1,0 +1,47 @@
+"""What a replica left in a log directory: read without a broker, and without changing anything."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+from minikafka.base.model import TopicPartition
+from minikafka.explain.picture import Remains
+from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
+
+_BATCH: Final = struct.Struct(">qi")
+"""Base offset, and the length of what follows, of every batch."""
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_LAST_OFFSET_DELTA_AT: Final = 23
+_HEADER_BYTES: Final = 61
+
+
+def read_remains(log_dir: Path, tp: TopicPartition) -> Remains:
+    """The replica's offsets as the files have them."""
+    return Remains(_high_watermark(log_dir, tp), _log_end_offset(log_dir / str(tp)))
+
+
+def _high_watermark(log_dir: Path, tp: TopicPartition) -> int | None:
+    try:
+        return decode_offsets((log_dir / HIGH_WATERMARKS).read_bytes()).get(tp)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _log_end_offset(directory: Path) -> int | None:
+    """Behind the last whole batch of the last segment."""
+    try:
+        segments = sorted(path for path in directory.glob("*.log") if path.stem.isdigit())
+        data = segments[-1].read_bytes()
+    except (OSError, IndexError):
+        return None
+    end, position = int(segments[-1].stem), 0
+    while position + _HEADER_BYTES <= len(data):
+        base, length = _BATCH.unpack_from(data, position)
+        after = position + _BATCH.size + length
+        if length <= 0 or after > len(data):
+            break
+        end = base + _LAST_OFFSET_DELTA.unpack_from(data, position + _LAST_OFFSET_DELTA_AT)[0] + 1
+        position = after
+    return int(end)

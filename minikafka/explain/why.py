@@ -1,0 +1,420 @@
+"""Why a partition is as it is: findings, each with what it is because of, down to a broker and to lines of the ledger.
+
+Pure: `explain(picture)` looks at `picture.Picture` only, so that every answer has a test without a cluster.
+Invariant: a finding says what is so and who says it; a guess is worded as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from minikafka.base.model import NO_LEADER
+from minikafka.explain.past import Reference
+from minikafka.explain.picture import DOWN, PAUSED, SILENT, Picture
+from minikafka.explain.trace import ids
+
+_QUIET_MS: Final = 1_500
+"""A follower that has not fetched for so long is not just waiting for its turn: an idle one asks every 500 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is so. `brokers` are those that stand in the way."""
+
+    name: str
+    text: str
+    brokers: tuple[int, ...] = ()
+    events: tuple[Reference, ...] = ()
+    because: tuple[Finding, ...] = ()
+    is_problem: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "name": self.name,
+            "text": self.text,
+            "problem": self.is_problem,
+            "brokers": list(self.brokers),
+            "events": [event._asdict() for event in self.events],
+            "because": [finding.as_json() for finding in self.because],
+        }
+
+    def blocking(self) -> set[int]:
+        """All brokers that stand in the way, here and below."""
+        return {*self.brokers, *(b for finding in self.because for b in finding.blocking())}
+
+
+def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
+    """What there is to say of the partition, and of the offset if one is given; nothing if all is well."""
+    found: list[Finding] = []
+    for part in (_deletion, _leader, _under_replicated, _writes, _reassignment, _preferred):
+        found += part(picture)
+    if offset is not None:
+        found += _offset(picture, offset)
+    return found
+
+
+# One broker, one replica.
+
+
+def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
+    """What is wrong with the broker, or with its replica as a whole; nothing if it can serve."""
+    found = picture.brokers.get(broker)
+    about = (broker,)
+    if found is None:
+        return [Finding("no-such-broker", f"there is no broker {broker} in this cluster", about)]
+    gone = tuple(picture.past.gone(broker))
+    if found.process == DOWN:
+        return [Finding("broker-down", f"broker {broker} is down: it has no process", about, gone)]
+    if found.process in (SILENT, PAUSED):
+        state = "is stopped (SIGSTOP)" if found.process == PAUSED else "runs but does not answer"
+        registered = "still" if picture.is_registered(broker) else "no longer"
+        text = f"broker {broker} {state}, and is {registered} registered in ZooKeeper"
+        return [Finding("broker-silent", text, about, gone)]
+    assert found.answer is not None
+    if found.answer["session_state"] != "connected":
+        text = f"broker {broker} is {found.answer['session_state']} from ZooKeeper"
+        return [Finding("no-session", text, about, gone)]
+    if not picture.is_registered(broker):
+        text = f"broker {broker} runs but is not registered in ZooKeeper"
+        return [Finding("not-registered", text, about, gone)]
+    return list(_why_replica_not_serving(picture, broker))
+
+
+def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]:
+    replica = picture.brokers[broker].replica
+    view = picture.controller
+    known = (view["partition"] if view else None) or {}
+    lost = known.get("lost_directories", ())
+    failed = tuple(picture.past.directory_failed(broker))
+    if (replica and replica["role"] == "offline") or broker in lost:
+        text = f"the log directory of the replica on broker {broker} has failed"
+        yield Finding("directory-failed", text, (broker,), failed)
+    elif view and broker in view["shutting_down"]:
+        yield Finding("shutting-down", f"broker {broker} is shutting down", (broker,))
+    elif replica is None:
+        waiting = picture.backlog(broker)
+        text = f"broker {broker} has no replica yet"
+        if waiting:
+            text += f": {waiting} requests of the controller wait for its answer"
+        yield Finding("no-replica", text, (broker,), tuple(picture.past.unanswered(broker)))
+
+
+def why_behind(picture: Picture, broker: int) -> list[Finding]:
+    """Why a replica on a broker that can serve is not caught up with its leader."""
+    leader, follower = picture.leader_replica, picture.follower(broker)
+    if leader is None or follower is None:
+        return []
+    end, own = leader["log_end_offset"], follower["log_end_offset"]
+    fetched = follower["last_fetch_ms"]
+    if own is None:
+        text = f"broker {broker} has not fetched from leader {picture.leader} in epoch {picture.leader_epoch}"
+        waiting = picture.backlog(broker)
+        if waiting:
+            text += f"; {waiting} requests of the controller wait for its answer"
+        return [Finding("not-fetching", text, (broker,), tuple(picture.past.unanswered(broker)))]
+    if own < end:
+        ago = follower["last_caught_up_ms"]
+        text = (
+            f"broker {broker} is behind by {end - own}: its log ends at {own}, the leader's at {end}; "
+            f"it was caught up {_ago(ago)}"
+        )
+        return [Finding("behind", text, (broker,))]
+    if fetched is not None and fetched > _QUIET_MS:
+        text = f"broker {broker} has everything but has not fetched since {_ago(fetched)}"
+        return [Finding("not-fetching", text, (broker,))]
+    pending = leader["pending_isr"]
+    if pending and broker in pending["isr"] and broker not in picture.isr:
+        text = f"broker {broker} is caught up; leader {picture.leader} is writing the ISR {ids(pending['isr'])}"
+        return [Finding("isr-change-pending", text, (picture.leader,))]
+    return [Finding("caught-up", f"broker {broker} is caught up and may join at its next fetch")]
+
+
+def _ago(ms: int) -> str:
+    return f"{ms} ms ago" if ms < 10_000 else f"{ms // 1000} s ago"
+
+
+def _out_of_sync(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
+    for broker in brokers:
+        yield Finding(
+            "out-of-sync",
+            f"replica {broker} is not in the ISR",
+            (broker,),
+            tuple(picture.past.left_isr(broker)),
+            tuple(why_not_serving(picture, broker) or why_behind(picture, broker)),
+        )
+
+
+def _controller(picture: Picture) -> list[Finding]:
+    """What keeps the controller from doing what is due; nothing if it is free."""
+    if picture.controller is None:
+        if picture.nodes is not None and picture.nodes.controller is not None:
+            broker = picture.nodes.controller
+            because = tuple(why_not_serving(picture, broker))
+            text = f"the controller, broker {broker}, does not answer"
+            return [Finding("controller-silent", text, (broker,), because=because)]
+        return [Finding("no-controller", "no broker rules as controller")]
+    answer = picture.controller_answer
+    assert answer is not None
+    broker = picture.controller["broker"]
+    if answer.get("held_at"):
+        step = answer["held_at"]
+        text = f"the controller, broker {broker}, is held at step {step}"
+        events = picture.past.last_step(step.partition(".")[0])
+        from_step = (
+            (Reference(events["cause"], f"{events['broker']}#{events['n']}"),) if events else ()
+        )
+        return [Finding("held-at-step", text, (broker,), from_step)]
+    if picture.controller["queue_size"]:
+        count, state = picture.controller["queue_size"], picture.controller["state"]
+        text = f"the controller, broker {broker}, is busy with {state}; {count} events wait"
+        return [Finding("controller-busy", text, (broker,))]
+    return []
+
+
+# The questions.
+
+
+def _leader(picture: Picture) -> list[Finding]:
+    """Why nobody leads."""
+    if picture.leader_replica is not None:
+        return []
+    leader = picture.leader
+    since = tuple(picture.past.led_since()) if picture.past.states else ()
+    if leader != NO_LEADER and not why_not_serving(picture, leader):
+        waiting = picture.backlog(leader)
+        text = f"broker {leader} was chosen to lead in epoch {picture.leader_epoch} but does not lead yet"
+        if waiting:
+            text += f": {waiting} requests of the controller wait for its answer"
+        asked = tuple(picture.past.unanswered(leader))
+        return [Finding("not-leading", text, (leader,), since + asked, tuple(_controller(picture)))]
+    led = "nobody leads it" if leader == NO_LEADER else f"its leader, broker {leader}, cannot serve"
+    because = [*_no_candidate(picture), *_controller(picture)]
+    text = f"{picture.tp} is offline: {led}"
+    return [Finding("offline", text, (), since, tuple(because))]
+
+
+def _no_candidate(picture: Picture) -> Iterator[Finding]:
+    """Why none of the replicas can lead."""
+    for broker in picture.isr:
+        reasons = why_not_serving(picture, broker)
+        if reasons:
+            text = f"replica {broker} is in the ISR but cannot lead"
+            yield Finding("isr-member-away", text, (broker,), because=tuple(reasons))
+    outside = [broker for broker in picture.assignment.replicas if broker not in picture.isr]
+    alive = [broker for broker in outside if not why_not_serving(picture, broker)]
+    if alive:
+        setting = picture.setting("unclean.leader.election.enable")
+        allowed = "not known" if setting is None else str(setting).lower()
+        text = (
+            f"broker {ids(alive)} could lead, but is not in the ISR {ids(picture.isr)} and may lack "
+            f"acknowledged records; unclean.leader.election.enable is {allowed} "
+            f"(minikafka elect --unclean takes the loss)"
+        )
+        refusals = tuple(
+            Reference(r["cause"], f"{r['broker']}#{r['n']}") for r in picture.past.refused()
+        )
+        yield Finding("unclean-only", text, (), refusals)
+
+
+def _under_replicated(picture: Picture) -> list[Finding]:
+    assignment = picture.assignment
+    missing = [
+        b for b in assignment.replicas if b not in picture.isr and b not in assignment.adding
+    ]
+    if not missing or not picture.isr:
+        return []
+    count = len(assignment.replicas) - len(assignment.adding)
+    text = (
+        f"{picture.tp} is under-replicated: {count - len(missing)} of {count} replicas are in sync "
+        f"(ISR {ids(picture.isr)})"
+    )
+    return [Finding("under-replicated", text, because=tuple(_out_of_sync(picture, missing)))]
+
+
+def _writes(picture: Picture) -> list[Finding]:
+    """Why writes with acks=all are refused, or wait."""
+    leader = picture.leader_replica
+    if leader is None:
+        return []
+    needed, isr = leader["min_isr"], leader["isr"]
+    if len(isr) < needed:
+        missing = [b for b in picture.assignment.replicas if b not in isr]
+        text = (
+            f"writes with acks=all are refused (NOT_ENOUGH_REPLICAS): the ISR {ids(isr)} has "
+            f"{len(isr)}, min.insync.replicas is {needed}"
+        )
+        return [Finding("too-few-in-sync", text, because=tuple(_out_of_sync(picture, missing)))]
+    behind = leader["log_end_offset"] - leader["high_watermark"]
+    if behind <= 0:
+        return []
+    because = tuple(_holding_back(picture, leader["log_end_offset"]))
+    waiting = leader["waiting_connections"]
+    text = (
+        f"{behind} records are not acknowledged: the high watermark is {leader['high_watermark']}, the log "
+        f"ends at {leader['log_end_offset']}; {waiting} producers' connections wait"
+    )
+    stuck = any(finding.is_problem for finding in because)
+    return [Finding("not-acknowledged", text, because=because, is_problem=stuck)]
+
+
+def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
+    """The members of the ISR, and those about to join, whose logs end below the offset."""
+    leader = picture.leader_replica
+    assert leader is not None
+    pending = leader["pending_isr"]
+    members = set(leader["isr"])
+    if pending:
+        members.update(pending["isr"])
+        text = f"leader {picture.leader} is writing the ISR {ids(pending['isr'])} ({pending['change']})"
+        yield Finding("isr-change-pending", text, (picture.leader,))
+    for follower in leader["followers"]:
+        broker, own = follower["broker"], follower["log_end_offset"]
+        if broker not in members or (own is not None and own >= upto):
+            continue
+        away = why_not_serving(picture, broker)
+        fetched = follower["last_fetch_ms"]
+        quiet = bool(away) or own is None or fetched is None or fetched > _QUIET_MS
+        yield from away
+        at = (
+            "is not known in this epoch"
+            if own is None
+            else f"ends at {own}, behind by {upto - own}"
+        )
+        text = f"broker {broker}, a member of the ISR, has not fetched it yet: its log {at}"
+        yield Finding("member-behind", text, (broker,), is_problem=quiet)
+
+
+def _offset(picture: Picture, offset: int) -> list[Finding]:
+    """Why consumers do not see an offset."""
+    leader = picture.leader_replica
+    if leader is None:
+        return [Finding("offset-unknown", _offset_on_disk(picture, offset), is_problem=False)]
+    end, high_watermark = leader["log_end_offset"], leader["high_watermark"]
+    if offset < leader["log_start_offset"]:
+        text = f"offset {offset} is gone: the log begins at {leader['log_start_offset']}"
+        return [Finding("offset-deleted", text, is_problem=False)]
+    if offset >= end:
+        text = f"offset {offset} was not written: the log ends at {end}"
+        return [Finding("offset-not-written", text, is_problem=False)]
+    if offset < high_watermark:
+        text = f"offset {offset} is visible: it lies below the high watermark {high_watermark}"
+        return [Finding("offset-visible", text, is_problem=False)]
+    because = list(_holding_back(picture, offset + 1))
+    if len(leader["isr"]) < leader["min_isr"]:
+        text = (
+            f"the ISR {ids(leader['isr'])} is smaller than min.insync.replicas {leader['min_isr']}"
+        )
+        missing = [b for b in picture.assignment.replicas if b not in leader["isr"]]
+        reasons = tuple(_out_of_sync(picture, missing))
+        because.insert(0, Finding("too-few-in-sync", text, because=reasons))
+    text = f"offset {offset} is not visible: the high watermark is {high_watermark}, the log ends at {end}"
+    return [Finding("offset-not-visible", text, because=tuple(because))]
+
+
+def _offset_on_disk(picture: Picture, offset: int) -> str:
+    told = [
+        f"broker {broker} holds it up to {found.log_end_offset}"
+        + (
+            ""
+            if found.high_watermark is None
+            else f", high watermark {found.high_watermark} at the last checkpoint"
+        )
+        for broker, found in sorted(picture.remains.items())
+        if found.log_end_offset is not None
+    ]
+    return f"no leader says whether offset {offset} is visible; on disk: {'; '.join(told) or 'nothing'}"
+
+
+def _deletion(picture: Picture) -> list[Finding]:
+    """Why a topic that is marked for deletion is there still."""
+    view = picture.controller
+    deletion = view["deletion"] if view else None
+    marked = deletion is not None or (picture.nodes is not None and picture.nodes.is_marked)
+    events = tuple(picture.past.marked())
+    topic = picture.tp.topic
+    if not marked:
+        if events and picture.setting("delete.topic.enable") is False:
+            text = f"topic {topic} was marked for deletion, but delete.topic.enable is false: the mark was removed"
+            return [Finding("deletion-disabled", text, events=events, is_problem=False)]
+        return []
+    because = list(_controller(picture))
+    if deletion is not None:
+        because += _holding_deletion(picture, deletion)
+    text = f"topic {topic} is marked for deletion and not deleted yet"
+    return [Finding("not-deleted", text, events=events, because=tuple(because))]
+
+
+def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
+    if deletion["reassigning"]:
+        text = f"partitions {ids(deletion['reassigning'])} are being reassigned; that is finished first"
+        yield Finding("reassignment-first", text, events=tuple(picture.past.asked_to_move()))
+    elif deletion["waits_for"]:
+        yield Finding("deletion-waits", f"the controller waits because of {deletion['waits_for']}")
+    seen = set()
+    for broker, _, state in deletion["replicas"]:
+        if broker in seen:
+            continue
+        seen.add(broker)
+        away = why_not_serving(picture, broker)
+        if away:
+            yield from away
+        elif state == "ReplicaDeletionStarted":
+            text = f"broker {broker} was told to delete its replicas and has not answered"
+            asked = tuple(picture.past.unanswered(broker))
+            yield Finding("deletion-unanswered", text, (broker,), asked)
+        elif state == "ReplicaDeletionIneligible":
+            text = f"broker {broker} could not delete its replicas"
+            yield Finding("deletion-failed", text, (broker,))
+
+
+def _reassignment(picture: Picture) -> list[Finding]:
+    """Why a reassignment is not finished."""
+    assignment = picture.assignment
+    events = tuple(picture.past.asked_to_move())
+    asked = picture.nodes.target if picture.nodes else None
+    if not assignment.is_being_reassigned:
+        if asked is None or asked == assignment.replicas:
+            return []
+        text = f"{picture.tp} is to be moved to {ids(asked)}, and the controller has not begun"
+        return [Finding("not-begun", text, (), events, tuple(_controller(picture)))]
+    text = (
+        f"{picture.tp} is being reassigned from {ids(assignment.origin)} to {ids(assignment.target)}"
+        f" (adding {ids(assignment.adding)}, removing {ids(assignment.removing)})"
+    )
+    missing = [broker for broker in assignment.target if broker not in picture.isr]
+    because = [*_out_of_sync(picture, missing), *_controller(picture)]
+    if not because:
+        because.append(
+            Finding("finishing", "all target replicas are in sync: it is about to finish")
+        )
+    return [Finding("reassigning", text, (), events, tuple(because))]
+
+
+def _preferred(picture: Picture) -> list[Finding]:
+    """Why the leader is not the preferred one."""
+    replicas = picture.assignment.target
+    if picture.leader == NO_LEADER or not replicas or picture.leader == replicas[0]:
+        return []
+    if picture.source == "the ledger":
+        return []
+    preferred = replicas[0]
+    because: list[Finding] = []
+    if preferred not in picture.isr:
+        because += _out_of_sync(picture, [preferred])
+    elif reasons := why_not_serving(picture, preferred):
+        because += reasons
+    else:
+        every = picture.setting("leader.imbalance.check.interval.seconds")
+        how = (
+            f"leaders are balanced every {every} s, where more than 10 % are led elsewhere"
+            if picture.setting("auto.leader.rebalance.enable")
+            else "auto.leader.rebalance.enable is false"
+        )
+        text = f"broker {preferred} is in sync; no preferred election was held since: {how} (minikafka elect holds one)"
+        because.append(Finding("no-election-yet", text, is_problem=False))
+    text = f"{picture.tp} is led by {picture.leader}, not by its preferred replica {preferred}"
+    since = tuple(picture.past.led_since()) if picture.past.states else ()
+    return [Finding("not-preferred", text, (), since, tuple(because), is_problem=False)]
