@@ -1,0 +1,119 @@
+"""A leader's ISR on its way to ZooKeeper: lost answers, other writers, notifications."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from support.controller_bench import until
+from support.memory_coordination import Ensemble, MemoryCoordination
+from support.recording_ledger import RecordingLedger
+from support.replication import TP, Replicas
+
+from minikafka.base.errors import OutcomeUnknown
+from minikafka.base.model import LeaderAndIsr
+from minikafka.base.ports import Stat
+from minikafka.broker.isr_changes import IsrChanges
+from minikafka.replication.isr import Committed, PendingExpand
+from minikafka.replication.partition import Partition
+from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk import layout
+
+PATH = layout.state_path(TP)
+
+
+class Bench:
+    """A leader whose follower 1 is about to join, and ZooKeeper in memory."""
+
+    def __init__(self) -> None:
+        self.ensemble = Ensemble()
+        self.coordination = MemoryCoordination(self.ensemble)
+        self.coordination.attach()
+        self.tasks = TaskRegistry()
+        self.ledger = RecordingLedger()
+        self.committed: list[Partition] = []
+        self.changes = IsrChanges(
+            self.coordination,
+            SystemClock(),
+            self.tasks,
+            lambda partition, moved: self.committed.append(partition),
+            self.ledger,
+        )
+        self.replicas = Replicas((0, 1), isr=(0,))
+        self.replicas.elect(0)
+        self.partition = self.replicas[0].partition
+        before = LeaderAndIsr(0, self.partition.leader_epoch, (0,), 1, 0)
+        self.ensemble.put(layout.ISR_CHANGES)
+        self.ensemble.put(PATH, layout.encode_state(before))
+        self.partition.zk_version = 0
+
+    def propose(self) -> None:
+        self.partition.expand_isr(1)
+        self.changes.propose(self.partition)
+
+    def node(self) -> LeaderAndIsr:
+        found = self.ensemble.nodes[PATH]
+        return layout.decode_state(found.data, found.version)
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    bench.changes.start()
+    yield bench
+    await bench.tasks.close()
+
+
+@pytest.mark.row("A10", "A14", "X19", "X23")
+async def test_an_accepted_isr_keeps_the_leader_epoch_and_is_announced(bench: Bench) -> None:
+    bench.propose()
+    await until(lambda: bench.committed)
+    node = bench.node()
+    assert (node.isr, node.leader_epoch, node.zk_version) == ((0, 1), 0, 1)
+    assert bench.partition.zk_version == 1
+    (name,) = await until(lambda: bench.ensemble.children(layout.ISR_CHANGES))
+    announced = bench.ensemble.nodes[f"{layout.ISR_CHANGES}/{name}"].data
+    assert layout.decode_isr_change(announced) == [TP]
+
+
+@pytest.mark.row("T18")
+async def test_an_isr_that_is_there_as_proposed_is_a_success_though_the_answer_was_lost(
+    bench: Bench,
+) -> None:
+    write = bench.coordination.set
+
+    async def unanswered(path: str, data: bytes, version: int, **session: int) -> Stat:
+        bench.coordination.set = write  # type: ignore[method-assign]
+        await write(path, data, version, **session)
+        raise OutcomeUnknown
+
+    bench.coordination.set = unanswered  # type: ignore[method-assign, assignment]
+    bench.propose()
+    await until(lambda: bench.committed)
+    assert bench.partition.isr == (0, 1)
+    assert bench.node().zk_version == bench.partition.zk_version == 1, "written once"
+
+
+@pytest.mark.row("T18", "R3")
+async def test_another_writers_state_is_not_overwritten_and_the_proposal_waits(
+    bench: Bench,
+) -> None:
+    moved_on = replace(bench.node(), leader_epoch=7)
+    bench.ensemble.put(PATH, layout.encode_state(moved_on))
+    bench.propose()
+    await until(lambda: bench.ledger.lines)
+    assert bench.node().leader_epoch == 7
+    assert type(bench.partition.isr_state) is PendingExpand, "until the controller says more"
+    assert bench.committed == []
+
+
+async def test_a_proposal_that_was_never_sent_may_be_made_again(bench: Bench) -> None:
+    bench.coordination.suspend()
+    bench.propose()
+    await until(lambda: type(bench.partition.isr_state) is Committed)
+    bench.coordination.attach()
+    bench.propose()
+    await until(lambda: bench.committed)
+    assert bench.node().isr == (0, 1)

@@ -1,0 +1,240 @@
+"""What a broker does with the controller's three requests, and what it refuses (R5-R8)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from support.memory_cluster import MemoryCluster
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import (
+    EPOCH_DURING_DELETE,
+    NO_EPOCH,
+    ControllerRequest,
+    ControllerResponse,
+    LeaderAndIsrRequest,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.broker.replicas import ReplicaManager
+from minikafka.record.batch import Record, build
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+EPOCH = 100
+"""Of a controller that nobody else heard of: what the cluster's own one sends later is stale."""
+
+
+class Hosted:
+    """The replicas of one broker, and a controller played by hand."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self.cluster = cluster
+        self.broker = cluster.brokers[0]
+
+    @property
+    def replicas(self) -> ReplicaManager:
+        return self.broker.replicas
+
+    @property
+    def epoch(self) -> int:
+        return self.broker.info.epoch
+
+    async def handle(self, request: ControllerRequest) -> ControllerResponse:
+        return await self.replicas.handle(request)
+
+    async def tell(self, *states: PartitionState) -> list[int]:
+        """The code of each partition."""
+        request = LeaderAndIsrRequest(0, EPOCH, self.epoch, states, (self.broker.info,), ())
+        return [code for _, code in (await self.handle(request)).partitions]
+
+    async def stop(self, tp: TopicPartition, leader_epoch: int, *, delete: bool) -> int:
+        partitions = (StopReplicaPartition(tp, leader_epoch, delete),)
+        answer = await self.handle(StopReplicaRequest(0, EPOCH, self.epoch, partitions))
+        return answer.partitions[0][1]
+
+    def produce(self, tp: TopicPartition, *values: bytes) -> int:
+        """The offset after it, or minus the error."""
+        partition = self.replicas.partitions[tp]
+        batch = bytearray(build([Record(0, 1000, None, value, ()) for value in values]))
+        end = partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, 0)
+        self.replicas.purgatory.dirty.append(partition)
+        self.replicas.purgatory.finish_tick(self.broker.clock.now())
+        return end
+
+
+def state(
+    tp: TopicPartition = T0, leader: int = 0, epoch: int = 3, replicas: tuple[int, ...] = (0,)
+) -> PartitionState:
+    return PartitionState(tp, leader, epoch, replicas, 5, EPOCH, replicas, is_new=True)
+
+
+@pytest.fixture
+async def hosted() -> AsyncIterator[Hosted]:
+    async with MemoryCluster(1, replica_lag_time_max_ms=7_000) as cluster:
+        yield Hosted(cluster)
+
+
+@pytest.mark.row("R6")
+async def test_requests_of_an_older_controller_change_nothing(hosted: Hosted) -> None:
+    assert await hosted.tell(state()) == [0]
+    old = EPOCH - 1
+    epoch = hosted.epoch
+    for request in (
+        LeaderAndIsrRequest(9, old, epoch, (state(epoch=9),), (), ()),
+        StopReplicaRequest(9, old, epoch, (StopReplicaPartition(T0, -2, True),)),
+        UpdateMetadataRequest(9, old, epoch, (), (), ()),
+    ):
+        answer = await hosted.handle(request)
+        assert answer.error == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert hosted.replicas.partitions[T0].leader_epoch == 3
+    assert hosted.broker.metadata.brokers
+
+
+@pytest.mark.row("R5", "T20")
+async def test_requests_to_an_earlier_incarnation_of_the_broker_change_nothing(
+    hosted: Hosted,
+) -> None:
+    assert await hosted.tell(state()) == [0]
+    stale = hosted.epoch - 1
+    for request in (
+        LeaderAndIsrRequest(0, EPOCH, stale, (state(epoch=9),), (), ()),
+        StopReplicaRequest(0, EPOCH, stale, (StopReplicaPartition(T0, -2, True),)),
+        UpdateMetadataRequest(0, EPOCH, stale, (), (), ()),
+    ):
+        assert (await hosted.handle(request)).error == ErrorCode.STALE_BROKER_EPOCH
+    assert hosted.replicas.partitions[T0].leader_epoch == 3
+    later = LeaderAndIsrRequest(0, EPOCH, hosted.epoch + 7, (state(epoch=9),), (), ())
+    assert (await hosted.handle(later)).error == 0, "a later incarnation than it knows of yet"
+
+
+@pytest.mark.row("R7", "T5")
+async def test_a_role_at_an_equal_or_lower_leader_epoch_is_refused_for_that_partition(
+    hosted: Hosted,
+) -> None:
+    stale = ErrorCode.STALE_CONTROLLER_EPOCH
+    assert await hosted.tell(state(), state(T1)) == [0, 0]
+    assert await hosted.tell(state(leader=9, replicas=(0, 9)), state(T1, epoch=4)) == [stale, 0]
+    assert await hosted.tell(state(epoch=2)) == [stale]
+    partition = hosted.replicas.partitions[T0]
+    assert (partition.is_leader, partition.leader_epoch, partition.replicas) == (True, 3, (0,))
+    assert hosted.replicas.partitions[T1].leader_epoch == 4
+
+
+@pytest.mark.row("R8", "T19")
+async def test_a_stop_below_the_leader_epoch_is_fenced(hosted: Hosted) -> None:
+    assert await hosted.tell(state()) == [0]
+    assert await hosted.stop(T0, 2, delete=True) == ErrorCode.FENCED_LEADER_EPOCH
+    assert hosted.replicas.partitions[T0].is_leader
+    assert await hosted.stop(T0, 3, delete=False) == 0
+    assert not hosted.replicas.partitions[T0].is_leader
+
+
+@pytest.mark.row("R8")
+@pytest.mark.parametrize("sentinel", [EPOCH_DURING_DELETE, NO_EPOCH])
+async def test_a_stop_without_an_epoch_is_obeyed(hosted: Hosted, sentinel: int) -> None:
+    assert await hosted.tell(state()) == [0]
+    assert await hosted.stop(T0, sentinel, delete=True) == 0
+    assert T0 not in hosted.replicas.partitions
+
+
+@pytest.mark.row("J2", "C15")
+async def test_to_stop_keeps_the_log_and_to_delete_takes_it_away(hosted: Hosted) -> None:
+    assert await hosted.tell(state()) == [0]
+    assert hosted.produce(T0, b"m1") == 1
+    storage = hosted.cluster.storages[0]
+    assert await hosted.stop(T0, 3, delete=False) == 0
+    assert storage.exists("/data/t-0/00000000000000000000.log")
+    assert hosted.produce(T0, b"m2") == -int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert await hosted.stop(T0, 3, delete=True) == 0
+    assert not storage.exists("/data/t-0/00000000000000000000.log")
+    assert T0 not in hosted.replicas.logs.logs
+
+
+@pytest.mark.row("C14")
+async def test_a_replica_starts_only_where_it_is_assigned(hosted: Hosted) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await hosted.tell(state(leader=7, replicas=(7, 8))) == [unknown]
+    assert T0 not in hosted.replicas.partitions
+    assert T0 not in hosted.replicas.logs.logs
+
+
+@pytest.mark.row("C14", "B4", "M5")
+async def test_after_a_restart_the_high_watermark_is_the_one_of_the_checkpoint_within_the_log(
+    hosted: Hosted,
+) -> None:
+    assert await hosted.tell(state()) == [0]
+    assert hosted.produce(T0, b"m1", b"m2") == 2
+    hosted.replicas.checkpoint_high_watermarks()
+    storage = hosted.cluster.storages[0]
+    text = storage.read("/data/replication-offset-checkpoint").decode()
+    assert "t 0 2" in text
+    await hosted.cluster.stop(0, controlled=False)
+    for checkpointed, expected in ((1, 1), (99, 2)):
+        changed = text.replace("t 0 2", f"t 0 {checkpointed}")
+        storage.write_atomically("/data/replication-offset-checkpoint", changed.encode())
+        hosted.broker = await hosted.cluster.start(0)
+        following = state(leader=9, epoch=3 + checkpointed, replicas=(0, 9))
+        assert await hosted.tell(following) == [0]
+        assert hosted.replicas.partitions[T0].high_watermark == expected
+        hosted.broker.replicas.partitions.clear()
+        await hosted.cluster.stop(0, controlled=False)
+    hosted.broker = await hosted.cluster.start(0)
+
+
+@pytest.mark.row("C18", "C27")
+async def test_nobody_reads_or_writes_before_it_was_told_to_lead(hosted: Hosted) -> None:
+    replicas = hosted.replicas
+    assert replicas.error_for(T0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await hosted.tell(state(leader=9, replicas=(0, 9))) == [0]
+    assert replicas.error_for(T0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert hosted.produce(T0, b"m1") == -int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert replicas.partitions[T0].log.log_end_offset == 0
+    assert await hosted.tell(state(epoch=4)) == [0]
+    assert replicas.error_for(T0) == 0
+    assert hosted.produce(T0, b"m1") == 1
+
+
+@pytest.mark.row("B1", "B2")
+async def test_a_replica_tells_what_it_is_and_where_it_stands(hosted: Hosted) -> None:
+    two = state(replicas=(0, 9))
+    assert await hosted.tell(two) == [0]
+    hosted.produce(T0, b"m1")
+    (shown,) = hosted.broker.describe()["replicas"]
+    assert shown["role"] == "leader"
+    assert (shown["leader"], shown["leader_epoch"]) == (0, 3)
+    assert (shown["replicas"], shown["isr"]) == ([0, 9], [0, 9])
+    assert (shown["log_end_offset"], shown["high_watermark"]) == (1, 0)
+    assert shown["directory"] == "/data/t-0"
+
+
+@pytest.mark.row("C40")
+async def test_the_time_to_stay_in_sync_is_the_configured_one(hosted: Hosted) -> None:
+    assert await hosted.tell(state()) == [0]
+    assert hosted.replicas.partitions[T0].lag_max_ms == 7_000
+    assert hosted.broker.config.replica_lag_time_max_ms == 7_000
+
+
+@pytest.mark.row("C17", "X17")
+async def test_to_lead_raises_no_high_watermark(hosted: Hosted) -> None:
+    assert await hosted.tell(state(replicas=(0, 9))) == [0]
+    hosted.produce(T0, b"m1")
+    assert await hosted.tell(replace(state(epoch=4, replicas=(0, 9)), isr=(0, 9))) == [0]
+    partition = hosted.replicas.partitions[T0]
+    assert (partition.high_watermark, partition.log.log_end_offset) == (0, 1)
+
+
+@pytest.mark.row("J7", "D11")
+async def test_gauges_have_kafkas_names_and_follow_what_is_led(hosted: Hosted) -> None:
+    assert await hosted.tell(state(), state(T1, leader=9, replicas=(0, 9))) == [0, 0]
+    metrics = hosted.broker.describe()["metrics"]
+    assert (metrics["PartitionCount"], metrics["LeaderCount"]) == (2, 1)
+    assert metrics["ActiveControllerCount"] == 1
+    assert (metrics["OfflinePartitionsCount"], metrics["PreferredReplicaImbalanceCount"]) == (0, 0)
+    assert metrics["UnderReplicatedPartitions"] == 0
+    assert await hosted.tell(replace(state(epoch=4, replicas=(0, 9)), isr=(0,))) == [0]
+    assert hosted.broker.describe()["metrics"]["UnderReplicatedPartitions"] == 1

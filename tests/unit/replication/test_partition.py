@@ -1,0 +1,197 @@
+"""One partition's leader and follower, rule by rule; whole losses are in test_scenarios.py."""
+
+from __future__ import annotations
+
+import pytest
+from support.replication import KEY, LAG_MS, TP, Replicas
+
+from minikafka.replication.isr import PendingExpand
+from minikafka.replication.partition import Progress
+
+NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
+
+
+@pytest.mark.row("C27", "B3", "C28")
+def test_produces_wait_in_order_and_their_number_is_known() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    for value in (b"m1", b"m2", b"m3"):
+        r.produce(0, value)
+    assert r[0].sent == []
+    assert r[0].answers.waiting_for(r[0].partition) == 3
+    r.sync(0, 1)
+    assert b"".join(r[0].sent) == b"1:0:02:0:13:0:2"
+    assert r[0].answers.waiting_for(r[0].partition) == 0
+
+
+@pytest.mark.row("C27")
+def test_who_does_not_lead_appends_nothing() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    assert r.produce(1, b"m1") == -6
+    assert r[1].log.log_end_offset == 0
+
+
+@pytest.mark.row("C33")
+def test_a_fetch_acknowledges_what_lies_below_it_and_brings_the_high_watermark() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1", b"m2")
+    r.fetch(1, 0)
+    assert r[0].partition.followers[1].offset == 0
+    assert r[1].hw == 0
+    r.fetch(1, 0)
+    assert r[0].partition.followers[1].offset == 2
+    assert r[0].hw == 2
+    r.fetch(1, 0)
+    assert r[1].hw == 2
+
+
+@pytest.mark.row("C34")
+def test_a_follower_takes_no_high_watermark_above_its_own_end() -> None:
+    r = Replicas((0, 1, 2), isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m1", acks=1)
+    r.fetch(1, 0)
+    assert r[1].values() == [b"m1"]
+    r[1].follower.next_fetch()
+    r[1].follower.on_partition(KEY, 0, 99, 0, NO_RECORDS, None)
+    assert r[1].hw == r[1].log.log_end_offset == 1
+
+
+@pytest.mark.row("T11", "X16")
+def test_a_follower_is_caught_up_as_of_the_fetch_whose_end_it_reached() -> None:
+    """The end that counts is the one before the read: what came meanwhile is no lag of the follower."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    partition = r[0].partition
+    progress: Progress = partition.followers[1]
+    r.produce(0, b"m1", b"m2")
+    partition.record_follower_fetch(progress, 0, r.now + 100)
+    r.produce(0, b"m3")
+    partition.record_follower_fetch(progress, 2, r.now + 200)
+    assert progress.last_caught_up == r.now + 100
+    r.produce(0, b"m4")
+    partition.record_follower_fetch(progress, 2, r.now + 300)
+    assert progress.last_caught_up == r.now + 100, "it did not reach the end of its last fetch"
+
+
+@pytest.mark.row("T13")
+def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.alive.discard(1)
+    r.elect(0, tell=(0, 1))
+    r.produce(0, b"m1", acks=1)
+    r.fetch(1, 0)
+    r.alive.add(1)
+    for value in (b"m2", b"m3"):
+        r.produce(0, value, acks=1)
+    behind = r[0].hw
+    partition = r[0].partition
+    assert behind < r[0].log.log_end_offset, "or it would run away from the follower for ever"
+    r.sync(0, 1)
+    assert type(partition.isr_state) is PendingExpand
+    r.commit_isr(0)
+    r.sync(0, 1)
+    assert r[0].hw == r[0].log.log_end_offset
+
+
+@pytest.mark.row("T13")
+def test_a_follower_that_lags_holds_the_high_watermark_no_longer() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0)
+    r.now += LAG_MS + 1
+    r.produce(0, b"m1", acks=1)
+    assert r[0].hw == 1
+
+
+@pytest.mark.row("T12")
+def test_a_follower_at_the_high_watermark_but_before_the_epoch_does_not_join() -> None:
+    r = Replicas((0, 1, 2), isr=(0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.fetch(1, 0)
+    r.elect(1, isr=(1, 0), tell=(1, 2))
+    partition = r[1].partition
+    assert (partition.epoch_start_offset, partition.high_watermark) == (1, 0)
+    progress = partition.followers[2]
+    partition.record_follower_fetch(progress, 0, r.now)
+    assert not partition.may_expand_isr(progress)
+    partition.record_follower_fetch(progress, 1, r.now)
+    assert partition.may_expand_isr(progress)
+
+
+@pytest.mark.row("T14")
+def test_an_epoch_without_a_record_is_noted_where_it_begins() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.elect(0)
+    epochs = r[0].log.epochs
+    assert epochs.latest == r.epoch
+    assert r[0].partition.epoch_end_offset(r.epoch - 1) == (r.epoch - 1, 1)
+    checkpoint = r[0].storage.read("/d/t-0/leader-epoch-checkpoint").decode()
+    assert checkpoint.split("\n")[2:4] == ["0 0", "1 1"]
+
+
+@pytest.mark.row("T15")
+def test_an_answer_that_tells_of_a_divergence_brings_no_high_watermark() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1", b"m2")
+    r.fetch(1, 0)
+    assert (r[1].hw, r[1].log.log_end_offset) == (0, 2)
+    machine = r[1].follower
+    machine.next_fetch()
+    machine.on_partition(KEY, 0, 2, 0, NO_RECORDS, (0, 1))
+    assert r[1].hw == 0
+    assert machine.next_fetch()[0] == {}, "it asks where the logs part before it fetches on"
+    assert machine.epoch_questions()
+
+
+@pytest.mark.row("T15")
+def test_a_log_that_is_cut_takes_its_high_watermark_along() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.produce(0, b"m2")
+    r.sync(0, 1)
+    assert r[1].hw == 2
+    r[1].partition.truncate_to(1)
+    assert r[1].hw == 1
+
+
+@pytest.mark.row("T16")
+def test_a_fetch_that_waited_through_an_election_brings_nothing_of_the_new_epoch() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    target, machine = r[0], r[1].follower
+    r.fetch(1, 0)
+    session = target.sessions[1]
+    topics, forgotten = machine.next_fetch()
+    session.fetch(topics.items(), forgotten.items(), 1 << 20, r.now + 500, r.now)
+    target.purgatory.finish_tick(r.now)
+    assert session.parked
+    r.elect(0, tell=(0,))
+    target.responses.clear()
+    r.produce(0, b"m1")
+    target.purgatory.finish_tick(r.now)
+    records = [answer[5] for _, rows in target.responses.get(1, ()) for answer in rows if answer[6]]
+    assert records == []
+    assert target.partition.followers[1].offset == -1, "nor did it acknowledge anything"
+    assert r[0].hw == 0
+
+
+@pytest.mark.row("X15")
+def test_a_commit_that_waits_holds_up_no_other_partition() -> None:
+    slow, fast = Replicas((0, 1)), Replicas((0, 1))
+    for r in (slow, fast):
+        r.elect(0)
+    fast[0].purgatory = slow[0].purgatory
+    fast[0].answers.purgatory = slow[0].purgatory
+    slow.produce(0, b"m1")
+    fast.produce(0, b"m2")
+    fast.sync(0, 1)
+    assert fast[0].sent == [b"1:0:0"]
+    assert slow[0].sent == []
+    assert slow[0].partition.tp == fast[0].partition.tp == TP
