@@ -308,10 +308,16 @@ class TopicConfig:
         LONG, LONG_MAX, "Time per fsync.", low=0, synonyms=(("log.flush.interval.ms", 1),)
     )
     follower_replication_throttled_replicas: tuple[str, ...] = key(
-        LIST, (), "Followers whose fetching is throttled, as partition:broker."
+        LIST,
+        (),
+        "Followers whose fetching is throttled, as partition:broker.",
+        form="[0-9]+:[0-9]+",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
-        LIST, (), "Leaders whose serving of followers is throttled, as partition:broker."
+        LIST,
+        (),
+        "Leaders whose serving of followers is throttled, as partition:broker.",
+        form="[0-9]+:[0-9]+",
     )
     index_interval_bytes: int = key(
         INT,

@@ -8,6 +8,7 @@ type, default, bounds and sentence of documentation stand next to it. Invariant:
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
@@ -39,8 +40,9 @@ class Key:
     """One row of a table of keys.
 
     `low`/`high`: bounds of a number, or of the length of a PASSWORD that is given. `choices`: the only
-    words a STRING or LIST may hold. `synonyms`: broker keys a topic key takes its value from, the first
-    that is set, each with the factor between their units.
+    words a STRING or LIST may hold; `form`: the pattern of a LIST's words, unless it is `*` alone.
+    `synonyms`: broker keys a topic key takes its value from, the first that is set, each with
+    the factor between their units.
     """
 
     kind: Kind
@@ -49,6 +51,7 @@ class Key:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    form: str = ""
     synonyms: tuple[tuple[str, int], ...] = ()
     name: str = ""
 
@@ -137,6 +140,8 @@ class Key:
         words = tuple(str(item).strip() for item in items if str(item).strip())
         if self.choices and not (words and set(words) <= set(self.choices)):
             raise self._refused(value, f"it is made of {self.bounds()}")
+        if self.form and words != ("*",) and not all(re.fullmatch(self.form, w) for w in words):
+            raise self._refused(value, f"it is * or a list of {self.form}")
         return words
 
     def _text(self, value: object) -> str:

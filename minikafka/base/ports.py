@@ -128,6 +128,9 @@ class Storage(Protocol):
     def sync_directory(self, path: str) -> None:
         """fsync the directory entry itself."""
 
+    def room(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the disk that the path is on."""
+
     def lock(self, path: str) -> File | None:
         """Hold an exclusive lock file until closed; None when another process holds it."""
 

@@ -6,17 +6,48 @@ Invariant: a partition never has two replicas on one broker, and leaders are spr
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId
 
+PARTITIONS_MAX: Final = 10_000
+"""Partitions that one request may create, so that a number in it cannot cost memory (as Kafka's KRaft)."""
+
+
+def check_room(partitions: int, room: int) -> None:
+    """Raises KafkaError(POLICY_VIOLATION) for more partitions than one request may still create."""
+    if partitions > room:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_MAX} partitions in one request"
+        )
+
+
+def check_replication_factor(replication_factor: int, available: int) -> None:
+    """Raises KafkaError(INVALID_REPLICATION_FACTOR) when so many live brokers cannot hold so many replicas."""
+    if replication_factor < 1:
+        reason = "Replication factor must be larger than 0."
+    elif replication_factor > available:
+        reason = (
+            f"Replication factor: {replication_factor} larger than available brokers: {available}."
+        )
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+
 
 def assign(
-    brokers: Sequence[Broker], partitions: int, replication_factor: int, start: int, shift: int
+    brokers: Sequence[Broker],
+    partitions: int,
+    replication_factor: int,
+    start: int,
+    shift: int,
+    first_partition: int = 0,
 ) -> dict[int, tuple[BrokerId, ...]]:
     """Partition → ordered replicas, round-robin from broker `start`, followers moved on by `shift`.
 
-    When every broker has a rack, a partition's replicas spread over as many racks as there are.
+    The partitions are numbered from `first_partition`, when a topic has that many already. When every
+    broker has a rack, a partition's replicas spread over as many racks as there are.
     """
     racks = {broker.id: broker.rack for broker in brokers}
     if all(rack is not None for rack in racks.values()):
@@ -27,12 +58,26 @@ def assign(
     rack_count = len(set(racks.values()))
     stride = rack_count if rack_count < len(order) else 1
     assignment = {}
-    for partition in range(partitions):
+    for partition in range(first_partition, first_partition + partitions):
         first = (partition + start) % len(order)
         turn = shift + partition // len(order)
         candidates = [order[first], *_followers(order, first, turn * stride)]
         assignment[partition] = _pick(candidates, racks, rack_count, replication_factor)
     return assignment
+
+
+def assign_more(
+    brokers: Sequence[Broker], existing: Mapping[int, Sequence[BrokerId]], partitions: int
+) -> dict[int, tuple[BrokerId, ...]]:
+    """Replicas of `partitions` more partitions of a topic, going on where its first ones left off.
+
+    As Kafka does: the round begins at partition 0's preferred replica. `existing` has partition 0.
+    """
+    first_replicas, count = existing[0], len(existing)
+    ids = sorted(broker.id for broker in brokers)
+    start = next((i for i, id_ in enumerate(ids) if id_ >= first_replicas[0]), 0)
+    shift = start - (count - 1) // len(ids)
+    return assign(brokers, partitions, len(first_replicas), start, shift, count)
 
 
 def checked_assignment(

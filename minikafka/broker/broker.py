@@ -40,8 +40,14 @@ from minikafka.base.ports import (
     Tasks,
     Transport,
 )
-from minikafka.broker.admin import TopicAdmin
+from minikafka.broker.admin import Admin
+from minikafka.broker.admin.auto_create import AutoCreate
+from minikafka.broker.admin.configs import ConfigAdmin
+from minikafka.broker.admin.partitions import PartitionAdmin
+from minikafka.broker.admin.topics import TopicAdmin
+from minikafka.broker.config_changes import ConfigChanges
 from minikafka.broker.controller import ControllerService
+from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.explain import metadata_of, partition_asked, replica_of, settings_of
 from minikafka.broker.gauges import gauges
 from minikafka.broker.listener import KafkaListener
@@ -49,7 +55,7 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Services
-from minikafka.broker.steps import StepGate
+from minikafka.broker.steps import AT_BROKER, StepGate
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
@@ -96,6 +102,7 @@ class Broker:
         self.ledger = LedgerWriter(
             storage, directory_of(config.log_dirs[0]), config.broker_id, clock
         )
+        self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(clock)
         self.logs = LogManager(storage, config, clock, executor)
         self.replicas = ReplicaManager(
@@ -113,7 +120,8 @@ class Broker:
         self.control_plane: ControlPlane
         self.gate = StepGate()
         self.controller: ControllerService
-        self.admin: TopicAdmin
+        self.config_changes: ConfigChanges
+        self.admin: Admin
         self.listener: KafkaListener
         self._former_sessions: set[int] = set()
         self._stopping = False
@@ -136,6 +144,7 @@ class Broker:
         cluster_id = await self._cluster_id()
         await self.logs.start(cluster_id)
         await self._listen(cluster_id)
+        await self.config_changes.start()
         self.replicas.start()
         self.tasks.spawn(self._session_events(), "session-events")
         await self._register()
@@ -201,20 +210,30 @@ class Broker:
             self.ledger,
             self.gate,
         )
-        self.admin = TopicAdmin(
+        self.config_changes = ConfigChanges(
             self.coordination,
-            self.controller,
-            self.metadata,
-            self.config,
-            self.rng,
+            self.clock,
             self.tasks,
-            self.control_plane,
+            self.settings,
+            self.replicas,
+            self.controller,
         )
+        self.admin = self._administration()
         self.listener = KafkaListener(
             self._services(cluster_id), self.replicas, self.transport, self.tasks
         )
         port = await self.listener.start(*self.config.kafka_listener)
         self.info = replace(self.info, port=self.info.port or port)
+
+    def _administration(self) -> Admin:
+        coordination, controller, metadata = self.coordination, self.controller, self.metadata
+        topics = TopicAdmin(coordination, controller, metadata, self.settings, self.rng)
+        return Admin(
+            topics,
+            AutoCreate(topics, controller, metadata, self.config, self.tasks, self.control_plane),
+            PartitionAdmin(coordination, controller, metadata),
+            ConfigAdmin(coordination, metadata, self.settings, self.config_changes.apply_now),
+        )
 
     def _advertised_control(self, real_port: int) -> tuple[str, int]:
         host, port = self.config.advertised_control_listener or self.config.control_listener
@@ -225,6 +244,7 @@ class Broker:
             broker_id=self.config.broker_id,
             cluster_id=cluster_id,
             config=self.config,
+            settings=self.settings,
             clock=self.clock,
             rng=self.rng,
             replicas=self.replicas,
@@ -316,6 +336,7 @@ class Broker:
         """One control-plane call. Raises KafkaError for a call that cannot be served."""
         if call.method in messages.STATE_CHANGES:
             request = messages.decode(call.method, call.body)
+            await self.gate.reached(AT_BROKER, call.method)
             return messages.encode_response(await self.replicas.handle(request))
         if call.method == messages.CONTROLLED_SHUTDOWN:
             remaining = await self.controller.controlled_shutdown(
@@ -323,13 +344,15 @@ class Broker:
             )
             return messages.encode_remaining(remaining)
         if call.method == messages.CREATE_TOPICS:
-            return await self.admin.handle_create_topics(call.body)
+            return await self.admin.auto_create.handle_create_topics(call.body)
         if call.method == messages.STATE:
             return self.describe()
         if call.method == messages.EXPLAIN:
             return self.explain(partition_asked(call.body))
         if call.method == messages.PLAN:
             return {"lines": await self.controller.plan(call.body)}
+        if call.method in messages.GATE_CALLS:
+            return await self.gate.serve(call, self.clock)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
 
     def describe(self) -> dict[str, Any]:
@@ -375,6 +398,7 @@ class Broker:
         self._stopping = True
         if controlled and self.config.controlled_shutdown_enable:
             await self._controlled_shutdown()
+        self.gate.open()
         await self.controller.close()
         await self.listener.close()
         await self.replicas.close()

@@ -5,12 +5,13 @@ Invariant: the value of a sensitive key is never in an entry, nor in its synonym
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.keys import Key, Kind
+from minikafka.broker.dynamic_config import DYNAMIC, THROTTLES, DynamicConfig
 
 RELEASE: Final = "3.3-IV3"
 """The Kafka release that the served API versions are those of; what UIs gate their features on."""
@@ -26,6 +27,8 @@ class Source(IntEnum):
     """Where a value comes from, by Kafka's numbers."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -48,22 +51,34 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
-def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every key of a broker; all are read-only, as none can be altered while it runs."""
+def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
+    """Every key of a broker, and the throttles that are set; what cannot be altered is read-only."""
+    current = settings.current
     entries = [
-        _entry(key, config.text(name), True, tuple(_broker_synonyms(config, name, key)))
+        _entry(key, current.text(name), name not in DYNAMIC, _broker_synonyms(settings, name))
         for name, key in BrokerConfig.keys().items()
     ]
-    entries.append(
-        _entry(RELEASE_KEY, RELEASE, True, (Synonym(RELEASE_KEY.name, RELEASE, Source.DEFAULT),))
-    )
+    for name, key in THROTTLES.items():
+        synonyms = _broker_synonyms(settings, name)
+        if synonyms:
+            entries.append(_entry(key, synonyms[0].value, False, synonyms))
+    fixed = (Synonym(RELEASE_KEY.name, RELEASE, Source.DEFAULT),)
+    entries.append(_entry(RELEASE_KEY, RELEASE, True, fixed))
     return entries
 
 
-def topic_entries(config: TopicConfig, broker: BrokerConfig) -> list[ConfigEntry]:
+def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
+    """What is set for all brokers while they run, and nothing else."""
+    return [
+        _entry(DYNAMIC[name], value, False, (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),))
+        for name, value in settings.cluster.items()
+    ]
+
+
+def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEntry]:
     """Every key of a topic."""
     return [
-        _entry(key, config.text(name), False, tuple(_topic_synonyms(config, broker, name, key)))
+        _entry(key, config.text(name), False, _topic_synonyms(config, settings, name, key))
         for name, key in TopicConfig.keys().items()
     ]
 
@@ -76,18 +91,55 @@ def _entry(
 
 
 def _topic_synonyms(
-    config: TopicConfig, broker: BrokerConfig, name: str, key: Key
-) -> Iterator[Synonym]:
+    config: TopicConfig, settings: DynamicConfig, name: str, key: Key
+) -> tuple[Synonym, ...]:
+    inherited = _synonyms(settings, [synonym for synonym, _ in key.synonyms])
     if name in config.given:
-        yield Synonym(name, config.text(name), Source.TOPIC)
-    broker_keys = BrokerConfig.keys()
-    for synonym, _ in key.synonyms:
-        yield from _broker_synonyms(broker, synonym, broker_keys[synonym])
+        return (Synonym(name, config.text(name), Source.TOPIC), *inherited)
+    return inherited
 
 
-def _broker_synonyms(broker: BrokerConfig, name: str, key: Key) -> Iterator[Synonym]:
-    if name in broker.given:
-        yield Synonym(name, broker.text(name), Source.STATIC_BROKER)
-    default: Any = key.text(key.default)
-    if default is not None or key.sensitive:
-        yield Synonym(name, default, Source.DEFAULT)
+def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
+    """Places of a broker's key, from the first of its own name on."""
+    found = _synonyms(settings, _FAMILIES.get(name, (name,)))
+    first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
+    return found[first:]
+
+
+def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
+    """Every place where one of the keys has a value, in the order in which they count."""
+    static = settings.static
+    layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
+        (Source.DYNAMIC_BROKER, settings.own.get),
+        (Source.DYNAMIC_DEFAULT_BROKER, settings.cluster.get),
+        (Source.STATIC_BROKER, lambda name: static.text(name) if name in static.given else None),
+        (Source.DEFAULT, _default),
+    )
+    found = []
+    for source, value_of in layers:
+        for name in names:
+            value = value_of(name)
+            if value is not None or _is_set_secret(static, name, source):
+                found.append(Synonym(name, value, source))
+    return tuple(found)
+
+
+def _default(name: str) -> str | None:
+    key = BrokerConfig.keys().get(name)
+    return key.text(key.default) if key is not None else None
+
+
+def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
+    """A secret is shown to have a value there, without the value."""
+    key = BrokerConfig.keys().get(name)
+    if key is None or not key.sensitive:
+        return False
+    return source is Source.DEFAULT or (source is Source.STATIC_BROKER and name in static.given)
+
+
+_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    name: tuple(synonym for synonym, _ in key.synonyms)
+    for key in TopicConfig.keys().values()
+    for name, _ in key.synonyms
+}
+"""Broker keys that are one setting in several units, the one that counts most first."""

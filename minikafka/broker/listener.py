@@ -10,7 +10,18 @@ import logging
 from typing import Final
 
 from minikafka.base.ports import Listener, Tasks, Transport
-from minikafka.broker.apis import configs, groups, metadata, offsets, producers, topics, versions
+from minikafka.broker.apis import (
+    configs,
+    elections,
+    groups,
+    logdirs,
+    metadata,
+    offsets,
+    producers,
+    reassignments,
+    topics,
+    versions,
+)
 from minikafka.broker.connection import Connection
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Handler, Services
@@ -20,10 +31,13 @@ logger = logging.getLogger(__name__)
 
 HANDLERS: Final[dict[int, Handler]] = {
     **configs.HANDLERS,
+    **elections.HANDLERS,
     **groups.HANDLERS,
+    **logdirs.HANDLERS,
     **metadata.HANDLERS,
     **offsets.HANDLERS,
     **producers.HANDLERS,
+    **reassignments.HANDLERS,
     **topics.HANDLERS,
     **versions.HANDLERS,
 }

@@ -8,7 +8,7 @@ with an epoch older than one already seen changes nothing (I10).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -33,7 +33,7 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
-from minikafka.log.manager import LogManager
+from minikafka.log.manager import Directory, LogManager
 from minikafka.replication.partition import Partition, Progress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.sessions import Session, Topics
@@ -128,6 +128,14 @@ class ReplicaManager:
         """`error_for` a name on the wire, which may be no text at all."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
 
+    def log_directories(self) -> list[Directory]:
+        """Every log directory and the replicas in it."""
+        return self.logs.directories()
+
+    def room(self, directory: str) -> tuple[int, int]:
+        """(total, usable) bytes of its disk. Raises StorageFailed."""
+        return self.logs.storage.room(directory)
+
     # ---- the controller's requests
 
     async def handle(self, request: ControllerRequest) -> ControllerResponse:
@@ -150,13 +158,20 @@ class ReplicaManager:
         if error:
             return ControllerResponse(error)
         if isinstance(request, LeaderAndIsrRequest):
-            await self.configs.load(state.tp.topic for state in request.partitions)
+            await self._load_configs(request)
             error = self._fence(request)
             return ControllerResponse(error) if error else self._leader_and_isr(request)
         if isinstance(request, StopReplicaRequest):
             return self._stop_replicas(request)
         self._update_metadata(request)
         return ControllerResponse(_NONE)
+
+    async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
+        """Settings of the request's topics; read again for new partitions, whose topic may be a new one."""
+        new = {state.tp.topic for state in request.partitions if state.is_new}
+        if new:
+            await self.configs.read(new)
+        await self.configs.load(state.tp.topic for state in request.partitions)
 
     def _fence(self, request: ControllerRequest) -> int:
         if request.controller_epoch < self.controller_epoch:
@@ -283,6 +298,33 @@ class ReplicaManager:
                 self._directory_failed(failure)
                 return _STORAGE_ERROR
         return _NONE
+
+    # ---- settings
+
+    async def topics_configured(self, topics: Collection[str] | None) -> None:
+        """These topics' settings were written, None: perhaps any. Raises CoordinationError (R71)."""
+        known = set(self.configs.topics)
+        changed = known if topics is None else known.intersection(topics)
+        if changed:
+            await self.configs.read(changed)
+            self._configure(changed)
+
+    def inherit(self, config: BrokerConfig) -> None:
+        """Topics inherit from these values from now on (KIP-226)."""
+        self.configs.inherit(config)
+        self.logs.config = config
+        self._configure(set(self.configs.topics))
+
+    def _configure(self, topics: Collection[str]) -> None:
+        now = self.clock.now()
+        self.purgatory.finish_tick(now)
+        for tp, partition in self.partitions.items():
+            if tp.topic in topics and not partition.offline:
+                try:
+                    partition.configure(self.configs.get(tp.topic))
+                except StorageFailed as failure:
+                    self._storage_failed(partition, failure)
+        self.purgatory.finish_tick(now)
 
     # ---- consequences
 

@@ -7,7 +7,7 @@ never taken for less than it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
@@ -18,12 +18,18 @@ logger = logging.getLogger(__name__)
 
 
 class TopicConfigs:
-    """Cache of effective topic settings by topic name."""
+    """Cache of effective topic settings by topic name. `broker` has the values that topics inherit."""
 
-    def __init__(self, coordination: Coordination, config: BrokerConfig) -> None:
+    def __init__(self, coordination: Coordination, broker: BrokerConfig) -> None:
         self._coordination = coordination
-        self._config = config
+        self._broker = broker
+        self._overrides: dict[str, Mapping[str, str]] = {}
         self._configs: dict[str, TopicConfig] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The loaded topics."""
+        return list(self._configs)
 
     def get(self, topic: str) -> TopicConfig:
         """Settings of a loaded topic."""
@@ -32,25 +38,37 @@ class TopicConfigs:
     async def load(self, topics: Iterable[str]) -> None:
         """Read the topics that are not known yet. Raises CoordinationError when ZooKeeper does not answer."""
         missing = sorted({topic for topic in topics if topic not in self._configs})
-        if not missing:
-            return
+        if missing:
+            await self.read(missing)
+
+    async def read(self, topics: Iterable[str]) -> None:
+        """Read the topics, known or not. Raises CoordinationError."""
+        names = list(topics)
         found = await self._coordination.get_many(
-            [layout.topic_config_path(topic) for topic in missing]
+            [layout.topic_config_path(topic) for topic in names]
         )
-        for topic, node in zip(missing, found, strict=True):
-            self._configs[topic] = self._effective(topic, node[0] if node is not None else None)
+        for topic, node in zip(names, found, strict=True):
+            self._overrides[topic] = _overrides(topic, node[0] if node is not None else b"")
+            self._configs[topic] = self._effective(topic)
 
-    def forget(self, topic: str) -> None:
-        """Read it again the next time."""
-        self._configs.pop(topic, None)
+    def inherit(self, broker: BrokerConfig) -> None:
+        """The broker's values are these from now on."""
+        self._broker = broker
+        self._configs = {topic: self._effective(topic) for topic in self._configs}
 
-    def _effective(self, topic: str, data: bytes | None) -> TopicConfig:
-        if data is None:
-            return TopicConfig.from_broker(self._config, {})
+    def _effective(self, topic: str) -> TopicConfig:
         try:
-            return TopicConfig.from_broker(self._config, layout.decode_config(data))
-        except (ConfigError, ValueError) as error:
+            return TopicConfig.from_broker(self._broker, self._overrides[topic])
+        except ConfigError as error:
             logger.error(
                 "settings of topic %s are not usable, the broker's are used: %s", topic, error
             )
-            return TopicConfig.from_broker(self._config, {})
+            return TopicConfig.from_broker(self._broker, {})
+
+
+def _overrides(topic: str, data: bytes) -> Mapping[str, str]:
+    try:
+        return layout.decode_config(data)
+    except ValueError as error:
+        logger.error("the settings node of topic %s is not readable: %s", topic, error)
+        return {}

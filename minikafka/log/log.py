@@ -85,11 +85,6 @@ class Log:
         self.config = config
         self._activate()
 
-    @property
-    def size(self) -> int:
-        """Bytes in the segments."""
-        return self.written_position - self.segments[0].start
-
     @classmethod
     def open(
         cls,

@@ -33,6 +33,21 @@ class Identity(NamedTuple):
     cluster_id: str | None
 
 
+class Replica(NamedTuple):
+    """One log as DescribeLogDirs shows it: bytes in its segments, and its end."""
+
+    tp: TopicPartition
+    size: int
+    log_end_offset: int
+
+
+class Directory(NamedTuple):
+    """One log directory and what lies in it; `replicas` is None when it failed."""
+
+    path: str
+    replicas: tuple[Replica, ...] | None
+
+
 class LogManager:
     """The logs hosted here by partition, where they lie, and what is offline."""
 
@@ -55,6 +70,21 @@ class LogManager:
     def live_directories(self) -> list[str]:
         """Paths of the directories that work."""
         return [directory.path for directory in self._live]
+
+    def directories(self) -> list[Directory]:
+        """Every directory of `log.dirs` with the logs that are in service."""
+        live = [
+            Directory(
+                directory.path,
+                tuple(
+                    _shown(tp, log)
+                    for tp, log in directory.logs.items()
+                    if self.logs.get(tp) is log
+                ),
+            )
+            for directory in self._live
+        ]
+        return live + [Directory(directory.path, None) for directory in self._failed]
 
     # ---- start
 
@@ -249,6 +279,11 @@ class LogManager:
             logger.error("log directory %s is offline: %s", directory.path, failure)
             self.offline.update(directory.logs)
             self.fail_directory(directory.path)
+
+
+def _shown(tp: TopicPartition, log: Log) -> Replica:
+    size = log.written_position - log.segments[0].start
+    return Replica(tp, size, log.written_log_end_offset)
 
 
 def _offline(path: str) -> StorageFailed:

@@ -18,6 +18,8 @@ DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+ALTER_REPLICA_LOG_DIRS: Final = 34
 DESCRIBE_LOG_DIRS: Final = 35
 CREATE_PARTITIONS: Final = 37
 ELECT_LEADERS: Final = 43
@@ -38,6 +40,14 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     INIT_PRODUCER_ID: (0, 4),
     OFFSET_FOR_LEADER_EPOCH: (2, 4),
     DESCRIBE_CONFIGS: (1, 4),
+    ALTER_CONFIGS: (0, 2),
+    ALTER_REPLICA_LOG_DIRS: (1, 2),
+    DESCRIBE_LOG_DIRS: (1, 4),
+    CREATE_PARTITIONS: (0, 3),
+    ELECT_LEADERS: (0, 2),
+    INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ALTER_PARTITION_REASSIGNMENTS: (0, 0),
+    LIST_PARTITION_REASSIGNMENTS: (0, 0),
     DESCRIBE_CLUSTER: (0, 1),
 }
 """API key → (lowest, highest) version. Produce 0–2 are advertised and refused: older librdkafka sends
@@ -55,6 +65,14 @@ NAMES: Final[dict[int, str]] = {
     INIT_PRODUCER_ID: "InitProducerId",
     OFFSET_FOR_LEADER_EPOCH: "OffsetForLeaderEpoch",
     DESCRIBE_CONFIGS: "DescribeConfigs",
+    ALTER_CONFIGS: "AlterConfigs",
+    ALTER_REPLICA_LOG_DIRS: "AlterReplicaLogDirs",
+    DESCRIBE_LOG_DIRS: "DescribeLogDirs",
+    CREATE_PARTITIONS: "CreatePartitions",
+    ELECT_LEADERS: "ElectLeaders",
+    INCREMENTAL_ALTER_CONFIGS: "IncrementalAlterConfigs",
+    ALTER_PARTITION_REASSIGNMENTS: "AlterPartitionReassignments",
+    LIST_PARTITION_REASSIGNMENTS: "ListPartitionReassignments",
     DESCRIBE_CLUSTER: "DescribeCluster",
 }
 
@@ -70,6 +88,8 @@ _FLEXIBLE_SINCE: Final[dict[int, int]] = {
     INIT_PRODUCER_ID: 2,
     OFFSET_FOR_LEADER_EPOCH: 4,
     DESCRIBE_CONFIGS: 4,
+    ALTER_CONFIGS: 2,
+    ALTER_REPLICA_LOG_DIRS: 2,
     DESCRIBE_LOG_DIRS: 2,
     CREATE_PARTITIONS: 2,
     ELECT_LEADERS: 2,

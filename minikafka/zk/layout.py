@@ -24,7 +24,12 @@ BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
 CLUSTER_ID: Final = "/cluster/id"
 TOPIC_CONFIGS: Final = "/config/topics"
+BROKER_CONFIGS: Final = "/config/brokers"
+ALL_BROKERS: Final = "<default>"
+"""Name of the node under `/config/brokers` whose settings count for every broker."""
 CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+"""Path of a sequential node; ZooKeeper adds ten digits."""
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
@@ -49,7 +54,7 @@ PERSISTENT: Final = (
     TOPIC_CONFIGS,
     "/config/clients",
     "/config/users",
-    "/config/brokers",
+    BROKER_CONFIGS,
     "/config/ips",
 )
 """Nodes that every broker makes sure of when it starts; the list is Kafka's."""
@@ -93,6 +98,11 @@ def delete_topic_path(topic: str) -> str:
 def topic_config_path(topic: str) -> str:
     """Settings of one topic (A15)."""
     return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(name: str) -> str:
+    """Dynamic settings of one broker by its id, or of `ALL_BROKERS` (R71)."""
+    return f"{BROKER_CONFIGS}/{name}"
 
 
 def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
@@ -237,6 +247,22 @@ def decode_config(data: bytes) -> dict[str, str]:
     if type(config) is not dict or not all(type(value) is str for value in config.values()):
         raise ValueError("config is not an object of strings")
     return config
+
+
+def encode_config_change(kind: str, name: str) -> bytes:
+    """Tells the brokers whose settings were written (R71): `topics` or `brokers`, and the node's name."""
+    return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
+
+
+def decode_config_change(data: bytes) -> tuple[str, str]:
+    """(kind, name) of the node that was written; version 1 of old tools too. Raises ValueError."""
+    fields = _decode(data)
+    parts: list[Any] = [fields.get("entity_type"), fields.get("entity_name")]
+    if "entity_path" in fields:
+        parts = str(fields["entity_path"]).split("/", 1)
+    if len(parts) != 2 or not all(type(part) is str and part for part in parts):
+        raise ValueError("neither entity_path nor entity_type and entity_name say whose settings")
+    return parts[0], parts[1]
 
 
 def encode_isr_change(changed: Sequence[TopicPartition]) -> bytes:

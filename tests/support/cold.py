@@ -13,7 +13,12 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, PartitionState, TopicPartition, UpdateMetadataRequest
 from minikafka.base.ports import Check
-from minikafka.broker.admin import TopicAdmin
+from minikafka.broker.admin import Admin
+from minikafka.broker.admin.auto_create import AutoCreate
+from minikafka.broker.admin.configs import ConfigAdmin
+from minikafka.broker.admin.partitions import PartitionAdmin
+from minikafka.broker.admin.topics import TopicAdmin
+from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.services import Services
@@ -142,14 +147,15 @@ class Cold:
         self.metadata = MetadataCache(self.clock)
         self.replicas = Replicas()
         coordination: Any = self.znodes
-        self.admin = TopicAdmin(
-            coordination,
-            self.controller,
-            self.metadata,
-            self.config,
-            self.rng,
-            self.tasks,
-            self.calls,
+        self.settings = DynamicConfig(self.config)
+        self.applied = 0
+        controller: Any = self.controller
+        topics = TopicAdmin(coordination, controller, self.metadata, self.settings, self.rng)
+        self.admin = Admin(
+            topics,
+            AutoCreate(topics, controller, self.metadata, self.config, self.tasks, self.calls),
+            PartitionAdmin(coordination, controller, self.metadata),
+            ConfigAdmin(coordination, self.metadata, self.settings, self._apply),
         )
         self.producer_ids = ProducerIds(coordination, broker_id)
         self.live = {n: broker(n) for n in live}
@@ -158,15 +164,19 @@ class Cold:
             broker_id=broker_id,
             cluster_id="the-cluster",
             config=self.config,
+            settings=self.settings,
             clock=self.clock,
             rng=self.rng,
             replicas=self.replicas,
             metadata=self.metadata,
             admin=self.admin,
             producer_ids=self.producer_ids,
-            controller=self.controller,
+            controller=controller,
             control_plane=self.calls,
         )
+
+    async def _apply(self) -> None:
+        self.applied += 1
 
     def update(self, *states: PartitionState, ids: Mapping[str, bytes] | None = None) -> None:
         """An UpdateMetadata request of the controller."""

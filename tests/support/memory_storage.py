@@ -193,6 +193,10 @@ class MemoryStorage:
             raise _failed(path, errno.ENOENT)
         self.synced.append(path)
 
+    def room(self, path: str) -> tuple[int, int]:
+        self.check(path)
+        return 1 << 40, 1 << 39
+
     def lock(self, path: str) -> MemoryFile | None:
         if path in self.locks:
             return None

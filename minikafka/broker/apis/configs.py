@@ -2,11 +2,19 @@
 
 DescribeConfigs 32, versions 1–4.
 - Resource type 2 is a topic (answered by any broker), 4 is this broker; the empty broker name stands
-  for settings of all brokers, of which there are none. Other types, and another broker's id, are
+  for what was set for all brokers while they run. Other types, and another broker's id, are
   INVALID_REQUEST, an unknown topic UNKNOWN_TOPIC_OR_PARTITION.
 - Each key with source and, where asked for, synonyms, type and documentation; no or an empty list of
   keys means all. Values of sensitive keys are null.
 - `inter.broker.protocol.version` and `delete.topic.enable` are among a broker's keys: UIs read them.
+
+AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
+- Topics by any broker, a broker's own by that broker, those of all brokers (the empty name) by any. Each
+  resource is altered as a whole or not at all. INVALID_CONFIG names the key and what it may hold; a key
+  that only a broker's file can set is INVALID_CONFIG too. Log levels (type 8) and other types of resources
+  are INVALID_REQUEST.
+- AlterConfigs replaces all settings of the resource; IncrementalAlterConfigs sets, deletes, and adds to
+  or takes from lists. `validate_only` writes nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +25,28 @@ from typing import Any, Final
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
-from minikafka.broker.config_entries import ConfigEntry, broker_entries, topic_entries
+from minikafka.broker.admin.configs import (
+    Alteration,
+    Change,
+    ResourceType,
+    Result,
+    broker_id,
+)
+from minikafka.broker.admin.names import error_for_unknown
+from minikafka.broker.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    cluster_entries,
+    topic_entries,
+)
 from minikafka.broker.services import Entity, Handler, Services
 from minikafka.wire.codec import response
-from minikafka.wire.versions import DESCRIBE_CONFIGS
+from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 logger = logging.getLogger(__name__)
 
-TOPIC: Final = 2
-BROKER: Final = 4
+TOPIC: Final = ResourceType.TOPIC
+BROKER: Final = ResourceType.BROKER
 
 
 async def describe_configs(services: Services, request: Entity, version: int) -> Entity:
@@ -33,7 +54,7 @@ async def describe_configs(services: Services, request: Entity, version: int) ->
     topics = {item.resource_name for item in request.resources if item.resource_type == TOPIC}
     known = sorted(topic for topic in topics if topic in services.metadata.topics)
     try:
-        configs = await services.admin.topic_configs(known)
+        configs = await services.admin.configs.topic_configs(known)
     except CoordinationError as error:
         logger.warning("topic settings cannot be read: %s: %s", type(error).__name__, error)
         configs = {}
@@ -71,11 +92,13 @@ def _entries(
         return _topic(services, name, configs)
     if resource.resource_type == BROKER:
         if name == "":
-            return []
-        if name == str(services.broker_id):
-            return broker_entries(services.config)
+            return cluster_entries(services.settings)
+        if broker_id(name) == services.broker_id:
+            return broker_entries(services.settings)
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {services.broker_id}, ask broker {name}"
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {services.broker_id} or empty string, "
+            f"but received {name}",
         )
     raise KafkaError(
         ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here"
@@ -84,10 +107,10 @@ def _entries(
 
 def _topic(services: Services, name: str, configs: Mapping[str, TopicConfig]) -> list[ConfigEntry]:
     if name in configs:
-        return topic_entries(configs[name], services.config)
+        return topic_entries(configs[name], services.settings)
     if name in services.metadata.topics:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper cannot be asked just now")
-    raise KafkaError(services.admin.error_for_unknown(name), f"there is no topic {name}")
+    raise KafkaError(error_for_unknown(name), f"there is no topic {name}")
 
 
 def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[str, Any]:
@@ -104,4 +127,48 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
     }
 
 
-HANDLERS: Final[dict[int, Handler]] = {DESCRIBE_CONFIGS: describe_configs}
+async def alter_configs(services: Services, request: Entity, version: int) -> Entity:
+    """Handle AlterConfigs."""
+    alterations = [
+        Alteration(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(Change(item.name, item.value) for item in resource.configs),
+            replaces=True,
+        )
+        for resource in request.resources
+    ]
+    results = await services.admin.configs.alter(alterations, request.validate_only)
+    return response(ALTER_CONFIGS, version, responses=list(map(_altered, results)))
+
+
+async def incremental_alter_configs(services: Services, request: Entity, version: int) -> Entity:
+    """Handle IncrementalAlterConfigs."""
+    alterations = [
+        Alteration(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(
+                Change(item.name, item.value, item.config_operation) for item in resource.configs
+            ),
+        )
+        for resource in request.resources
+    ]
+    results = await services.admin.configs.alter(alterations, request.validate_only)
+    return response(INCREMENTAL_ALTER_CONFIGS, version, responses=list(map(_altered, results)))
+
+
+def _altered(result: Result) -> dict[str, Any]:
+    return {
+        "resource_type": result.type,
+        "resource_name": result.name,
+        "error_code": result.error,
+        "error_message": result.message,
+    }
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    DESCRIBE_CONFIGS: describe_configs,
+    ALTER_CONFIGS: alter_configs,
+    INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+}

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
+from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.metadata import Snapshot
 from minikafka.broker.services import Entity, Handler, Services
 from minikafka.wire.codec import id_bytes, response
@@ -92,8 +93,8 @@ def _missing(
     """What to say of topics that are not in the snapshot; has them created where that is wanted."""
     may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
     if names and may_create and services.config.auto_create_topics_enable:
-        return services.admin.auto_create(names)
-    return {name: services.admin.error_for_unknown(name) for name in names}
+        return services.admin.auto_create.start(names)
+    return {name: error_for_unknown(name) for name in names}
 
 
 def _known(services: Services, version: int, name: str, request: Entity) -> bytes:

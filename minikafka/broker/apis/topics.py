@@ -1,4 +1,4 @@
-"""Creating topics and marking them for deletion; both only by the active controller.
+"""Creating topics, adding partitions, marking topics for deletion; all only by the active controller.
 
 CreateTopics 19, versions 2–7.
 - -1 for partitions or replication factor takes the broker's default (KIP-464); an assignment by hand
@@ -13,6 +13,11 @@ DeleteTopics 20, versions 1–6.
   false.
 Knowingly ignored: the timeout of a deletion.
 
+CreatePartitions 37, versions 0–3.
+- Counts, or replicas of each new partition by hand; `validate_only` adds nothing. INVALID_PARTITIONS
+  unless there are more than before, REASSIGNMENT_IN_PROGRESS for a topic whose replicas are moving,
+  INVALID_TOPIC_EXCEPTION for one that is marked for deletion. Waits for leaders as CreateTopics does.
+
 Another broker answers NOT_CONTROLLER for every topic, and clients ask Metadata for the controller.
 """
 
@@ -22,12 +27,13 @@ from collections import Counter
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.admin import NewTopic, TopicResult
+from minikafka.broker.admin.partitions import MorePartitions
+from minikafka.broker.admin.topics import NewTopic, TopicResult
 from minikafka.broker.config_entries import topic_entries
 from minikafka.broker.services import Entity, Handler, Services
 from minikafka.wire.codec import id_bytes, milliseconds, response
 from minikafka.wire.primitives import NULL_UUID
-from minikafka.wire.versions import CREATE_TOPICS, DELETE_TOPICS
+from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 
 _DETAILS_SINCE: Final = 5
 _BY_ID_SINCE: Final = 6
@@ -37,7 +43,7 @@ _DISABLED_SINCE: Final = 3
 async def create_topics(services: Services, request: Entity, version: int) -> Entity:
     """Handle CreateTopics."""
     topics = [_new_topic(topic) for topic in request.topics]
-    results = await services.admin.create_topics(
+    results = await services.admin.topics.create_topics(
         topics, milliseconds(request.timeout), request.validate_only
     )
     shown = [_created(services, result, version, request.validate_only) for result in results]
@@ -76,7 +82,7 @@ def _created(
             "config_source": entry.source,
             "is_sensitive": entry.key.sensitive,
         }
-        for entry in topic_entries(plan.config, services.config)
+        for entry in topic_entries(plan.config, services.settings)
     ]
     return shown
 
@@ -86,7 +92,7 @@ async def delete_topics(services: Services, request: Entity, version: int) -> En
     asked = _asked_by_id(services, request) if version >= _BY_ID_SINCE else _asked(request)
     repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
     names = [name for name, _, error in asked if name and not error and name not in repeated]
-    results = await services.admin.delete_topics(names)
+    results = await services.admin.topics.delete_topics(names)
     responses = []
     for name, topic_id, error in asked:
         if name and name in repeated:
@@ -134,7 +140,27 @@ def _deleted(
     }
 
 
+async def create_partitions(services: Services, request: Entity, version: int) -> Entity:
+    """Handle CreatePartitions."""
+    asked = [_more_partitions(topic) for topic in request.topics]
+    results = await services.admin.partitions.create_partitions(
+        asked, milliseconds(request.timeout), request.validate_only
+    )
+    shown = [
+        {"name": result.topic, "error_code": result.error, "error_message": result.message}
+        for result in results
+    ]
+    return response(CREATE_PARTITIONS, version, results=shown)
+
+
+def _more_partitions(topic: Entity) -> MorePartitions:
+    given = topic.assignments
+    by_hand = None if given is None else tuple(tuple(item.broker_ids) for item in given)
+    return MorePartitions(topic.name, topic.count, by_hand)
+
+
 HANDLERS: Final[dict[int, Handler]] = {
     CREATE_TOPICS: create_topics,
     DELETE_TOPICS: delete_topics,
+    CREATE_PARTITIONS: create_partitions,
 }

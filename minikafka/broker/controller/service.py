@@ -186,6 +186,12 @@ class ControllerService:
         if self._term is not None and self.is_active:
             self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
 
+    def inherit(self, config: BrokerConfig) -> None:
+        """Topics inherit from these values from now on, as the unclean elections of this term do (KIP-226)."""
+        self._config = config
+        if self._term is not None:
+            self._term.inherit(config)
+
     def _active_term(self) -> Term:
         if self._term is None or not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -134,6 +134,10 @@ class ControllerStore:
                 settings[topic] = False
         return settings
 
+    def inherit(self, config: BrokerConfig) -> None:
+        """Topics inherit from these values from now on."""
+        self._config = config
+
     # Writes.
 
     async def write_states(

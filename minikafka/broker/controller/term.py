@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import (
     ControllerMoved,
     ErrorCode,
@@ -138,6 +139,10 @@ class Term:
     def queue_size(self) -> int:
         """Signals and events that wait."""
         return len(self._queue)
+
+    def inherit(self, config: BrokerConfig) -> None:
+        """Topics inherit from these values from now on."""
+        self._store.inherit(config)
 
     # The queue.
 

@@ -8,63 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final
 
-from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config import TopicConfig
 from minikafka.base.errors import (
     ConfigError,
-    ControllerMoved,
     CoordinationError,
     ErrorCode,
     KafkaError,
     MultiFailed,
     NodeExists,
-    NotConnected,
     OutcomeUnknown,
-    StaleSession,
 )
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
-from minikafka.base.ports import Check, ControlPlane, Coordination, Create, MultiOp, Rng, Set, Tasks
-from minikafka.broker.assignments import assign, checked_assignment
+from minikafka.base.ports import Coordination, Create, MultiOp, Rng, Set
+from minikafka.broker.admin.fenced import NOT_CONTROLLER, Controller, FencedWrites, refusal
+from minikafka.broker.admin.names import colliding, name_error
+from minikafka.broker.assignments import (
+    PARTITIONS_MAX,
+    assign,
+    check_replication_factor,
+    check_room,
+    checked_assignment,
+)
+from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.topic_configs import TopicConfigs
-from minikafka.rpc import messages
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
 
 DEFAULT: Final = -1
 """Partitions or replication factor as the broker's configuration has them (KIP-464)."""
-PARTITIONS_MAX: Final = 10_000
-"""Partitions that one request may create, so that a number in it cannot cost memory (as Kafka's KRaft)."""
-AUTO_CREATE_TIMEOUT_MS: Final = 10_000
-NAME_LENGTH_MAX: Final = 249
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-_CHECK, _CONFIG, _TOPIC = range(3)
+_CONFIG, _TOPIC = 1, 2
 """Places of the operations in the multi that creates a topic."""
-
-
-class Controller(Protocol):
-    """Who rules the cluster, as this broker knows (`broker/controller/`)."""
-
-    @property
-    def is_active(self) -> bool:
-        """Whether this broker does."""
-
-    @property
-    def generation(self) -> int:
-        """Session generation of its term."""
-
-    @property
-    def controller_id(self) -> BrokerId:
-        """Who does; -1 when nobody."""
-
-    def fence(self) -> Check:
-        """The check that every write of the controller carries. Raises KafkaError(NOT_CONTROLLER)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +79,22 @@ class TopicResult:
 
 
 class TopicAdmin:
-    """Creates topics and marks them for deletion when this broker is the controller; else asks the one that is."""
+    """Creates topics and marks them for deletion while this broker is the controller."""
 
     def __init__(
         self,
         coordination: Coordination,
         controller: Controller,
         metadata: MetadataCache,
-        config: BrokerConfig,
+        settings: DynamicConfig,
         rng: Rng,
-        tasks: Tasks,
-        control_plane: ControlPlane,
     ) -> None:
         self._coordination = coordination
         self._controller = controller
+        self._writes = FencedWrites(coordination, controller)
         self._metadata = metadata
-        self._config = config
+        self._settings = settings
         self._rng = rng
-        self._tasks = tasks
-        self._control_plane = control_plane
-        self._creating: set[str] = set()
 
     # ---- create
 
@@ -194,7 +169,7 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
             )
-        twin = self._colliding(topic.name)
+        twin = colliding(topic.name, self._metadata.topics)
         if twin is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -204,14 +179,6 @@ class TopicAdmin:
         assignment = self._assigned(topic, room)
         return TopicPlan(topic.name, self._new_topic_id(), assignment, overrides, config)
 
-    def _colliding(self, name: str) -> str | None:
-        """A topic whose metrics would have the same name, as '.' becomes '_' in them."""
-        flat = name.replace(".", "_")
-        for topic in self._metadata.topics:
-            if topic != name and topic.replace(".", "_") == flat:
-                return topic
-        return None
-
     def _configured(self, configs: Mapping[str, str | None]) -> tuple[dict[str, str], TopicConfig]:
         overrides = {}
         for key, value in configs.items():
@@ -219,7 +186,7 @@ class TopicAdmin:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} has no value")
             overrides[key] = value
         try:
-            return overrides, TopicConfig.from_broker(self._config, overrides)
+            return overrides, TopicConfig.from_broker(self._settings.current, overrides)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
@@ -230,7 +197,7 @@ class TopicAdmin:
                     ErrorCode.INVALID_REQUEST,
                     "give either an assignment or numbers of partitions and replicas, not both",
                 )
-            _check_room(len(topic.assignment), room)
+            check_room(len(topic.assignment), room)
             return checked_assignment(topic.assignment, self._known_brokers())
         return self._spread(topic.partitions, topic.replication_factor, room)
 
@@ -238,31 +205,18 @@ class TopicAdmin:
         self, partitions: int, replication_factor: int, room: int
     ) -> dict[int, tuple[BrokerId, ...]]:
         if partitions == DEFAULT:
-            partitions = self._config.num_partitions
+            partitions = self._settings.current.num_partitions
         if replication_factor == DEFAULT:
-            replication_factor = self._config.default_replication_factor
+            replication_factor = self._settings.current.default_replication_factor
         if partitions < 1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
             )
-        _check_room(partitions, room)
+        check_room(partitions, room)
         brokers = list(self._metadata.brokers.values())
-        self._check_replication_factor(replication_factor)
+        check_replication_factor(replication_factor, len(brokers))
         start, shift = (int(self._rng.uniform(0, len(brokers))) for _ in range(2))
         return assign(brokers, partitions, replication_factor, start, shift)
-
-    def _check_replication_factor(self, replication_factor: int) -> None:
-        available = len(self._metadata.brokers)
-        if replication_factor < 1:
-            reason = "Replication factor must be larger than 0."
-        elif replication_factor > available:
-            reason = (
-                f"Replication factor: {replication_factor} larger than "
-                f"available brokers: {available}."
-            )
-        else:
-            return
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
 
     def _known_brokers(self) -> set[BrokerId]:
         """Live brokers, and those that are away but hold replicas."""
@@ -294,13 +248,12 @@ class TopicAdmin:
         }
         try:
             ops: list[MultiOp] = [
-                self._controller.fence(),
                 Set(config_path, config, -1) if configured else Create(config_path, config),
                 Create(
                     layout.topic_path(plan.name), layout.encode_topic(plan.topic_id, assignment)
                 ),
             ]
-            await self._coordination.multi(ops, generation=self._controller.generation)
+            await self._writes.write(ops)
         except OutcomeUnknown:
             return await self._read_back(plan)
         except (KafkaError, CoordinationError) as error:
@@ -346,7 +299,7 @@ class TopicAdmin:
         wanted = list(dict.fromkeys(names))
         if not self._controller.is_active:
             return {name: _not_controller(name) for name in wanted}
-        if not self._config.delete_topic_enable:
+        if not self._settings.current.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED
             return {
                 name: TopicResult(name, code, "delete.topic.enable is false") for name in wanted
@@ -362,11 +315,7 @@ class TopicAdmin:
         if not exists:
             return TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            ops: list[MultiOp] = [
-                self._controller.fence(),
-                Create(layout.delete_topic_path(name), b""),
-            ]
-            await self._coordination.multi(ops, generation=self._controller.generation)
+            await self._writes.write([Create(layout.delete_topic_path(name), b"")])
         except (KafkaError, CoordinationError) as error:
             if isinstance(error, MultiFailed) and isinstance(error.error, NodeExists):
                 return TopicResult(name)
@@ -374,120 +323,17 @@ class TopicAdmin:
         logger.info("marked topic %s for deletion", name)
         return TopicResult(name)
 
-    # ---- settings
-
-    async def topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
-        """Effective settings of these topics, read now. Raises CoordinationError."""
-        configs = TopicConfigs(self._coordination, self._config)
-        names = list(topics)
-        await configs.load(names)
-        return {name: configs.get(name) for name in names}
-
-    # ---- auto-create
-
-    def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Have the topics created as the configuration says; the error a client gets meanwhile, per topic."""
-        errors = {}
-        wanted = []
-        for name in dict.fromkeys(names):
-            errors[name] = self._auto_create_error(name)
-            if errors[name] == ErrorCode.LEADER_NOT_AVAILABLE and name not in self._creating:
-                wanted.append(name)
-        if wanted:
-            self._creating.update(wanted)
-            self._tasks.spawn(self._auto_create(wanted), "auto-create topics")
-        return errors
-
-    def error_for_unknown(self, name: str) -> ErrorCode:
-        """What to say of a topic that is not there and is not to be created."""
-        if name_error(name):
-            return ErrorCode.INVALID_TOPIC_EXCEPTION
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def _auto_create_error(self, name: str) -> ErrorCode:
-        if name_error(name) or self._colliding(name) is not None:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION
-        if self._config.default_replication_factor > len(self._metadata.brokers):
-            return ErrorCode.INVALID_REPLICATION_FACTOR
-        return ErrorCode.LEADER_NOT_AVAILABLE
-
-    async def _auto_create(self, names: Sequence[str]) -> None:
-        try:
-            errors = await self._create_or_ask(names)
-            for name, code in errors.items():
-                if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    logger.warning("topic %s was not created: %s", name, ErrorCode(code).name)
-        except (OSError, KafkaError, CoordinationError) as error:
-            logger.warning("topics %s were not created: %s", names, error)
-        finally:
-            self._creating.difference_update(names)
-
-    async def _create_or_ask(self, names: Sequence[str]) -> dict[str, int]:
-        partitions = self._config.num_partitions
-        replication_factor = self._config.default_replication_factor
-        body = messages.encode_create_topics(
-            messages.NewTopic(name, partitions, replication_factor) for name in names
-        )
-        if self._controller.is_active:
-            return messages.decode_created(await self.handle_create_topics(body))
-        controller = self._metadata.brokers.get(self._controller.controller_id)
-        if controller is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        answer = await self._control_plane.call(
-            controller.control_host,
-            controller.control_port,
-            messages.CREATE_TOPICS,
-            body,
-            timeout_ms=AUTO_CREATE_TIMEOUT_MS,
-        )
-        return messages.decode_created(answer)
-
-    async def handle_create_topics(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The controller's side of auto-create, a control-plane call. Raises KafkaError(INVALID_REQUEST)."""
-        topics = [
-            NewTopic(topic.name, topic.partitions, topic.replication_factor)
-            for topic in messages.decode_create_topics(body)
-        ]
-        results = await self.create_topics(topics, AUTO_CREATE_TIMEOUT_MS // 2)
-        return messages.encode_created((result.name, result.error) for result in results)
-
-
-def name_error(name: str) -> str:
-    """Why this cannot be a topic's name, or nothing; a name becomes a directory and a znode."""
-    if not name:
-        return "a topic name cannot be empty"
-    if name in (".", ".."):
-        return "a topic name cannot be '.' or '..'"
-    if len(name) > NAME_LENGTH_MAX:
-        return f"a topic name cannot be longer than {NAME_LENGTH_MAX} characters"
-    if not _NAME.fullmatch(name):
-        return "a topic name has only ASCII letters, digits, '.', '_' and '-'"
-    return ""
-
-
-def _check_room(partitions: int, room: int) -> None:
-    if partitions > room:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_MAX} partitions in one request"
-        )
-
 
 def _not_controller(name: str) -> TopicResult:
-    return TopicResult(name, ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+    return TopicResult(name, ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER)
 
 
 def _refused(name: str, error: Exception) -> TopicResult:
     """The client's answer to a write that was certainly not applied."""
-    if isinstance(error, MultiFailed):
-        if error.index == _CHECK:
-            return _not_controller(name)
-        if error.index in (_CONFIG, _TOPIC) and isinstance(error.error, NodeExists):
-            return TopicResult(
-                name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
-            )
-    if isinstance(error, KafkaError):
-        return TopicResult(name, error.code, error.detail)
-    if isinstance(error, ControllerMoved | NotConnected | StaleSession):
-        return _not_controller(name)
-    logger.warning("topic %s: ZooKeeper refused the write: %s", name, error)
-    return TopicResult(name, ErrorCode.UNKNOWN_SERVER_ERROR, "ZooKeeper refused the write")
+    if (
+        isinstance(error, MultiFailed)
+        and error.index in (_CONFIG, _TOPIC)
+        and isinstance(error.error, NodeExists)
+    ):
+        return TopicResult(name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    return TopicResult(name, *refusal(error, f"topic {name}"))

@@ -10,7 +10,8 @@ from support.cold import Cold, state
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected, OutcomeUnknown
 from minikafka.base.ports import Check
-from minikafka.broker.admin import NewTopic, TopicResult, name_error
+from minikafka.broker.admin.names import name_error
+from minikafka.broker.admin.topics import NewTopic, TopicResult
 from minikafka.zk import layout
 
 
@@ -18,7 +19,7 @@ async def create(
     cold: Cold, *topics: NewTopic, timeout_ms: int = 60_000, **rest: Any
 ) -> list[TopicResult]:
     """Create them with a controller that elects leaders as soon as it sees the nodes."""
-    creating = asyncio.ensure_future(cold.admin.create_topics(topics, timeout_ms, **rest))
+    creating = asyncio.ensure_future(cold.admin.topics.create_topics(topics, timeout_ms, **rest))
     for _ in range(10):
         await asyncio.sleep(0)
     cold.lead_what_is_created()
@@ -27,7 +28,7 @@ async def create(
 
 async def refusal(cold: Cold, topic: NewTopic) -> tuple[ErrorCode, str]:
     before = dict(cold.znodes.nodes)
-    (result,) = await cold.admin.create_topics([topic], 1000)
+    (result,) = await cold.admin.topics.create_topics([topic], 1000)
     assert cold.znodes.nodes == before
     assert result.plan is None
     return result.error, result.message or ""
@@ -114,7 +115,9 @@ async def test_one_bad_topic_does_not_spoil_the_others() -> None:
 
 async def test_validation_alone_writes_nothing() -> None:
     cold = Cold()
-    good, bad = await cold.admin.create_topics([NewTopic("t", 3, 2), NewTopic("u", 0)], 1000, True)
+    good, bad = await cold.admin.topics.create_topics(
+        [NewTopic("t", 3, 2), NewTopic("u", 0)], 1000, True
+    )
     assert (good.error, bad.error) == (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
     assert good.plan is not None
     assert cold.znodes.multis == []
@@ -132,8 +135,8 @@ async def test_settings_left_behind_by_a_topic_of_that_name_are_replaced() -> No
 
 async def test_a_broker_that_does_not_rule_creates_and_deletes_nothing() -> None:
     cold = Cold(broker_id=1, controller_id=2)
-    (created,) = await cold.admin.create_topics([NewTopic("t")], 1000)
-    deleted = await cold.admin.delete_topics(["t"])
+    (created,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
+    deleted = await cold.admin.topics.delete_topics(["t"])
     assert created.error == deleted["t"].error == ErrorCode.NOT_CONTROLLER
     assert cold.znodes.multis == []
 
@@ -155,7 +158,7 @@ async def test_a_topic_created_by_another_at_the_same_time_exists_already() -> N
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_lost_answer_is_settled_by_reading_back(applied: bool) -> None:
     cold = Cold()
-    creating = asyncio.ensure_future(cold.admin.create_topics([NewTopic("t")], 60_000))
+    creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t")], 60_000))
     cold.znodes.applied = applied
     await asyncio.sleep(0)
     cold.znodes.failures = [OutcomeUnknown()]
@@ -169,15 +172,15 @@ async def test_a_lost_answer_is_settled_by_reading_back(applied: bool) -> None:
 async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
     cold = Cold()
     cold.znodes.failures = [NotConnected()]
-    (result,) = await cold.admin.create_topics([NewTopic("t")], 1000)
+    (result,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
     assert result.error.retriable
     cold.znodes.failures = [NotConnected()]
-    assert (await cold.admin.delete_topics(["t"]))["t"].error.retriable
+    assert (await cold.admin.topics.delete_topics(["t"]))["t"].error.retriable
 
 
 async def test_a_topic_without_leaders_in_time_is_created_all_the_same() -> None:
     cold = Cold()
-    (result,) = await cold.admin.create_topics([NewTopic("t")], 1)
+    (result,) = await cold.admin.topics.create_topics([NewTopic("t")], 1)
     assert result.error == ErrorCode.REQUEST_TIMED_OUT
     assert layout.topic_path("t") in cold.znodes.nodes
 
@@ -186,7 +189,7 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))
     for _ in range(2):
-        results = await cold.admin.delete_topics(["t", "absent", "a/b"])
+        results = await cold.admin.topics.delete_topics(["t", "absent", "a/b"])
         assert [result.error for result in results.values()] == [
             ErrorCode.NONE,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -199,16 +202,16 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
 @pytest.mark.row("R65")
 async def test_deletion_can_be_forbidden() -> None:
     cold = Cold(config={"delete.topic.enable": "false"})
-    results = await cold.admin.delete_topics(["t"])
+    results = await cold.admin.topics.delete_topics(["t"])
     assert results["t"].error == ErrorCode.TOPIC_DELETION_DISABLED
 
 
 async def test_another_broker_has_the_controller_create_a_topic() -> None:
     ruler = Cold()
     cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, znodes=ruler.znodes)
-    cold.calls.handler = ruler.admin.handle_create_topics
-    assert cold.admin.auto_create(["t", "t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
-    assert cold.admin.auto_create(["t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
+    cold.calls.handler = ruler.admin.auto_create.handle_create_topics
+    assert cold.admin.auto_create.start(["t", "t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert cold.admin.auto_create.start(["t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
     for _ in range(10):
         await asyncio.sleep(0)
     ruler.lead_what_is_created()
@@ -220,10 +223,10 @@ async def test_another_broker_has_the_controller_create_a_topic() -> None:
 async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_failed() -> None:
     cold = Cold()
     cold.znodes.failures = [NotConnected()]
-    cold.admin.auto_create(["t"])
+    cold.admin.auto_create.start(["t"])
     await cold.tasks.settle()
     assert layout.topic_path("t") not in cold.znodes.nodes
-    cold.admin.auto_create(["t"])
+    cold.admin.auto_create.start(["t"])
     for _ in range(10):
         await asyncio.sleep(0)
     cold.lead_what_is_created()
@@ -233,16 +236,16 @@ async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_fai
 
 async def test_no_answer_from_the_controller_is_only_a_warning() -> None:
     cold = Cold(broker_id=2, controller_id=1)
-    cold.admin.auto_create(["t"])
+    cold.admin.auto_create.start(["t"])
     await cold.tasks.settle()
     nobody = Cold(broker_id=2, controller_id=9)
-    nobody.admin.auto_create(["t"])
+    nobody.admin.auto_create.start(["t"])
     await nobody.tasks.settle()
 
 
 async def test_what_cannot_be_created_by_itself_is_told_at_once() -> None:
     cold = Cold(config={"default.replication.factor": 5})
-    assert cold.admin.auto_create(["a/b", "t"]) == {
+    assert cold.admin.auto_create.start(["a/b", "t"]) == {
         "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "t": ErrorCode.INVALID_REPLICATION_FACTOR,
     }
@@ -251,14 +254,14 @@ async def test_what_cannot_be_created_by_itself_is_told_at_once() -> None:
 
 async def test_a_malformed_call_is_refused() -> None:
     with pytest.raises(KafkaError):
-        await Cold().admin.handle_create_topics({"topics": [["../x", 1, 1]]})
+        await Cold().admin.auto_create.handle_create_topics({"topics": [["../x", 1, 1]]})
 
 
 async def test_topic_settings_are_read_now_and_unusable_ones_are_the_brokers() -> None:
     cold = Cold()
     for name, overrides in (("t", {"retention.ms": "5"}), ("bad", {"retention.ms": "x"})):
         cold.znodes.nodes[layout.topic_config_path(name)] = (layout.encode_config(overrides), 0)
-    configs = await cold.admin.topic_configs(["t", "bad", "none"])
+    configs = await cold.admin.configs.topic_configs(["t", "bad", "none"])
     assert configs["t"].retention_ms == 5
     assert configs["bad"] == configs["none"]
 

@@ -1,0 +1,27 @@
+"""What administrators ask of a broker: topics, partitions, settings (`architecture.md` §5.4).
+
+`topics.py` creates topics and marks them for deletion, `auto_create.py` does so for clients that did not
+ask, `partitions.py` adds partitions, `configs.py` shows and alters settings; `fenced.py` is their one door
+to write through. Reassignments and elections go straight to the controller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minikafka.broker.admin.auto_create import AutoCreate
+from minikafka.broker.admin.configs import ConfigAdmin
+from minikafka.broker.admin.partitions import PartitionAdmin
+from minikafka.broker.admin.topics import TopicAdmin
+
+__all__ = ["Admin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """The administrators' side of one broker."""
+
+    topics: TopicAdmin
+    auto_create: AutoCreate
+    partitions: PartitionAdmin
+    configs: ConfigAdmin

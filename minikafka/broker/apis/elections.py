@@ -1,0 +1,115 @@
+"""Elections that somebody asks for (KIP-183, KIP-460); only by the active controller.
+
+ElectLeaders 43, versions 0–2.
+- Preferred (all there is in version 0) or unclean, of the partitions given or (null) of all. One code and
+  message per partition: ELECTION_NOT_NEEDED (left out where all were asked for),
+  PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
+- Answered when this broker's metadata shows the new leaders (R61), at most after the request's timeout:
+  then REQUEST_TIMED_OUT for those it does not show; they were elected all the same.
+
+Another broker answers NOT_CONTROLLER, as a whole from version 1 and for every partition.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import NO_LEADER, PartitionResult, TopicPartition
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.wire.codec import milliseconds, response
+from minikafka.wire.versions import ELECT_LEADERS
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+Results = dict[TopicPartition, PartitionResult]
+
+
+async def elect_leaders(services: Services, request: Entity, version: int) -> Entity:
+    """Handle ElectLeaders."""
+    kind = getattr(request, "election_type", PREFERRED)
+    asked = _asked(request)
+    if kind not in (PREFERRED, UNCLEAN):
+        return _failed(version, asked, ErrorCode.INVALID_REQUEST, f"no election type {kind}")
+    try:
+        results = await services.controller.elect_leaders(unclean=kind == UNCLEAN, partitions=asked)
+    except KafkaError as error:
+        return _failed(
+            version, asked, error.code, error.detail or "this broker is not the controller"
+        )
+    elected = [tp for tp, result in results.items() if result.code is ErrorCode.NONE]
+    await services.metadata.wait_until(
+        lambda: all(_is_led(services, tp, kind) for tp in elected), milliseconds(request.timeout)
+    )
+    late = PartitionResult(
+        ErrorCode.REQUEST_TIMED_OUT, "the leader was elected but is not known everywhere yet"
+    )
+    results |= {tp: late for tp in elected if not _is_led(services, tp, kind)}
+    if asked is None:
+        results = {
+            tp: result
+            for tp, result in results.items()
+            if result.code is not ErrorCode.ELECTION_NOT_NEEDED
+        }
+    return _answer(version, results)
+
+
+def _asked(request: Entity) -> list[TopicPartition] | None:
+    if request.topic_partitions is None:
+        return None
+    return list(
+        dict.fromkeys(
+            TopicPartition(topic.topic, partition)
+            for topic in request.topic_partitions
+            for partition in topic.partitions
+        )
+    )
+
+
+def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
+    """Whether the metadata shows the elected leader; a partition that is gone is not waited for."""
+    state = services.metadata.topics.get(tp.topic, {}).get(tp.partition)
+    if state is None:
+        return True
+    return state.leader == state.replicas[0] if kind == PREFERRED else state.leader != NO_LEADER
+
+
+def _failed(
+    version: int, asked: list[TopicPartition] | None, code: ErrorCode, message: str
+) -> Entity:
+    return _answer(version, {tp: PartitionResult(code, message) for tp in asked or ()}, code)
+
+
+def _answer(
+    version: int,
+    results: Mapping[TopicPartition, PartitionResult],
+    code: ErrorCode = ErrorCode.NONE,
+) -> Entity:
+    by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in sorted(results):
+        by_topic[tp.topic].append(tp)
+    return response(
+        ELECT_LEADERS,
+        version,
+        error_code=code,
+        replica_election_results=[
+            {
+                "topic": topic,
+                "partition_result": [
+                    {
+                        "partition_id": tp.partition,
+                        "error_code": results[tp].code,
+                        "error_message": results[tp].message or None,
+                    }
+                    for tp in partitions
+                ],
+            }
+            for topic, partitions in by_topic.items()
+        ],
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {ELECT_LEADERS: elect_leaders}

@@ -1,0 +1,111 @@
+"""Where the replicas of this broker lie, and how large they are.
+
+DescribeLogDirs 35, versions 1–4.
+- Every log directory, with the replicas asked for (null: all): their sizes, and how far a log's end is
+  behind its high watermark. Version 4 tells the room on the disk (KIP-827). A directory that failed is
+  KAFKA_STORAGE_ERROR.
+
+AlterReplicaLogDirs 34, versions 1–2.
+- Replicas are not moved between directories (R68): a replica that lies there already is NONE, one that
+  would have to move UNSUPPORTED_VERSION. A directory that is not one of `log.dirs` is LOG_DIR_NOT_FOUND,
+  one that failed KAFKA_STORAGE_ERROR, a replica that is not here REPLICA_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.log.manager import Directory, Replica
+from minikafka.wire.codec import response
+from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
+
+
+def describe_log_dirs(services: Services, request: Entity, version: int) -> Entity:
+    """Handle DescribeLogDirs."""
+    asked = None if request.topics is None else _partitions(request.topics)
+    directories = services.replicas.log_directories()
+    return response(
+        DESCRIBE_LOG_DIRS,
+        version,
+        results=[_described(services, directory, asked) for directory in directories],
+    )
+
+
+def _partitions(topics: Iterable[Entity]) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions
+    }
+
+
+def _described(
+    services: Services, directory: Directory, asked: set[TopicPartition] | None
+) -> dict[str, Any]:
+    failed = {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": directory.path}
+    if directory.replicas is None:
+        return failed
+    try:
+        total, usable = services.replicas.room(directory.path)
+    except StorageFailed:
+        return failed
+    by_topic: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for replica in directory.replicas:
+        if asked is None or replica.tp in asked:
+            by_topic[replica.tp.topic].append(_replica(services, replica))
+    return {
+        "log_dir": directory.path,
+        "topics": [{"name": name, "partitions": rows} for name, rows in by_topic.items()],
+        "total_bytes": total,
+        "usable_bytes": usable,
+    }
+
+
+def _replica(services: Services, replica: Replica) -> dict[str, Any]:
+    partition = services.replicas.partition(replica.tp)
+    high_watermark = partition.high_watermark if partition is not None else 0
+    return {
+        "partition_index": replica.tp.partition,
+        "partition_size": replica.size,
+        "offset_lag": max(high_watermark - replica.log_end_offset, 0),
+    }
+
+
+def alter_replica_log_dirs(services: Services, request: Entity, version: int) -> Entity:
+    """Handle AlterReplicaLogDirs."""
+    directories = {entry.path: entry for entry in services.replicas.log_directories()}
+    hosted = {
+        replica.tp: path for path, entry in directories.items() for replica in entry.replicas or ()
+    }
+    by_topic: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for wanted in request.dirs:
+        directory = directories.get(wanted.path.rstrip("/") or "/")
+        for topic in wanted.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition)
+                code = _move_error(directory, hosted.get(tp))
+                by_topic[tp.topic].append({"partition_index": partition, "error_code": code})
+    return response(
+        ALTER_REPLICA_LOG_DIRS,
+        version,
+        results=[{"topic_name": name, "partitions": rows} for name, rows in by_topic.items()],
+    )
+
+
+def _move_error(directory: Directory | None, now: str | None) -> ErrorCode:
+    if directory is None:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if directory.replicas is None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if now is None:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return ErrorCode.NONE if now == directory.path else ErrorCode.UNSUPPORTED_VERSION
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    DESCRIBE_LOG_DIRS: describe_log_dirs,
+    ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
+}

@@ -1,0 +1,124 @@
+"""Moving replicas between brokers (KIP-455); both only by the active controller.
+
+AlterPartitionReassignments 45, version 0.
+- Target replicas per partition, null to cancel; a later request replaces an earlier one. Answered as soon
+  as the reassignment is written, one code and message per partition: INVALID_REPLICA_ASSIGNMENT,
+  NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST.
+Knowingly ignored: the timeout.
+
+ListPartitionReassignments 46, version 0.
+- What is being reassigned, of the partitions asked for or of all; one that is not is left out.
+
+Another broker answers NOT_CONTROLLER, and clients ask Metadata for the controller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import BrokerId, PartitionResult, TopicPartition
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.wire.codec import response
+from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
+
+Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
+
+
+async def alter_partition_reassignments(
+    services: Services, request: Entity, version: int
+) -> Entity:
+    """Handle AlterPartitionReassignments."""
+    asked = [
+        (TopicPartition(topic.name, entry.partition_index), entry.replicas)
+        for topic in request.topics
+        for entry in topic.partitions
+    ]
+    counts = Counter(tp for tp, _ in asked)
+    targets: Targets = {
+        tp: None if replicas is None else tuple(replicas)
+        for tp, replicas in asked
+        if counts[tp] == 1
+    }
+    try:
+        results = await services.controller.alter_reassignments(targets)
+    except KafkaError as error:
+        return response(
+            ALTER_PARTITION_REASSIGNMENTS,
+            version,
+            error_code=error.code,
+            error_message=error.detail or "this broker is not the controller",
+        )
+    twice = PartitionResult(ErrorCode.INVALID_REQUEST, "The partition is given twice.")
+    results |= {tp: twice for tp, count in counts.items() if count > 1}
+    return response(
+        ALTER_PARTITION_REASSIGNMENTS,
+        version,
+        responses=[
+            {"name": topic, "partitions": [_altered(tp, results[tp]) for tp in partitions]}
+            for topic, partitions in _by_topic(counts).items()
+        ],
+    )
+
+
+def _altered(tp: TopicPartition, result: PartitionResult) -> dict[str, Any]:
+    return {
+        "partition_index": tp.partition,
+        "error_code": result.code,
+        "error_message": result.message or None,
+    }
+
+
+def list_partition_reassignments(services: Services, request: Entity, version: int) -> Entity:
+    """Handle ListPartitionReassignments."""
+    try:
+        reassignments = services.controller.reassignments()
+    except KafkaError as error:
+        return response(
+            LIST_PARTITION_REASSIGNMENTS,
+            version,
+            error_code=error.code,
+            error_message=error.detail or "this broker is not the controller",
+        )
+    shown: Iterable[TopicPartition] = sorted(reassignments)
+    if request.topics is not None:
+        asked = {
+            TopicPartition(topic.name, partition)
+            for topic in request.topics
+            for partition in topic.partition_indexes
+        }
+        shown = [tp for tp in shown if tp in asked]
+    return response(
+        LIST_PARTITION_REASSIGNMENTS,
+        version,
+        topics=[
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": tp.partition,
+                        "replicas": reassignments[tp].replicas,
+                        "adding_replicas": reassignments[tp].adding,
+                        "removing_replicas": reassignments[tp].removing,
+                    }
+                    for tp in partitions
+                ],
+            }
+            for topic, partitions in _by_topic(shown).items()
+        ],
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in partitions:
+        by_topic[tp.topic].append(tp)
+    return by_topic
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
+}
