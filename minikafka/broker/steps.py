@@ -1,27 +1,54 @@
-"""The gate at the named steps of the controller (`controller/steps.py`): open, unless a step is held.
+"""The gate at the named steps of a broker: open, unless a step is held.
 
-Invariant: while nothing is held, passing costs nothing but a look into an empty set; a held step lets
-nobody through until it is released.
+Steps are the controller's (`controller/steps.py`, as `operation.step`) and `broker.METHOD`: the moment
+before a broker carries out a controller request of that method. A controller that stands at a step
+handles nothing else, and keeps its session; a broker that stands at one handles no other controller
+request, and serves its clients. Invariant: while nothing is held, passing costs nothing but a look into
+an empty dict; a held step lets nobody through until it is released.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Call, Clock
+from minikafka.controller.steps import STEPS
+from minikafka.rpc import messages
 
 logger = logging.getLogger(__name__)
+
+AT_BROKER: Final = "broker"
+"""The operation of the steps at which a broker, not the controller, can be held."""
+NAMES: Final = frozenset(
+    [f"{operation}.{step}" for operation, steps in STEPS.items() for step in steps]
+    + [f"{AT_BROKER}.{method}" for method in messages.STATE_CHANGES]
+)
+"""Every step that can be held."""
 
 
 class StepGate:
     """Steps by `operation.step`; held ones stop whoever reaches them."""
 
     def __init__(self) -> None:
-        self.waiting: str = ""
-        """The step at which the controller stands now, "" when it stands at none."""
         self._held: dict[str, asyncio.Event] = {}
+        self._standing: list[str] = []
+        self._watchers: dict[asyncio.Future[None], str] = {}
+
+    @property
+    def waiting(self) -> str:
+        """The step at which somebody stands now, who came first; "" when nobody stands at any."""
+        return next(iter(self._standing), "")
 
     def hold(self, step: str) -> None:
-        """From now on nobody passes this step."""
+        """From now on nobody passes this step. Raises KafkaError INVALID_REQUEST for one that does not exist."""
+        if step not in NAMES:
+            known = ", ".join(sorted(NAMES))
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"no step is named {step!r}; steps: {known}"
+            )
         self._held.setdefault(step, asyncio.Event())
 
     def release(self, step: str) -> None:
@@ -29,6 +56,11 @@ class StepGate:
         released = self._held.pop(step, None)
         if released is not None:
             released.set()
+
+    def open(self) -> None:
+        """Release every step."""
+        for step in tuple(self._held):
+            self.release(step)
 
     async def reached(self, operation: str, step: str) -> None:
         """Pass, or wait until released."""
@@ -39,6 +71,43 @@ class StepGate:
         if held is None:
             return
         logger.warning("held at step %s", name)
-        self.waiting = name
-        await held.wait()
-        self.waiting = ""
+        self._standing.append(name)
+        self._tell(name)
+        try:
+            await held.wait()
+        finally:
+            self._standing.remove(name)
+
+    async def arrival(self, step: str, clock: Clock, timeout_ms: int) -> None:
+        """Returns when somebody stands at this step, or after the time."""
+        if step in self._standing or timeout_ms <= 0:
+            return
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers[arrived] = step
+        timer = clock.call_later(timeout_ms, lambda: _settle(arrived))
+        try:
+            await arrived
+        finally:
+            timer.cancel()
+            del self._watchers[arrived]
+
+    def _tell(self, name: str) -> None:
+        for watcher, step in self._watchers.items():
+            if step == name:
+                _settle(watcher)
+
+    async def serve(self, call: Call, clock: Clock) -> dict[str, Any]:
+        """One of `messages.GATE_CALLS`: what is held, and where somebody stands. Raises KafkaError."""
+        if call.method == messages.STEPS:
+            step, wait_ms = messages.decode_steps(call.body)
+            await self.arrival(step, clock, wait_ms)
+        elif call.method == messages.HOLD_STEP:
+            self.hold(messages.decode_step(call.body))
+        else:
+            self.release(messages.decode_step(call.body))
+        return messages.encode_standing(self._held, self._standing)
+
+
+def _settle(arrived: asyncio.Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)

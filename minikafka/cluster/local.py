@@ -43,6 +43,8 @@ from minikafka.cluster.processes import (
     wait_until_gone,
 )
 from minikafka.cluster.state import CALL_TIMEOUT_MS, ClusterState, ask, read_state
+from minikafka.cluster.steps import who_stands_at
+from minikafka.rpc.messages import HOLD_STEP, RELEASE_STEP, encode_step
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.managed import ManagedZooKeeper
 
@@ -211,19 +213,66 @@ class LocalCluster:
 
     async def state(self) -> ClusterState:
         """What the controller and the brokers that answer say of the cluster now."""
-        record = self.record
-        ids = [broker.id for broker in record.brokers if self.process(broker.id) is not None]
-        return await read_state(self.directory, record, ids, self._clock, self._rng)
+        return await read_state(
+            self.directory, self.record, self._that_run(), self._clock, self._rng
+        )
 
     async def ask(
-        self, method: str, body: dict[str, Any], timeout_ms: int = CALL_TIMEOUT_MS
+        self,
+        method: str,
+        body: dict[str, Any],
+        timeout_ms: int = CALL_TIMEOUT_MS,
+        brokers: Collection[int] | None = None,
     ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
-        """One control-plane call to every broker that runs: its answer, or why there is none."""
-        record = self.record
-        ids = [broker.id for broker in record.brokers if self.process(broker.id) is not None]
+        """One control-plane call to these brokers (None: to all that run): its answer, or why there is none."""
+        ids = self._that_run() if brokers is None else brokers
         return await ask(
-            self.directory, record, ids, method, body, self._clock, self._rng, timeout_ms=timeout_ms
+            self.directory,
+            self.record,
+            ids,
+            method,
+            body,
+            self._clock,
+            self._rng,
+            timeout_ms=timeout_ms,
         )
+
+    async def hold(self, step: str, brokers: Collection[int] | None = None) -> None:
+        """Nobody passes this named step (`operation.step` of `controller/steps.py`, or `broker.METHOD`).
+
+        On every broker that runs and is not paused, so that whoever rules stops there, or only on these.
+        A broker that is started later holds nothing.
+        """
+        await self._at_gates(HOLD_STEP, step, brokers)
+
+    async def release(self, step: str, brokers: Collection[int] | None = None) -> None:
+        """Who stands at this step goes on, and it is held no more; on all brokers as `hold`, or only on these."""
+        await self._at_gates(RELEASE_STEP, step, brokers)
+
+    async def held(self, step: str, timeout_ms: int = WAIT_MS) -> int:
+        """The broker that stands at this step, which is its controller's but for `broker.METHOD`; waits for one."""
+        deadline = self._clock.now() + timeout_ms
+        while self._clock.now() < deadline:
+            found = await who_stands_at(
+                step, self.directory, self.record, self._that_answer(), self._clock, self._rng
+            )
+            if found is not None:
+                return found
+            await self._clock.sleep(POLL_MS)
+        raise ClusterError(f"nobody reached step {step} within {timeout_ms / 1000:g} s")
+
+    async def _at_gates(self, method: str, step: str, brokers: Collection[int] | None) -> None:
+        chosen = self._that_answer() if brokers is None else brokers
+        for broker, answer in (await self.ask(method, encode_step(step), brokers=chosen)).items():
+            if isinstance(answer, Exception) and self.process(broker) is not None:
+                raise ClusterError(f"broker {broker} did not {method.replace('_', ' ')}: {answer}")
+
+    def _that_run(self) -> list[int]:
+        return [broker.id for broker in self.record.brokers if self.process(broker.id) is not None]
+
+    def _that_answer(self) -> list[int]:
+        """Those that run and are not paused."""
+        return [id_ for id_ in self._that_run() if not is_paused(self._running(id_))]
 
     def process(self, broker_id: int) -> ProcessId | None:
         """The process that runs the broker, whoever started it; None when there is none."""

@@ -93,10 +93,9 @@ async def ask(
 
     Nothing at all while no broker has ever been started, so that no cluster id is known.
     """
-    cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
-    if cluster_id is None:
+    control_plane = control_plane_of(directory, ids, clock, rng)
+    if control_plane is None:
         return {}
-    control_plane = HttpControlPlane(directory.secret(rng).encode(), cluster_id, _TOOL, clock, rng)
 
     async def call(port: int) -> Mapping[str, Any] | OSError | KafkaError:
         try:
@@ -109,6 +108,16 @@ async def ask(
     finally:
         await control_plane.close()
     return dict(zip(ids, answers, strict=True))
+
+
+def control_plane_of(
+    directory: ClusterDirectory, ids: Collection[int], clock: Clock, rng: Rng
+) -> HttpControlPlane | None:
+    """What a tool calls these brokers with; None while none of them has ever been started."""
+    cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
+    if cluster_id is None:
+        return None
+    return HttpControlPlane(directory.secret(rng).encode(), cluster_id, _TOOL, clock, rng)
 
 
 def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:

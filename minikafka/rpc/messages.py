@@ -42,6 +42,12 @@ PLAN: Final = "plan"
 """Read-only, to the active controller: a question in, the lines of what would follow out (`minikafka plan`)."""
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
 """Controller to broker; their order per broker is kept from the queue to the handler."""
+HOLD_STEP: Final = "hold_step"
+RELEASE_STEP: Final = "release_step"
+STEPS: Final = "steps"
+"""Which steps are held and who stands at one; waits for somebody at a step for as long as it is told."""
+GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
+"""From a tool to the gate at a broker's named steps (`broker/steps.py`)."""
 
 ROWS_MAX: Final = 262_144
 """Partitions, brokers or topics in one body."""
@@ -57,6 +63,8 @@ _REQUEST_FIELDS: Final = (
     "cause",
 )
 _CAUSE: Final = re.compile(r"[a-zA-Z0-9-]{0,64}")
+_STEP: Final = re.compile(r"[a-zA-Z0-9._-]{1,64}")
+_STEP_WAIT_MAX_MS: Final = 60_000
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -167,6 +175,42 @@ def encode_created(results: Iterable[tuple[str, int]]) -> Body:
 def decode_created(body: object) -> dict[str, int]:
     """Kafka error code by topic. Raises KafkaError(INVALID_REQUEST)."""
     return dict(_rows(_fields(body, "topics")["topics"], _created))
+
+
+def encode_step(step: str) -> Body:
+    """Body by which a tool holds or releases a named step."""
+    return {"step": step}
+
+
+def decode_step(body: object) -> str:
+    """The step's name; whether there is one of that name, the gate knows. Raises KafkaError(INVALID_REQUEST)."""
+    return _text(_fields(body, "step")["step"], _STEP)
+
+
+def encode_steps(step: str, wait_ms: int) -> Body:
+    """Body that asks for the gate, and waits up to so long until somebody stands at this step."""
+    return {"step": step, "wait_ms": wait_ms}
+
+
+def decode_steps(body: object) -> tuple[str, int]:
+    """(step, ms to wait). Raises KafkaError(INVALID_REQUEST)."""
+    fields = _fields(body, "step", "wait_ms")
+    return _text(fields["step"], _STEP), _integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
+
+
+def encode_standing(held: Iterable[str], standing: Iterable[str]) -> Body:
+    """The gate's answer: the steps that are held, and those at which somebody stands."""
+    return {"held": list(held), "standing": list(standing)}
+
+
+def decode_standing(body: object) -> tuple[list[str], list[str]]:
+    """(held, standing). Raises KafkaError(INVALID_REQUEST)."""
+    fields = _fields(body, "held", "standing")
+    return list(_rows(fields["held"], _step)), list(_rows(fields["standing"], _step))
+
+
+def _step(value: object) -> str:
+    return _text(value, _STEP)
 
 
 def _state_row(state: PartitionState) -> list[Any]:

@@ -103,6 +103,24 @@ def test_what_brokers_ask_the_controller_comes_back_as_it_was_sent() -> None:
     assert messages.decode_created(created) == {"orders": 0, "old": 36}
 
 
+def test_what_a_tool_asks_a_gate_comes_back_as_it_was_sent() -> None:
+    step = "controlled-shutdown.leaders-moved"
+    assert messages.decode_step(over_the_wire(messages.encode_step(step))) == step
+    asked = over_the_wire(messages.encode_steps(step, 2_000))
+    assert messages.decode_steps(asked) == (step, 2_000)
+    answer = over_the_wire(messages.encode_standing({step: None}, [step]))
+    assert messages.decode_standing(answer) == ([step], [step])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"step": "a.b", "wait_ms": 60_001}, {"step": "a b", "wait_ms": 1}, {"step": "a.b"}, None],
+)
+def test_a_question_to_a_gate_that_is_none_is_refused(body: object) -> None:
+    with pytest.raises(KafkaError):
+        messages.decode_steps(body)
+
+
 def refused(method: str, body: object) -> bool:
     with pytest.raises(KafkaError) as caught:
         messages.decode(method, body)

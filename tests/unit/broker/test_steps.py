@@ -1,0 +1,109 @@
+"""The gate at the named steps: who comes is held, who asks is told, and an open gate costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.manual_clock import ManualClock
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Call
+from minikafka.broker.steps import NAMES, StepGate
+from minikafka.rpc import messages
+
+STEP = "reassignment.A1"
+
+
+async def call(gate: StepGate, clock: ManualClock, method: str, body: Any) -> Any:
+    return messages.decode_standing(await gate.serve(Call(method, body), clock))
+
+
+def coming(gate: StepGate, step: str = STEP) -> asyncio.Task[None]:
+    return asyncio.create_task(gate.reached(*step.split(".")))
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_who_reaches_a_held_step_stands_there_until_it_is_released() -> None:
+    gate = StepGate()
+    gate.hold(STEP)
+    controller = coming(gate)
+    await turn()
+    assert (gate.waiting, controller.done()) == (STEP, False)
+    gate.release("reassignment.A2")
+    await turn()
+    assert not controller.done()
+    gate.release(STEP)
+    await controller
+    assert gate.waiting == ""
+    await coming(gate)
+
+
+async def test_other_steps_than_the_held_ones_are_passed() -> None:
+    gate = StepGate()
+    gate.hold(STEP)
+    await coming(gate, "reassignment.A2")
+    gate.open()
+    await coming(gate)
+
+
+async def test_a_step_that_nobody_named_cannot_be_held() -> None:
+    gate, clock = StepGate(), ManualClock()
+    with pytest.raises(KafkaError) as refused:
+        await call(gate, clock, messages.HOLD_STEP, messages.encode_step("reassignment.A9"))
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert "reassignment.A1" in refused.value.detail
+
+
+async def test_every_step_is_held_and_released_by_its_name() -> None:
+    gate, clock = StepGate(), ManualClock()
+    for name in NAMES:
+        held, _ = await call(gate, clock, messages.HOLD_STEP, messages.encode_step(name))
+        assert name in held
+    for name in NAMES:
+        held, _ = await call(gate, clock, messages.RELEASE_STEP, messages.encode_step(name))
+        assert name not in held
+
+
+async def test_who_asks_for_a_step_is_answered_when_somebody_comes_there() -> None:
+    gate, clock = StepGate(), ManualClock()
+    gate.hold(STEP)
+    gate.hold("broker.stop_replica")
+    asking = asyncio.create_task(
+        call(gate, clock, messages.STEPS, messages.encode_steps(STEP, 2_000))
+    )
+    broker = coming(gate, "broker.stop_replica")
+    await turn()
+    assert not asking.done()
+    controller = coming(gate)
+    held, standing = await asking
+    assert set(held) == {STEP, "broker.stop_replica"}
+    assert standing == ["broker.stop_replica", STEP]
+    gate.open()
+    await asyncio.gather(broker, controller)
+
+
+async def test_who_asks_for_a_step_where_nobody_comes_is_told_after_the_time() -> None:
+    gate, clock = StepGate(), ManualClock()
+    asking = asyncio.create_task(
+        call(gate, clock, messages.STEPS, messages.encode_steps(STEP, 2_000))
+    )
+    await turn()
+    assert not asking.done()
+    clock.advance(2_000)
+    assert await asking == ([], [])
+
+
+async def test_who_is_cancelled_at_a_step_stands_there_no_more() -> None:
+    gate = StepGate()
+    gate.hold(STEP)
+    controller = coming(gate)
+    await turn()
+    controller.cancel()
+    await turn()
+    assert gate.waiting == ""
