@@ -113,11 +113,14 @@ class Storage(Protocol):
     def is_directory(self, path: str) -> bool:
         """Whether it is a directory."""
 
-    def make_directories(self, path: str) -> None:
-        """Create it with its parents; no error when it exists."""
+    def make_directories(self, path: str) -> bool:
+        """Create it with its parents; False when it was there already."""
 
     def rename(self, old: str, new: str) -> None:
         """Move a file or directory, and fsync the parent."""
+
+    def link(self, path: str, other: str) -> bool:
+        """Give the file a second name; False where that cannot be (too many names, one is taken, no file)."""
 
     def remove(self, path: str) -> None:
         """Delete one file; no error when it is not there."""

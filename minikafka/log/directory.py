@@ -35,6 +35,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._lock: File | None = None
+        self._topic_id_files: dict[bytes, str] = {}
         self._written: dict[str, bytes] = {}
 
     # ---- start
@@ -127,6 +128,11 @@ class LogDirectory:
         self._adopt(log)
         self.high_watermarks[tp] = 0
         return log
+
+    def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
+        """Note whose replica the log is; those of one topic share a file."""
+        twin = self._topic_id_files.get(topic_id, "")
+        self._topic_id_files[topic_id] = log.assign_topic_id(topic_id, twin)
 
     def _adopt(self, log: Log) -> None:
         log.before_truncation = self.write_recovery_points

@@ -1,7 +1,8 @@
 """Leader epochs of one log: which epoch began at which offset (KIP-101, KIP-279).
 
 Invariant: epochs and start offsets both rise strictly from entry to entry, in memory and in the file
-`leader-epoch-checkpoint`, which is rewritten at every change.
+`leader-epoch-checkpoint`, which is rewritten at every change. Only an epoch that begins an empty log
+is not worth a file: without one, recovery finds the epochs in the batches.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ UNDEFINED: Final = (-1, -1)
 
 
 class LeaderEpochs:
-    """The epoch cache; `latest` is the newest epoch, -1 when there is none."""
+    """The epoch cache; `latest` is the newest epoch, -1 when there is none. `is_new`: there is no file."""
 
-    __slots__ = ("_epochs", "_starts", "_storage", "_synced", "latest", "path")
+    __slots__ = ("_epochs", "_is_new", "_starts", "_storage", "_synced", "latest", "path")
 
-    def __init__(self, storage: Storage, path: str, entries: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, storage: Storage, path: str, entries: list[tuple[int, int]], *, is_new: bool = False
+    ) -> None:
+        self._is_new = is_new
         self._storage = storage
         self.path = path
         self._epochs = [epoch for epoch, _ in entries]
@@ -88,19 +92,26 @@ class LeaderEpochs:
             self._starts.clear()
             self._changed()
 
+    def ensure_file(self) -> None:
+        """Write the file if there is none: its log is no longer read as a whole at a recovery."""
+        if self._is_new:
+            self._write(sync=False)
+
     def sync(self) -> None:
         """Make the file durable; between syncs it is only in the page cache, like the log itself."""
-        if not self._synced:
+        if not self._synced and not (self._is_new and not self._epochs):
             self._write(sync=True)
 
     def _changed(self) -> None:
         self.latest = self._epochs[-1] if self._epochs else -1
-        self._write(sync=False)
+        self._synced = False
+        if not self._is_new or any(self._starts):
+            self._write(sync=False)
 
     def _write(self, *, sync: bool) -> None:
         self._synced = False
         self._storage.write_atomically(self.path, encode(self.entries), sync=sync)
-        self._synced = sync
+        self._synced, self._is_new = sync, False
 
 
 def encode(entries: list[tuple[int, int]]) -> bytes:

@@ -118,12 +118,17 @@ class Log:
                 logger.warning("%s is not used: %s", path, error)
         return log
 
-    def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write the topic's id (16 bytes) into `partition.metadata` (R69)."""
-        self.storage.write_atomically(
-            f"{self.directory}/{PARTITION_METADATA}", encode_topic_id(topic_id), sync=False
-        )
+    def assign_topic_id(self, topic_id: bytes, twin: str = "") -> str:
+        """Write the topic's id (16 bytes) into `partition.metadata` (R69); the file's path.
+
+        `twin`: that of another replica of the topic, which gets a second name instead. A file costs
+        a hundred times more than a name, and these are never changed in place.
+        """
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        if not (twin and self.storage.link(twin, path)):
+            self.storage.write_atomically(path, encode_topic_id(topic_id), sync=False)
         self.topic_id = topic_id
+        return path
 
     # ---- the per-batch path
 

@@ -175,7 +175,7 @@ class LogManager:
             self.high_watermarks[tp] = 0
             self.offline.discard(tp)
         if topic_id and log.topic_id is None:
-            log.assign_topic_id(topic_id)
+            self._directory_of(log).assign_topic_id(log, topic_id)
         log.configure(config)
         return log
 
@@ -235,6 +235,7 @@ class LogManager:
         """
         for log in list(self.logs.values()):
             if log.unsynced:
+                log.epochs.ensure_file()
                 count, removals = len(log.unsynced), log.removals
                 paths = [path for segment in log.unsynced for path in segment.paths()]
                 sync = partial(_sync_files, self.storage, log.directory, [*paths, log.epochs.path])

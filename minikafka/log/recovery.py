@@ -49,7 +49,8 @@ def load(
     log_start_offset: int,
 ) -> Loaded:
     """Open or create the log in the directory. `clean`: it was closed properly. Raises StorageFailed."""
-    storage.make_directories(directory)
+    if storage.make_directories(directory):
+        return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
     segments = _open_segments(storage, directory, config.index_interval_bytes)
     known = _read_epochs(storage, directory)
     first = (
@@ -71,14 +72,23 @@ def load(
         position = 0
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     end_position = segments[-1].start + position
-    epochs = LeaderEpochs(storage, f"{directory}/{epoch_file.FILE_NAME}", entries)
+    epochs = LeaderEpochs(
+        storage, f"{directory}/{epoch_file.FILE_NAME}", entries, is_new=known is None
+    )
     epochs.truncate_from_start(log_start_offset)
     epochs.truncate_from_end(end_offset)
-    if epochs.entries != known:
+    if epochs.entries != (known or []):
         epochs.sync()
     producers = ProducerStates(storage, directory)
     reload_producers(producers, segments, end_offset, end_position)
     return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position)
+
+
+def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded:
+    """An empty log: its one file; the others are made when they have something to say."""
+    segment = Segment.first(storage, directory, offset, interval)
+    epochs = LeaderEpochs(storage, f"{directory}/{epoch_file.FILE_NAME}", [], is_new=True)
+    return Loaded([segment], epochs, ProducerStates(storage, directory), offset, offset, 0)
 
 
 def reload_producers(

@@ -2,7 +2,8 @@
 
 Invariant: the indexes only ever speed things up; everything they say is in the log file too, so a
 missing or impossible index file is rebuilt from it. The files of the active segment's indexes are
-written when it is sealed, at a checkpoint and at close; until then they are in memory.
+written when it is sealed, at a checkpoint and at close; until then they are in memory. Indexes that
+hold nothing need no files, so that a new log costs one.
 Positions are relative to the file here; `start` is where it begins in the log's absolute positions.
 """
 
@@ -28,6 +29,7 @@ _WALK_BYTES: Final = 64 * 1024
 _FIND_BYTES: Final = 8 * 1024
 _SCAN_BYTES: Final = 1024 * 1024
 _unpack_header: Final = HEADER.unpack_from
+_NO_ENTRIES: Final = (0, 0)
 
 
 class Segment:
@@ -63,6 +65,14 @@ class Segment:
         segment.file.truncate(0)
         segment._use(OffsetIndex(), TimeIndex())
         segment.write_index_files(sealed=False)
+        return segment
+
+    @classmethod
+    def first(cls, storage: Storage, directory: str, base_offset: int, interval: int) -> Segment:
+        """The first one in a directory made just now."""
+        segment = cls(storage, directory, base_offset, 0, interval)
+        segment._use(OffsetIndex(), TimeIndex())
+        segment._entries_on_disk = _NO_ENTRIES
         return segment
 
     def path(self, suffix: str) -> str:
@@ -131,7 +141,12 @@ class Segment:
         )
 
     def _load_index(self) -> None:
-        loaded = self._read_index_files(self.file.size())
+        size = self.file.size()
+        if not size and not any(map(self.storage.exists, self.paths()[:2])):
+            self._use(OffsetIndex(), TimeIndex())
+            self._entries_on_disk = _NO_ENTRIES
+            return
+        loaded = self._read_index_files(size)
         if loaded is None:
             self._rebuild_index()
         else:

@@ -115,13 +115,16 @@ class DiskStorage:
                 os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
                 0o600 if private else 0o644,
             )
-            with open(fd, "wb") as file:
+            try:
                 if private:
                     os.fchmod(fd, 0o600)
-                file.write(data)
-                file.flush()
+                written = os.write(fd, data)
+                while written < len(data):
+                    written += os.write(fd, data[written:])
                 if sync:
                     os.fsync(fd)
+            finally:
+                os.close(fd)
             os.replace(beside, path)
             if sync:
                 self.sync_directory(os.path.dirname(path) or ".")
@@ -139,16 +142,32 @@ class DiskStorage:
         """Whether it is a directory."""
         return os.path.isdir(path)
 
-    def make_directories(self, path: str) -> None:
-        """Create it with its parents; no error when it exists."""
+    def make_directories(self, path: str) -> bool:
+        """Create it with its parents; False when it was there already."""
         with _failing_as(path):
-            os.makedirs(path, exist_ok=True)
+            try:
+                os.mkdir(path)
+            except FileNotFoundError:
+                os.makedirs(path)
+            except FileExistsError:
+                if os.path.isdir(path):
+                    return False
+                raise
+            return True
 
     def rename(self, old: str, new: str) -> None:
         """Move a file or directory, and fsync the parent."""
         with _failing_as(old):
             os.rename(old, new)
         self.sync_directory(os.path.dirname(new) or ".")
+
+    def link(self, path: str, other: str) -> bool:
+        """Give the file a second name; False where that cannot be, whatever the reason."""
+        try:
+            os.link(path, other)
+        except OSError:
+            return False
+        return True
 
     def remove(self, path: str) -> None:
         """Delete one file; no error when it is not there."""

@@ -157,13 +157,14 @@ class MemoryStorage:
     def is_directory(self, path: str) -> bool:
         return path in self.directories
 
-    def make_directories(self, path: str) -> None:
+    def make_directories(self, path: str) -> bool:
         if path in self.directories:
-            return
+            return False
         self.check(path)
         while path not in self.directories:
             self.directories.add(path)
             path = _parent(path)
+        return True
 
     def rename(self, old: str, new: str) -> None:
         self.check(old)
@@ -176,6 +177,12 @@ class MemoryStorage:
         ]:
             self.directories.remove(path)
             self.directories.add(new + path[len(old) :])
+
+    def link(self, path: str, other: str) -> bool:
+        if path not in self.files or self.exists(other) or self.failure_at(other):
+            return False
+        self.files[other] = self.files[path]
+        return True
 
     def remove(self, path: str) -> None:
         self.check(path)

@@ -140,3 +140,36 @@ def test_a_lock_is_held_by_one_until_it_is_closed(place: Place) -> None:
     again = place.storage.lock(place.path(".lock"))
     assert again is not None
     again.close()
+
+
+def test_making_a_directory_tells_whether_it_was_there(place: Place) -> None:
+    deep = place.path("p/q")
+    assert place.storage.make_directories(deep) is True
+    assert place.storage.make_directories(deep) is False
+
+
+def test_a_directory_cannot_be_made_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    with pytest.raises(StorageFailed):
+        DiskStorage().make_directories(str(tmp_path / "f"))
+
+
+def test_a_file_with_two_names_outlives_the_first_and_is_replaced_under_one_only(
+    place: Place,
+) -> None:
+    storage = place.storage
+    storage.write_atomically(place.path("a"), b"same")
+    assert storage.link(place.path("a"), place.path("b"))
+    assert storage.link(place.path("b"), place.path("c"))
+    storage.remove(place.path("a"))
+    storage.write_atomically(place.path("c"), b"other")
+    assert (storage.read(place.path("b")), storage.read(place.path("c"))) == (b"same", b"other")
+
+
+def test_a_second_name_that_cannot_be_is_refused_without_an_error(place: Place) -> None:
+    storage = place.storage
+    storage.write_atomically(place.path("a"), b"a")
+    storage.write_atomically(place.path("b"), b"b")
+    assert not storage.link(place.path("missing"), place.path("c"))
+    assert not storage.link(place.path("a"), place.path("b"))
+    assert storage.read(place.path("b")) == b"b"

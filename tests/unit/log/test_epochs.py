@@ -121,3 +121,28 @@ def test_whatever_is_assigned_epochs_and_offsets_rise(assignments: list[tuple[in
         assert cache.latest == epoch
         assert decode(encode(cache.entries)) == cache.entries
         assert decode(storage.read(PATH)) == cache.entries
+
+
+def test_epochs_that_begin_an_empty_log_need_no_file_until_another_follows() -> None:
+    storage = MemoryStorage()
+    cache = LeaderEpochs(storage, PATH, [], is_new=True)
+    cache.assign(0, 0)
+    cache.assign(2, 0)
+    assert (cache.entries, cache.latest) == ([(2, 0)], 2)
+    assert not storage.exists(PATH)
+    cache.assign(3, 5)
+    assert storage.read(PATH) == b"0\n2\n2 0\n3 5\n"
+    cache.clear()
+    assert storage.read(PATH) == b"0\n0\n"
+
+
+def test_the_file_of_a_new_log_is_made_on_demand() -> None:
+    storage = MemoryStorage()
+    cache = LeaderEpochs(storage, PATH, [], is_new=True)
+    cache.sync()
+    assert not storage.exists(PATH)
+    cache.assign(4, 0)
+    cache.ensure_file()
+    assert storage.read(PATH) == b"0\n1\n4 0\n"
+    cache.sync()
+    assert storage.synced == [PATH]

@@ -297,3 +297,45 @@ async def test_idle_producers_are_forgotten_at_a_checkpoint(storage: MemoryStora
     assert len(log.producers) == 1
     logs.checkpoint()
     assert len(log.producers) == 0
+
+
+class TestNewLogs:
+    async def test_a_new_replica_is_its_log_file_and_its_topic_id(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        log = logs.create(A0, ID, SMALL, is_new=True)
+        log.epochs.assign(0, 0)
+        assert storage.names("/d/a-0") == ["00000000000000000000.log", "partition.metadata"]
+
+    async def test_replicas_of_one_topic_know_it_each_by_a_name_of_its_own(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        logs.create(A0, ID, SMALL, is_new=True)
+        logs.create(A1, ID, SMALL, is_new=True)
+        logs.create(B0, OTHER_ID, SMALL, is_new=True)
+        logs.rename_for_deletion(A0)
+        await logs.delete_renamed()
+        again = await started(storage.clone())
+        assert {tp: log.topic_id for tp, log in again.logs.items()} == {A1: ID, B0: OTHER_ID}
+
+    async def test_a_new_log_that_was_written_and_crashed_has_its_epochs_again(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        log = logs.create(A0, ID, SMALL, is_new=True)
+        log.epochs.assign(3, 0)
+        produce(log, 1, 1, epoch=3)
+        again = (await started(storage.clone())).logs[A0]
+        assert (again.epochs.entries, again.log_end_offset) == ([(3, 0)], 2)
+
+    async def test_a_segment_that_is_known_to_be_durable_has_its_epochs_in_a_file(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        log = logs.create(A0, ID, SMALL, is_new=True)
+        produce(log, 1, 1, 1, 1)
+        await logs.sync_rolled()
+        assert log.recovery_point == 3
+        assert storage.read("/d/a-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
