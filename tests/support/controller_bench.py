@@ -19,6 +19,7 @@ from minikafka.base.model import (
     ReplicaAssignment,
     TopicPartition,
 )
+from minikafka.base.ports import Clock
 from minikafka.broker.controller import ControllerService
 from minikafka.broker.steps import StepGate
 from minikafka.runtime.clock import SystemClock
@@ -63,7 +64,7 @@ class RecordingChannels:
 class Candidate:
     """One broker as far as its controller goes: a session, a registration, channels, the service.
 
-    Over a session in memory, unless `coordination` and its `tasks` are given.
+    Over a session in memory, unless `coordination` and its `tasks` are given. Keys of `config` are Kafka's.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class Candidate:
         broker_id: BrokerId,
         coordination: Any = None,
         tasks: TaskRegistry | None = None,
+        clock: Clock | None = None,
+        **config: object,
     ) -> None:
         self.id = broker_id
         self.ensemble = ensemble
@@ -79,13 +82,14 @@ class Candidate:
         self.channels = RecordingChannels()
         self.tasks = tasks or TaskRegistry()
         self.info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
-        self.config = BrokerConfig.from_mapping({"broker.id": broker_id})
+        keys = {key.replace("_", "."): value for key, value in config.items()}
+        self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **keys})
         self.ledger = RecordingLedger()
         self.gate = StepGate()
         self.service = ControllerService(
             self.coordination,
             self.channels,
-            SystemClock(),
+            clock or SystemClock(),
             self.tasks,
             self.config,
             self.info,
