@@ -105,7 +105,10 @@ def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]
 def why_behind(picture: Picture, broker: int) -> list[Finding]:
     """Why a replica on a broker that can serve is not caught up with its leader."""
     leader, follower = picture.leader_replica, picture.follower(broker)
-    if leader is None or follower is None:
+    if leader is None:
+        text = f"broker {broker} is alive, but there is no leader that it could catch up with"
+        return [Finding("no-leader-to-follow", text)]
+    if follower is None:
         return []
     end, own = leader["log_end_offset"], follower["log_end_offset"]
     fetched = follower["last_fetch_ms"]
@@ -208,8 +211,9 @@ def _no_candidate(picture: Picture) -> Iterator[Finding]:
     if alive:
         setting = picture.setting("unclean.leader.election.enable")
         allowed = "not known" if setting is None else str(setting).lower()
+        some = f"broker {alive[0]} lives" if len(alive) == 1 else f"brokers {ids(alive)} live"
         text = (
-            f"broker {ids(alive)} could lead, but is not in the ISR {ids(picture.isr)} and may lack "
+            f"{some}, but outside the ISR {ids(picture.isr)}, and may lack "
             f"acknowledged records; unclean.leader.election.enable is {allowed} "
             f"(minikafka elect --unclean takes the loss)"
         )

@@ -47,13 +47,22 @@ def read(directory: str | Path, mentioning: str = "") -> list[Line]:
             data = path.read_bytes()
         except FileNotFoundError:  # the writer has just removed it
             continue
-        lines += _understood(data, mentioning.encode())
+        lines += _understood(data, _mentions(mentioning))
     return lines
 
 
-def _understood(data: bytes, mention: bytes) -> Iterator[Line]:
+def _mentions(topic: str) -> tuple[bytes, ...]:
+    """How a line names a topic: as a text, or within or at the end of a path."""
+    return tuple(f"{a}{topic}{b}".encode() for a, b in ('""', "//", '/"')) if topic else ()
+
+
+def _understood(data: bytes, mentions: tuple[bytes, ...]) -> Iterator[Line]:
     for text in data.splitlines():
-        if mention and mention not in text and any(kind in text for kind in _ABOUT_PARTITIONS):
+        if (
+            mentions
+            and any(kind in text for kind in _ABOUT_PARTITIONS)
+            and not any(mention in text for mention in mentions)
+        ):
             continue
         try:
             line = json.loads(text)

@@ -1,0 +1,94 @@
+"""The six lines of the V2 design, as a view of the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minikafka.ledger.lifecycle import lifecycle
+
+pytestmark = pytest.mark.row("C38")
+
+
+def request(
+    to: int, leader: int = 0, epoch: int = 10, name: str = "LeaderAndIsr"
+) -> dict[str, Any]:
+    state = {"leader": leader, "leader_epoch": epoch, "isr": [0], "partitions": {"foo": [0]}}
+    if name == "StopReplica":
+        state = {"delete": True, "leader_epoch": epoch, "partitions": {"foo": [0]}}
+    head = {"time": 1, "broker": 0, "n": 1, "kind": "request", "cause": "4-2"}
+    return {**head, "to": to, "request": name, "states": [state]}
+
+
+def effect(
+    broker: int, phase: str, *, epoch: int = 10, error: int = 0, name: str = "LeaderAndIsr"
+) -> dict[str, Any]:
+    head = {"time": 2, "broker": broker, "n": 1, "kind": "effect", "cause": "4-2"}
+    line = {**head, "phase": phase, "request": name, "from": 0, "error": 0}
+    if phase == "received":
+        return {**line, "partitions": {"foo": [0]}}
+    result = {"became": "x", "error": error, "leader_epoch": epoch, "partitions": {"foo": [0]}}
+    if name == "LeaderAndIsr":
+        result |= {"leader": 0, "isr": [0]}
+    return {**line, "results": [result]}
+
+
+def told(lines: list[dict[str, Any]]) -> list[str]:
+    return [str(stage) for stage in lifecycle(lines, "foo", 0)]
+
+
+def test_the_six_lines_of_the_design() -> None:
+    lines = [request(1), request(2)]
+    lines += [effect(1, "received"), effect(2, "received")]
+    lines += [effect(1, "completed"), effect(2, "completed")]
+    do = "start-replica for topic foo partition 0"
+    assert told(lines) == [
+        f"controller, broker id 0, requested {do}, to broker id 1, at epoch 10",
+        f"controller, broker id 0, requested {do}, to broker id 2, at epoch 10",
+        f"follower, broker id 1, received {do}, from controller 0, at epoch 10",
+        f"follower, broker id 2, received {do}, from controller 0, at epoch 10",
+        f"follower, broker id 1, completed {do}, request from controller 0, at epoch 10",
+        f"follower, broker id 2, completed {do}, request from controller 0, at epoch 10",
+    ]
+
+
+def test_the_leader_gets_its_line_as_a_leader() -> None:
+    stages = list(lifecycle([request(0), effect(0, "received"), effect(0, "completed")], "foo", 0))
+    assert [stage.role for stage in stages] == ["controller", "leader", "leader"]
+
+
+def test_two_requests_of_one_event_keep_their_epochs() -> None:
+    lines = [request(1, epoch=1), request(1, epoch=2), effect(1, "received")]
+    lines += [
+        effect(1, "completed", epoch=1),
+        effect(1, "received"),
+        effect(1, "completed", epoch=2),
+    ]
+    stages = [(s.stage, s.epoch) for s in lifecycle(lines, "foo", 0)]
+    assert stages[2:] == [("received", 1), ("completed", 1), ("received", 2), ("completed", 2)]
+
+
+def test_a_stop_is_close_replica() -> None:
+    lines = [request(1, name="StopReplica"), effect(1, "completed", name="StopReplica")]
+    stages = list(lifecycle(lines, "foo", 0))
+    assert [(s.op, s.stage, s.role) for s in stages] == [
+        ("close-replica", "requested", "controller"),
+        ("close-replica", "completed", "replica"),
+    ]
+
+
+def test_a_refusal_is_told_with_its_error() -> None:
+    (stage,) = lifecycle([effect(1, "completed", error=11)], "foo", 0)
+    assert str(stage).endswith("request from controller 0 with error 11, at epoch 10")
+
+
+def test_an_epoch_that_nobody_told_is_unknown() -> None:
+    (stage,) = lifecycle([effect(1, "received")], "foo", 0)
+    assert str(stage).endswith("at epoch unknown")
+
+
+def test_other_partitions_and_other_requests_have_no_lines_here() -> None:
+    metadata = request(1) | {"request": "UpdateMetadata"}
+    assert told([metadata, {"kind": "event", "cause": "4-2"}]) == []
+    assert list(lifecycle([request(1)], "foo", 1)) == []

@@ -1,0 +1,111 @@
+"""Ledgers read back: what a crash left, and several brokers as one history."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from minikafka.ledger.reader import merged, name_of, read, read_all
+from minikafka.ledger.record import LOST
+from minikafka.ledger.writer import file_name
+
+
+def line(
+    broker: int, n: int, time: int, kind: str = "event", cause: str = "1-1", **fields: Any
+) -> Any:
+    return {"time": time, "broker": broker, "n": n, "kind": kind, "cause": cause, **fields}
+
+
+def request(n: int, time: int, to: int, cause: str = "1-1") -> Any:
+    return line(1, n, time, "request", cause, to=to, request="LeaderAndIsr")
+
+
+def effect(broker: int, n: int, time: int, phase: str = "completed", cause: str = "1-1") -> Any:
+    return line(broker, n, time, "effect", cause, phase=phase, request="LeaderAndIsr")
+
+
+def response(n: int, time: int, of: int, cause: str = "1-1") -> Any:
+    return line(1, n, time, "response", cause, request="LeaderAndIsr") | {"from": of}
+
+
+def names(lines: list[Any]) -> list[str]:
+    return [name_of(found) for found in lines]
+
+
+def write(directory: Path, number: int, *texts: str) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / file_name(number)).write_text("".join(f"{text}\n" for text in texts))
+
+
+def test_files_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    write(tmp_path, 2, json.dumps(line(1, 3, 3)))
+    write(tmp_path, 1, json.dumps(line(1, 1, 1)), json.dumps(line(1, 2, 2)))
+    (tmp_path / "notes.txt").write_text("nothing of ours")
+    assert [found["n"] for found in read(tmp_path)] == [1, 2, 3]
+
+
+def test_a_line_that_was_not_finished_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, 1, json.dumps(line(1, 1, 1)))
+    with (tmp_path / file_name(1)).open("a") as file:
+        file.write('{"time":2,"broker":1,"n":2,"ki')
+    assert [found["n"] for found in read(tmp_path)] == [1]
+
+
+def test_no_directory_is_no_lines(tmp_path: Path) -> None:
+    assert read(tmp_path / "none") == []
+
+
+def test_lines_about_other_topics_are_left_out_but_events_never(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        1,
+        json.dumps(line(1, 1, 1), separators=(",", ":")),
+        json.dumps(line(1, 2, 2, "decision", partitions={"t": [0]}), separators=(",", ":")),
+        json.dumps(line(1, 3, 3, "decision", partitions={"u": [0]}), separators=(",", ":")),
+    )
+    assert [found["n"] for found in read(tmp_path, "u")] == [1, 3]
+
+
+def test_several_brokers_come_in_the_order_of_time() -> None:
+    one = [line(1, 1, 10), line(1, 2, 30)]
+    two = [line(2, 1, 20), line(2, 2, 40)]
+    assert names(merged([one, two])) == ["1#1", "2#1", "1#2", "2#2"]
+
+
+def test_no_effect_comes_before_its_request_and_no_answer_before_its_effect() -> None:
+    """Broker 2's clock is an hour slow, broker 3's an hour fast."""
+    hour = 3_600_000
+    one = [
+        line(1, 1, 100),
+        request(2, 101, 2),
+        request(3, 101, 3),
+        response(4, 120, 2),
+        response(5, 121, 3),
+    ]
+    two = [effect(2, 1, 110 - hour, "received"), effect(2, 2, 111 - hour)]
+    three = [effect(3, 1, 110 + hour, "received"), effect(3, 2, 112 + hour)]
+    order = names(merged([one, two, three]))
+    assert order.index("1#2") < order.index("2#1") < order.index("2#2") < order.index("1#4")
+    assert order.index("1#3") < order.index("3#1") < order.index("3#2") < order.index("1#5")
+
+
+def test_a_request_that_was_carried_out_twice_waits_for_the_one_request_there_is() -> None:
+    one = [request(1, 100, 2), response(2, 200, 2)]
+    two = [effect(2, 1, 50), effect(2, 2, 60)]
+    assert names(merged([two, one])) == ["1#1", "2#1", "2#2", "1#2"]
+
+
+def test_what_was_lost_holds_nothing_up() -> None:
+    """The request's line was lost with its process: its effect comes all the same."""
+    assert names(merged([[line(1, 1, 100)], [effect(2, 1, 50)]])) == ["2#1", "1#1"]
+
+
+def test_ledgers_of_several_directories_are_one_history(tmp_path: Path) -> None:
+    write(tmp_path / "a", 1, json.dumps(line(1, 1, 2)))
+    write(tmp_path / "b", 1, json.dumps(line(2, 1, 1)))
+    assert names(read_all([tmp_path / "a", tmp_path / "b"])) == ["2#1", "1#1"]
+
+
+def test_a_line_about_lost_lines_has_no_number() -> None:
+    assert name_of(line(1, 0, 0, LOST) | {"n": None}) == "1#lost"

@@ -1,0 +1,175 @@
+"""The files of a ledger: what is in them after a turn of the loop, a crash, a full disk, and when they are full."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from typing import Any
+
+import pytest
+from support.manual_clock import ManualClock
+from support.memory_storage import MemoryStorage
+
+from minikafka.ledger import writer
+from minikafka.ledger.record import DECISION, EVENT, LOST, STEP, WRITE
+from minikafka.ledger.writer import LedgerWriter, directory_of, file_name, number_of
+
+DIRECTORY = directory_of("/data/broker-1")
+FIRST = f"{DIRECTORY}/{file_name(1)}"
+
+
+def opened(storage: MemoryStorage, clock: ManualClock | None = None) -> LedgerWriter:
+    ledger = LedgerWriter(storage, DIRECTORY, 1, clock or ManualClock())
+    ledger.open()
+    return ledger
+
+
+def lines(storage: MemoryStorage, path: str = FIRST) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in storage.read(path).splitlines()]
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+def test_the_ledger_lies_beside_the_log_directory_and_not_in_it() -> None:
+    assert (
+        directory_of("/data/broker-1") == directory_of("/data/broker-1/") == "/data/broker-1-ledger"
+    )
+
+
+def test_a_line_is_written_in_the_next_turn_of_the_loop(storage: MemoryStorage) -> None:
+    clock = ManualClock(wall_ms=5_000)
+    ledger = opened(storage, clock)
+    ledger.record(DECISION, "3-7", {"verdict": "move", "isr": (1, 2)})
+    assert lines(storage) == []
+    clock.advance(0)
+    assert lines(storage) == [
+        {
+            "time": 5_000,
+            "broker": 1,
+            "n": 1,
+            "kind": "decision",
+            "cause": "3-7",
+            "verdict": "move",
+            "isr": [1, 2],
+        }
+    ]
+    assert clock.waiting() == 0
+
+
+@pytest.mark.parametrize("kind", [EVENT, STEP])
+def test_events_and_steps_are_in_the_file_at_once_and_with_them_all_before(
+    storage: MemoryStorage, kind: str
+) -> None:
+    ledger = opened(storage)
+    ledger.record(WRITE, "1-1", {})
+    ledger.record(kind, "1-2", {})
+    assert [line["kind"] for line in lines(storage)] == ["write", kind]
+
+
+def test_what_was_gathered_grows_to_a_bound_only(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_GATHERED_BYTES_MAX", 500)
+    ledger = opened(storage)
+    for _ in range(10):
+        ledger.record(DECISION, "", {"text": "x" * 100})
+    assert len(lines(storage)) >= 6
+
+
+def test_numbers_go_on_after_a_restart(storage: MemoryStorage) -> None:
+    first = opened(storage)
+    first.record(EVENT, "1-1", {})
+    first.record(DECISION, "1-1", {})
+    first.close()
+    second = opened(storage)
+    second.record(EVENT, "1-2", {})
+    assert [line["n"] for line in lines(storage)] == [1, 2, 3]
+
+
+def test_a_line_that_a_crash_cut_off_is_cut_away_and_nothing_else(storage: MemoryStorage) -> None:
+    ledger = opened(storage)
+    ledger.record(EVENT, "1-1", {})
+    whole = len(storage.read(FIRST))
+    file = storage.open(FIRST)
+    file.pwritev((b'{"time":1,"bro',), whole)
+    again = opened(storage)
+    again.record(EVENT, "1-2", {})
+    assert [line["cause"] for line in lines(storage)] == ["1-1", "1-2"]
+
+
+def test_a_full_file_is_followed_by_the_next_and_the_oldest_goes(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FILE_BYTES", 300)
+    monkeypatch.setattr(writer, "FILES_MAX", 3)
+    ledger = opened(storage)
+    for i in range(20):
+        ledger.record(EVENT, f"1-{i}", {})
+    names = storage.names(DIRECTORY)
+    assert len(names) == 3
+    kept = [line for name in names for line in lines(storage, f"{DIRECTORY}/{name}")]
+    assert [line["n"] for line in kept] == list(range(kept[0]["n"], 21))
+    assert all(len(storage.read(f"{DIRECTORY}/{name}")) <= 300 for name in names)
+
+
+def test_a_full_disk_is_warned_of_once_and_the_next_line_says_how_many_are_lost(
+    storage: MemoryStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    ledger = opened(storage, clock)
+    ledger.record(EVENT, "1-1", {})
+    storage.fail(DIRECTORY, errno.ENOSPC)
+    with caplog.at_level(logging.WARNING):
+        for i in range(3):
+            ledger.record(EVENT, f"2-{i}", {})
+        ledger.record(DECISION, "2-3", {})
+        clock.advance(0)
+    assert len(caplog.records) == 1
+    assert ledger.lost == 4
+    storage.heal()
+    ledger.record(EVENT, "3-1", {})
+    before, lost, after = lines(storage)
+    assert (before["n"], after["n"]) == (1, 6)
+    assert (lost["kind"], lost["lines"]) == (LOST, 4)
+    assert "No space left" in lost["error"]
+    assert ledger.lost == 0
+
+
+def test_a_directory_that_cannot_be_made_costs_the_ledger_and_nothing_else(
+    storage: MemoryStorage,
+) -> None:
+    storage.fail("/data", errno.EACCES)
+    ledger = opened(storage)
+    ledger.record(EVENT, "1-1", {})
+    ledger.close()
+    assert ledger.lost == 1
+
+
+def test_a_line_that_is_no_json_is_counted_and_not_raised(storage: MemoryStorage) -> None:
+    ledger = opened(storage)
+    ledger.record(EVENT, "1-1", {"fields": {(1, 2): 3}})
+    ledger.record(EVENT, "1-2", {})
+    assert [(line["kind"], line.get("lines")) for line in lines(storage)] == [
+        (LOST, 1),
+        (EVENT, None),
+    ]
+
+
+def test_before_it_is_opened_and_after_it_is_closed_nothing_is_kept(storage: MemoryStorage) -> None:
+    ledger = LedgerWriter(storage, DIRECTORY, 1, ManualClock())
+    ledger.record(EVENT, "1-1", {})
+    ledger.open()
+    ledger.record(EVENT, "1-2", {})
+    ledger.close()
+    ledger.record(EVENT, "1-3", {})
+    assert [line["cause"] for line in lines(storage)] == ["1-2"]
+
+
+@pytest.mark.parametrize("name", ["ledger-1.jsonl", "ledger-000001.json", "x", "ledger-.jsonl"])
+def test_other_files_are_no_ledger(name: str) -> None:
+    assert number_of(name) is None
+    assert number_of(file_name(7)) == 7
