@@ -1,0 +1,182 @@
+"""Lines of a ledger for tests, each with its own number, and pictures of partitions made of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from minikafka.base.model import TopicPartition
+from minikafka.explain.past import Past
+from minikafka.explain.picture import DOWN, UP, BrokerPicture, Nodes, Picture, Remains
+
+TP = TopicPartition("t", 0)
+NAMES = {"t": [0]}
+
+
+class Lines:
+    """`lines` so far; every verb adds one and returns it. Broker 1 writes them unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._numbers = itertools.count(1)
+
+    def add(self, kind: str, cause: str = "1-1", broker: int = 1, **fields: Any) -> dict[str, Any]:
+        n = next(self._numbers)
+        line = {"time": 1_000 + n, "broker": broker, "n": n, "kind": kind, "cause": cause, **fields}
+        self.lines.append(line)
+        return line
+
+    def event(self, name: str, cause: str, **fields: Any) -> dict[str, Any]:
+        return self.add("event", cause, event=name, **fields)
+
+    def live(self, cause: str, *brokers: int) -> dict[str, Any]:
+        """The controller learned that these are the live brokers."""
+        return self.event("BrokersChanged", cause, brokers={str(id_): 7 for id_ in brokers})
+
+    def state(self, cause: str, zxid: int, leader: int, epoch: int, *isr: int) -> dict[str, Any]:
+        """The controller wrote the partition's state."""
+        data = {"leader": leader, "leader_epoch": epoch, "isr": isr, "controller_epoch": 1}
+        operation = {"op": "set", "path": "/brokers/topics/t/partitions/0/state", "expected": zxid}
+        operation |= {"actual": zxid + 1, "data": json.dumps(data)}
+        check = {"path": "/controller_epoch", "version": 1}
+        return self.add(
+            "write", cause, check=check, outcome="ok", zxid=zxid, operations=[operation]
+        )
+
+    def isr(self, zxid: int, leader: int, epoch: int, before: list[int], isr: list[int]) -> Any:
+        """The leader wrote its ISR."""
+        fields = {"topic": "t", "partition": 0, "change": "shrink", "leader_epoch": epoch}
+        fields |= {"before": before, "isr": isr, "expected": 1, "actual": 2, "zxid": zxid}
+        return self.add("isr", "", leader, **fields, outcome="ok", error="")
+
+    def request(self, cause: str, to: int, name: str = "LeaderAndIsr", **state: Any) -> Any:
+        told = {"leader": 1, "leader_epoch": 1, "isr": [1], "partitions": NAMES, **state}
+        return self.add("request", cause, to=to, request=name, queued=1, states=[told])
+
+
+def follower(
+    broker: int, end: int | None, *, fetched_ms: int | None = 100, caught_up_ms: int = 100
+) -> dict[str, Any]:
+    """What a leader knows of a follower."""
+    known = {"broker": broker, "log_end_offset": end, "last_fetch_ms": fetched_ms}
+    return {**known, "last_caught_up_ms": caught_up_ms}
+
+
+def replica(role: str, leader: int, epoch: int, isr: list[int], **more: Any) -> dict[str, Any]:
+    """A replica's own words; offsets 0 to 10, all of it below the high watermark, unless told otherwise."""
+    return {
+        "role": role,
+        "leader": leader,
+        "leader_epoch": epoch,
+        "replicas": [1, 2, 3],
+        "isr": isr,
+        "pending_isr": None,
+        "min_isr": 1,
+        "log_start_offset": 0,
+        "log_end_offset": 10,
+        "high_watermark": 10,
+        "epoch_start_offset": 0,
+        "waiting_connections": 0,
+        "followers": [follower(b, 10) for b in (1, 2, 3) if b != leader],
+        "lag_max_ms": 30_000,
+        **more,
+    }
+
+
+def controller(**more: Any) -> dict[str, Any]:
+    """The view of the active controller, broker 1 in epoch 4."""
+    partition = {
+        "status": "OnlinePartition",
+        "replicas": [1, 2, 3],
+        "adding": [],
+        "removing": [],
+        "reassigning": False,
+        "replica_states": {},
+        "lost_directories": [],
+        "leader": 1,
+        "leader_epoch": 1,
+        "isr": [1, 2, 3],
+        "zk_version": 3,
+    }
+    partition |= more.pop("partition", {})
+    return {
+        "broker": 1,
+        "epoch": 4,
+        "state": "Idle",
+        "queue_size": 0,
+        "live_brokers": [1, 2, 3],
+        "shutting_down": [],
+        "topic_known": True,
+        "partition": partition,
+        "deletion": None,
+        "story": [],
+        **more,
+    }
+
+
+def answer(broker: int, **more: Any) -> dict[str, Any]:
+    """A broker's answer to `explain`."""
+    settings = {"unclean.leader.election.enable": False, "auto.leader.rebalance.enable": True}
+    settings |= {"delete.topic.enable": True, "leader.imbalance.check.interval.seconds": 300}
+    return {
+        "broker_id": broker,
+        "session_state": "connected",
+        "controller_id": 1,
+        "replica": None,
+        "settings": settings | more.pop("settings", {}),
+        "controller": None,
+        "held_at": "",
+        "backlog": {},
+        **more,
+    }
+
+
+class Scene:
+    """Three brokers, partition t-0 led by broker 1 in epoch 1, all in sync; then what a test makes of it."""
+
+    def __init__(self) -> None:
+        self.ledger = Lines()
+        self.isr = [1, 2, 3]
+        self.nodes: Nodes | None = None
+        self.remains: dict[int, Remains] = {}
+        self.processes = {1: UP, 2: UP, 3: UP}
+        self.answers: dict[int, dict[str, Any]] = {
+            id_: answer(id_, replica=replica("follower", 1, 1, self.isr)) for id_ in (2, 3)
+        }
+        self.answers[1] = answer(
+            1, replica=replica("leader", 1, 1, self.isr), controller=controller()
+        )
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The controller's view; to be changed."""
+        view: dict[str, Any] = self.answers[1]["controller"]
+        return view
+
+    @property
+    def leader(self) -> dict[str, Any]:
+        """The leader's replica; to be changed."""
+        found: dict[str, Any] = self.answers[1]["replica"]
+        return found
+
+    def in_sync(self, *isr: int) -> Scene:
+        """The ISR everywhere."""
+        self.isr[:] = isr
+        self.view["partition"]["isr"] = list(isr)
+        return self
+
+    def down(self, broker: int, process: str = DOWN) -> Scene:
+        """A broker that does not answer; the controller knows that it is not alive if it has no process."""
+        self.processes[broker] = process
+        self.answers.pop(broker, None)
+        if process == DOWN and 1 in self.answers:
+            self.view["live_brokers"].remove(broker)
+        return self
+
+    def picture(self) -> Picture:
+        brokers = {
+            id_: BrokerPicture(id_, process, self.answers.get(id_))
+            for id_, process in self.processes.items()
+        }
+        return Picture(TP, brokers, self.nodes, Past(self.ledger.lines, TP), self.remains)

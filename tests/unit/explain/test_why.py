@@ -1,0 +1,363 @@
+"""One golden answer per way in which a partition can be in trouble."""
+
+from __future__ import annotations
+
+import pytest
+from support.ledger_lines import NAMES, Scene, follower
+
+from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
+from minikafka.explain.picture import DOWN, PAUSED, SILENT, Nodes, Remains
+from minikafka.explain.why import Finding, explain
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def told(scene: Scene, offset: int | None = None) -> str:
+    """The findings as an indented list, with their events."""
+    return "\n".join(
+        line for finding in explain(scene.picture(), offset) for line in tree(finding, 0)
+    )
+
+
+def tree(finding: Finding, depth: int) -> list[str]:
+    events = f"  [{', '.join(map(str, finding.events))}]" if finding.events else ""
+    lines = [f"{'  ' * depth}{finding.text}{events}"]
+    return [*lines, *(line for reason in finding.because for line in tree(reason, depth + 1))]
+
+
+def names(findings: list[Finding]) -> list[str]:
+    return [finding.name for finding in findings]
+
+
+def test_a_healthy_partition_has_nothing_to_say(scene: Scene) -> None:
+    assert told(scene) == ""
+
+
+def test_a_dead_follower_is_named_with_the_events_of_its_death(scene: Scene) -> None:
+    scene.ledger.state("1-1", 5, 1, 0, 1, 2, 3)
+    scene.ledger.live("1-2", 1, 2)
+    scene.ledger.state("1-2", 6, 1, 1, 1, 2)
+    scene.in_sync(1, 2).down(3)
+    assert told(scene) == (
+        "t-0 is under-replicated: 2 of 3 replicas are in sync (ISR 1,2)\n"
+        "  replica 3 is not in the ISR  [1-2 1#3]\n"
+        "    broker 3 is down: it has no process  [1-2 1#2]"
+    )
+
+
+def test_a_follower_that_lags_is_named_with_how_far(scene: Scene) -> None:
+    scene.ledger.state("1-1", 5, 1, 1, 1, 2, 3)
+    scene.ledger.isr(6, 1, 1, [1, 2, 3], [1, 2])
+    scene.in_sync(1, 2)
+    scene.leader["followers"] = [follower(2, 10), follower(3, 4, caught_up_ms=42_000)]
+    assert told(scene) == (
+        "t-0 is under-replicated: 2 of 3 replicas are in sync (ISR 1,2)\n"
+        "  replica 3 is not in the ISR  [1#2]\n"
+        "    broker 3 is behind by 6: its log ends at 4, the leader's at 10; it was caught up 42 s ago"
+    )
+
+
+@pytest.mark.parametrize(
+    ("process", "words"), [(PAUSED, "is stopped (SIGSTOP)"), (SILENT, "runs but does not answer")]
+)
+def test_a_follower_whose_process_hangs_is_told_from_a_dead_one(
+    scene: Scene, process: str, words: str
+) -> None:
+    scene.in_sync(1, 2).down(3, process)
+    assert f"broker 3 {words}, and is still registered in ZooKeeper" in told(scene)
+
+
+def test_a_failed_log_directory_is_told_with_the_line_of_its_broker(scene: Scene) -> None:
+    fact = {"fact": "log directory failed", "error": "EIO", "partitions": NAMES}
+    scene.ledger.add("broker", "", 3, **fact)
+    scene.in_sync(1, 2)
+    scene.answers[3]["replica"]["role"] = "offline"
+    assert "the log directory of the replica on broker 3 has failed  [3#1]" in told(scene)
+
+
+def test_a_broker_without_its_session_is_told(scene: Scene) -> None:
+    scene.in_sync(1, 2)
+    scene.answers[3]["session_state"] = "suspended"
+    assert "broker 3 is suspended from ZooKeeper" in told(scene)
+
+
+def test_a_broker_that_was_never_told_shows_what_waits_for_it(scene: Scene) -> None:
+    asked = scene.ledger.request("4-2", to=3)
+    scene.ledger.event("BrokersChanged", "4-2")
+    scene.in_sync(1, 2)
+    scene.answers[3]["replica"] = None
+    scene.answers[1]["backlog"] = {"3": 2}
+    expected = "broker 3 has no replica yet: 2 requests of the controller wait for its answer"
+    assert f"{expected}  [4-2 1#{asked['n']}]" in told(scene)
+
+
+def test_a_broker_in_controlled_shutdown_is_told(scene: Scene) -> None:
+    scene.in_sync(1, 2)
+    scene.view["shutting_down"] = [3]
+    assert "broker 3 is shutting down" in told(scene)
+
+
+def test_a_dead_isr_makes_a_partition_offline_until_one_of_it_is_back(scene: Scene) -> None:
+    scene.ledger.live("4-1", 1, 2)
+    scene.ledger.state("4-1", 6, -1, 2, 3)
+    refused = {"verdict": "refuse", "machine": "partition", "reason": "has nobody"}
+    scene.ledger.add("decision", "4-1", **refused, partitions=NAMES)
+    scene.in_sync(3).down(3)
+    scene.view["partition"].update(leader=-1, leader_epoch=2)
+    for broker in (1, 2):
+        scene.answers[broker]["replica"].update(role="follower", leader=-1, leader_epoch=2)
+    assert told(scene).startswith(
+        "t-0 is offline: nobody leads it  [4-1 1#2]\n"
+        "  replica 3 is in the ISR but cannot lead\n"
+        "    broker 3 is down: it has no process  [4-1 1#1]\n"
+        "  brokers 1,2 live, but outside the ISR 3, and may lack acknowledged records; "
+        "unclean.leader.election.enable is false (minikafka elect --unclean takes the loss)  [4-1 1#3]\n"
+        "t-0 is under-replicated: 1 of 3 replicas are in sync (ISR 3)\n"
+    )
+    assert explain(scene.picture())[0].blocking() == {3}
+
+
+def test_a_leader_that_was_chosen_but_not_told_is_no_leader_yet(scene: Scene) -> None:
+    scene.view["partition"].update(leader=2, leader_epoch=2)
+    scene.answers[1]["replica"]["role"] = "follower"
+    scene.answers[1]["backlog"] = {"2": 1}
+    assert told(scene).startswith(
+        "broker 2 was chosen to lead in epoch 2 but does not lead yet: "
+        "1 requests of the controller wait for its answer"
+    )
+
+
+def test_a_former_leader_that_has_not_heard_is_not_taken_for_the_leader(scene: Scene) -> None:
+    scene.view["partition"].update(leader=2, leader_epoch=2)
+    assert "does not lead yet" in told(scene)
+
+
+def test_without_a_controller_nobody_elects(scene: Scene) -> None:
+    scene.answers[1]["controller"] = None
+    scene.answers[1]["replica"]["role"] = "follower"
+    assert "no broker rules as controller" in told(scene)
+
+
+def test_a_controller_that_zookeeper_names_and_that_is_silent_is_named(scene: Scene) -> None:
+    state = LeaderAndIsr(1, 1, (1, 2, 3), 4, 3)
+    scene.down(1, PAUSED)
+    assignment = ReplicaAssignment((1, 2, 3))
+    scene.nodes = Nodes(1, (1, 2, 3), True, assignment, state, False, None)
+    text = told(scene)
+    assert text.startswith("t-0 is offline: its leader, broker 1, cannot serve\n")
+    assert "the controller, broker 1, does not answer\n    broker 1 is stopped (SIGSTOP)" in text
+
+
+def test_too_small_an_isr_refuses_writes(scene: Scene) -> None:
+    scene.in_sync(1).down(3)
+    scene.leader.update(min_isr=2)
+    assert (
+        "writes with acks=all are refused (NOT_ENOUGH_REPLICAS): the ISR 1 has 1, "
+        "min.insync.replicas is 2\n  replica 2 is not in the ISR"
+    ) in told(scene)
+
+
+def test_a_write_waits_for_the_member_that_does_not_fetch(scene: Scene) -> None:
+    scene.leader.update(high_watermark=7, waiting_connections=1)
+    scene.leader["followers"] = [follower(2, 10), follower(3, 7, fetched_ms=5_000)]
+    scene.down(3, PAUSED)
+    assert told(scene) == (
+        "3 records are not acknowledged: the high watermark is 7, the log ends at 10; "
+        "1 producers' connections wait\n"
+        "  broker 3 is stopped (SIGSTOP), and is still registered in ZooKeeper\n"
+        "  broker 3, a member of the ISR, has not fetched it yet: its log ends at 7, behind by 3"
+    )
+    assert explain(scene.picture())[0].is_problem
+
+
+def test_records_on_their_way_are_no_problem(scene: Scene) -> None:
+    scene.leader.update(high_watermark=7)
+    scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
+    (finding,) = explain(scene.picture())
+    assert finding.name == "not-acknowledged"
+    assert not finding.is_problem
+
+
+def test_an_offset_behind_a_slow_member_is_not_visible(scene: Scene) -> None:
+    scene.leader.update(high_watermark=7)
+    scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
+    assert told(scene, offset=8).splitlines()[-2:] == [
+        "offset 8 is not visible: the high watermark is 7, the log ends at 10",
+        "  broker 3, a member of the ISR, has not fetched it yet: its log ends at 7, behind by 2",
+    ]
+
+
+@pytest.mark.parametrize("change", ["expand", "shrink"])
+def test_an_isr_change_on_its_way_holds_the_high_watermark(scene: Scene, change: str) -> None:
+    scene.in_sync(1, 2)
+    isr = [1, 2, 3] if change == "expand" else [1]
+    scene.leader.update(high_watermark=7, pending_isr={"change": change, "isr": isr})
+    text = told(scene, offset=8)
+    assert f"leader 1 is writing the ISR {','.join(map(str, isr))} ({change})" in text
+
+
+def test_an_offset_above_too_small_an_isr_waits_for_its_members(scene: Scene) -> None:
+    scene.in_sync(1).down(3)
+    scene.leader.update(min_isr=2, high_watermark=7)
+    text = told(scene, offset=8)
+    assert (
+        "  the ISR 1 is smaller than min.insync.replicas 2\n    replica 2 is not in the ISR" in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (3, "offset 3 is visible: it lies below the high watermark 10"),
+        (10, "offset 10 was not written: the log ends at 10"),
+        (1, "offset 1 is gone: the log begins at 2"),
+    ],
+)
+def test_offsets_that_need_no_reason(scene: Scene, offset: int, words: str) -> None:
+    scene.leader["log_start_offset"] = 2
+    assert told(scene, offset) == words
+
+
+def test_of_a_dead_cluster_the_files_say_how_far_an_offset_got(scene: Scene) -> None:
+    scene.ledger.state("4-1", 6, 1, 2, 1, 2)
+    scene.down(2).down(3)
+    scene.answers.clear()
+    scene.processes[1] = DOWN
+    scene.remains = {1: Remains(7, 10), 2: Remains(None, 8), 3: Remains(None, None)}
+    text = told(scene, offset=9)
+    assert "t-0 is offline: its leader, broker 1, cannot serve  [4-1 1#1]" in text
+    assert (
+        "no leader says whether offset 9 is visible; on disk: broker 1 holds it up to 10, "
+        "high watermark 7 at the last checkpoint; broker 2 holds it up to 8"
+    ) in text
+
+
+def deletion(scene: Scene, **more: object) -> None:
+    scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
+    scene.view["deletion"] = {"waits_for": None, "replicas": [], "reassigning": [], **more}
+
+
+def test_a_deletion_waits_for_a_dead_broker(scene: Scene) -> None:
+    scene.down(3)
+    replicas = [[3, 0, "ReplicaDeletionIneligible"]]
+    deletion(scene, waits_for="offline replicas", replicas=replicas)
+    assert told(scene).startswith(
+        "topic t is marked for deletion and not deleted yet  [4-3 1#1]\n"
+        "  the controller waits because of offline replicas\n"
+        "  broker 3 is down: it has no process"
+    )
+
+
+def test_a_deletion_waits_for_a_reassignment(scene: Scene) -> None:
+    scene.ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [2, 3]]])
+    deletion(scene, waits_for="topic reassignment in progress", reassigning=[0])
+    assert "  partitions 0 are being reassigned; that is finished first  [4-2 1#1]" in told(scene)
+
+
+def test_a_deletion_waits_for_a_broker_that_does_not_answer(scene: Scene) -> None:
+    scene.ledger.request("4-3", to=2, name="StopReplica", delete=True)
+    deletion(scene, replicas=[[2, 0, "ReplicaDeletionStarted"]])
+    expected = "broker 2 was told to delete its replicas and has not answered  [4-3 1#1]"
+    assert expected in told(scene)
+
+
+def test_a_deletion_that_a_broker_could_not_carry_out_is_told(scene: Scene) -> None:
+    deletion(scene, replicas=[[2, 0, "ReplicaDeletionIneligible"]])
+    assert "broker 2 could not delete its replicas" in told(scene)
+
+
+def test_a_mark_that_was_removed_because_deletion_is_disabled_is_told(scene: Scene) -> None:
+    scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
+    scene.answers[1]["settings"]["delete.topic.enable"] = False
+    assert told(scene) == (
+        "topic t was marked for deletion, but delete.topic.enable is false: the mark was removed"
+        "  [4-3 1#1]"
+    )
+
+
+def test_a_controller_held_at_a_step_is_named_with_the_step(scene: Scene) -> None:
+    scene.ledger.add("step", "4-3", operation="deletion", step="topic-gone", partitions=NAMES)
+    deletion(scene)
+    scene.answers[1]["held_at"] = "deletion.topic-gone"
+    expected = "the controller, broker 1, is held at step deletion.topic-gone  [4-3 1#1]"
+    assert expected in told(scene)
+
+
+def test_a_busy_controller_is_told_with_what_waits(scene: Scene) -> None:
+    deletion(scene)
+    scene.view.update(queue_size=4, state="BrokerChange")
+    assert "the controller, broker 1, is busy with BrokerChange; 4 events wait" in told(scene)
+
+
+def moving(scene: Scene) -> None:
+    scene.ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [2, 3]]])
+    replicas = {"replicas": [2, 3, 1], "adding": [3], "removing": [1], "reassigning": True}
+    scene.view["partition"].update(replicas)
+
+
+def test_a_reassignment_waits_for_an_added_replica_that_lags(scene: Scene) -> None:
+    moving(scene)
+    scene.in_sync(1, 2)
+    scene.leader["followers"] = [follower(2, 10), follower(3, 4)]
+    assert told(scene).startswith(
+        "t-0 is being reassigned from 2,1 to 2,3 (adding 3, removing 1)  [4-2 1#1]\n"
+        "  replica 3 is not in the ISR\n"
+        "    broker 3 is behind by 6: its log ends at 4, the leader's at 10; it was caught up 100 ms ago"
+    )
+
+
+def test_a_reassignment_waits_for_a_dead_target(scene: Scene) -> None:
+    moving(scene)
+    scene.in_sync(1, 2).down(3)
+    text = told(scene)
+    assert "  replica 3 is not in the ISR\n    broker 3 is down: it has no process" in text
+    assert "under-replicated" not in text
+
+
+def test_a_reassignment_in_sync_waits_for_the_controller_at_its_step(scene: Scene) -> None:
+    moving(scene)
+    scene.answers[1]["held_at"] = "reassignment.B4"
+    assert "the controller, broker 1, is held at step reassignment.B4" in told(scene)
+
+
+def test_a_reassignment_that_nobody_began_is_told(scene: Scene) -> None:
+    scene.answers[1]["controller"] = None
+    state = LeaderAndIsr(1, 1, (1, 2, 3), 4, 3)
+    assignment = ReplicaAssignment((1, 2, 3))
+    scene.nodes = Nodes(None, (1, 2, 3), True, assignment, state, False, (2, 3))
+    assert told(scene) == (
+        "t-0 is to be moved to 2,3, and the controller has not begun\n"
+        "  no broker rules as controller"
+    )
+
+
+def test_a_leader_that_is_not_the_preferred_one_is_told_with_the_way_back(scene: Scene) -> None:
+    scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
+    scene.view["partition"]["replicas"] = [2, 1, 3]
+    (finding,) = explain(scene.picture())
+    assert not finding.is_problem
+    assert told(scene) == (
+        "t-0 is led by 1, not by its preferred replica 2  [4-1 1#1]\n"
+        "  broker 2 is in sync; no preferred election was held since: leaders are balanced every 300 s, "
+        "where more than 10 % are led elsewhere (minikafka elect holds one)"
+    )
+
+
+def test_a_preferred_replica_that_is_not_in_sync_is_why_it_does_not_lead(scene: Scene) -> None:
+    scene.view["partition"]["replicas"] = [3, 1, 2]
+    scene.in_sync(1, 2).down(3)
+    not_preferred = explain(scene.picture())[-1]
+    assert not_preferred.name == "not-preferred"
+    assert names(list(not_preferred.because)) == ["out-of-sync"]
+
+
+def test_findings_can_be_read_by_programs(scene: Scene) -> None:
+    scene.ledger.live("1-2", 1, 2)
+    scene.in_sync(1, 2).down(3)
+    (finding,) = explain(scene.picture())
+    told_ = finding.as_json()
+    assert (told_["name"], told_["problem"]) == ("under-replicated", True)
+    assert told_["because"][0]["because"][0]["events"] == [{"cause": "1-2", "line": "1#1"}]
