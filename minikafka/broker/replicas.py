@@ -49,6 +49,8 @@ _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+_TURN_MS: Final = 50
+"""How long a request of the controller may keep everybody else waiting."""
 
 
 class ReplicaManager:
@@ -160,7 +162,7 @@ class ReplicaManager:
         if isinstance(request, LeaderAndIsrRequest):
             await self._load_configs(request)
             error = self._fence(request)
-            return ControllerResponse(error) if error else self._leader_and_isr(request)
+            return ControllerResponse(error) if error else await self._leader_and_isr(request)
         if isinstance(request, StopReplicaRequest):
             return self._stop_replicas(request)
         self._update_metadata(request)
@@ -213,19 +215,26 @@ class ReplicaManager:
             )  # fmt: skip
             self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=True))
 
-    def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
-        now = self.clock.now()
+    async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
+        """Partition by partition, with room for clients and heartbeats in between when there are thousands."""
+        begun = now = self.clock.now()
         self.purgatory.finish_tick(now)
         self.fetchers.brokers_changed({broker.id: broker for broker in request.live_leaders})
         topic_ids = dict(request.topic_ids)
-        results = tuple(
-            (state.tp, self._apply(state, topic_ids.get(state.tp.topic), now))
-            for state in request.partitions
-        )
+        results = []
+        for state in request.partitions:
+            results.append((state.tp, self._apply(state, topic_ids.get(state.tp.topic), now)))
+            if self.clock.now() - begun > _TURN_MS:
+                self.purgatory.finish_tick(now)
+                await self.clock.sleep(0)
+                error = self._fence(request)
+                if error:
+                    return ControllerResponse(error)
+                begun = now = self.clock.now()
         self.purgatory.finish_tick(now)
         if not self._checkpoints_started:
             self._start_checkpoints()
-        return ControllerResponse(_NONE, results)
+        return ControllerResponse(_NONE, tuple(results))
 
     def _apply(self, state: PartitionState, topic_id: bytes | None, now: int) -> int:
         if self.broker_id not in state.replicas:

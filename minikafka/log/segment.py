@@ -2,19 +2,20 @@
 
 Invariant: the indexes only ever speed things up; everything they say is in the log file too, so a
 missing or impossible index file is rebuilt from it. The files of the active segment's indexes are
-written when it is sealed, at a checkpoint and at close; until then they are in memory. Indexes that
-hold nothing need no files, so that a new log costs one.
+written when it is sealed, at a checkpoint and at close; until then they are in memory. What holds
+nothing needs no file: a new log's own file is made by its first batch.
 Positions are relative to the file here; `start` is where it begins in the log's absolute positions.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from minikafka.base.errors import StorageFailed
-from minikafka.base.ports import File, Storage
+from minikafka.base.ports import Buffer, File, Storage
 from minikafka.log.index import UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, valid_run
 
@@ -41,7 +42,14 @@ class Segment:
     )  # fmt: skip
 
     def __init__(
-        self, storage: Storage, directory: str, base_offset: int, start: int, interval: int
+        self,
+        storage: Storage,
+        directory: str,
+        base_offset: int,
+        start: int,
+        interval: int,
+        *,
+        is_new: bool = False,
     ) -> None:
         self.storage = storage
         self.directory = directory
@@ -54,7 +62,11 @@ class Segment:
         self._entries_on_disk = (-1, -1)
         self.max_timestamp = self.max_timestamp_offset = -1
         self.next_index_position = start + interval
-        self.file: File = storage.open(self.path(LOG), create=True)
+        self.file: File
+        if is_new:
+            self.file = UnmadeFile(self)
+        else:
+            self.file = storage.open(self.path(LOG), create=True)
 
     @classmethod
     def create(
@@ -70,7 +82,7 @@ class Segment:
     @classmethod
     def first(cls, storage: Storage, directory: str, base_offset: int, interval: int) -> Segment:
         """The first one in a directory made just now."""
-        segment = cls(storage, directory, base_offset, 0, interval)
+        segment = cls(storage, directory, base_offset, 0, interval, is_new=True)
         segment._use(OffsetIndex(), TimeIndex())
         segment._entries_on_disk = _NO_ENTRIES
         return segment
@@ -302,6 +314,40 @@ class Segment:
         self.file.close()
         for path in self.paths():
             self.storage.remove(path)
+
+
+class UnmadeFile:
+    """The file of a segment that nothing was written to; the first write makes it and takes its place."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.path = segment.path(LOG)
+        self._segment = segment
+        self._is_closed = False
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Nothing."""
+        return b""
+
+    def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
+        """Make the file and write to it."""
+        if self._is_closed:
+            raise StorageFailed(self.path, OSError(errno.EBADF, "the log was closed"))
+        file = self._segment.file = self._segment.storage.open(self.path, create=True)
+        return file.pwritev(slices, position)
+
+    def size(self) -> int:
+        """Nothing."""
+        return 0
+
+    def truncate(self, size: int) -> None:
+        """There is nothing to cut."""
+
+    def sync(self) -> None:
+        """There is nothing to lose."""
+
+    def close(self) -> None:
+        """No file is made any more."""
+        self._is_closed = True
 
 
 class RefusingFile:

@@ -300,13 +300,13 @@ async def test_idle_producers_are_forgotten_at_a_checkpoint(storage: MemoryStora
 
 
 class TestNewLogs:
-    async def test_a_new_replica_is_its_log_file_and_its_topic_id(
+    async def test_a_new_replica_is_a_directory_with_its_topic_id(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
         log = logs.create(A0, ID, SMALL, is_new=True)
         log.epochs.assign(0, 0)
-        assert storage.names("/d/a-0") == ["00000000000000000000.log", "partition.metadata"]
+        assert storage.names("/d/a-0") == ["partition.metadata"]
 
     async def test_replicas_of_one_topic_know_it_each_by_a_name_of_its_own(
         self, storage: MemoryStorage

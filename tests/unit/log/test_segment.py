@@ -116,3 +116,28 @@ def test_a_file_that_failed_refuses_everything_for_the_same_reason(
     refusing.close()
     with pytest.raises(StorageFailed):
         file.size()
+
+
+def test_the_first_segment_of_a_new_log_makes_its_file_when_it_is_written_to() -> None:
+    storage = MemoryStorage()
+    storage.make_directories(DIRECTORY)
+    segment = Segment.first(storage, DIRECTORY, 0, 4096)
+    assert (segment.file.size(), segment.file.pread(10, 0)) == (0, b"")
+    segment.file.truncate(0)
+    segment.file.sync()
+    segment.write_index_files(sealed=True)
+    assert storage.names(DIRECTORY) == []
+    segment.file.pwritev((b"abc",), 0)
+    segment.file.pwritev((b"def",), 3)
+    assert storage.read(segment.path(".log")) == b"abcdef"
+
+
+def test_a_new_segment_that_was_closed_makes_no_file_any_more() -> None:
+    storage = MemoryStorage()
+    storage.make_directories(DIRECTORY)
+    segment = Segment.first(storage, DIRECTORY, 0, 4096)
+    file = segment.file
+    segment.close()
+    with pytest.raises(StorageFailed):
+        file.pwritev((b"abc",), 0)
+    assert storage.names(DIRECTORY) == []
