@@ -6,48 +6,15 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.real_clients import ConfluentKafka, Writing
-from support.running_cluster import (
-    BROKERS,
-    KEYS,
-    busiest,
-    create_topic,
-    eventually,
-    heal,
-    wait_for_leaders,
-)
+from support.load import PARTITIONS, load
+from support.running_cluster import BROKERS, KEYS, busiest, eventually, wait_for_leaders
 
 from minikafka.base.errors import ConfigError
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.processes import identify
-from minikafka.history import verdict
-
-PARTITIONS = 3
-STREAM_SECONDS = 1.0
-CLIENT = ConfluentKafka()
-
-
-@asynccontextmanager
-async def load(cluster: LocalCluster, topic: str) -> AsyncIterator[None]:
-    """A stream to a new topic from before the fault to after the healing, then its verdict."""
-    await create_topic(cluster, topic, PARTITIONS)
-    writing = Writing(CLIENT, cluster.bootstrap, topic, "none")
-    try:
-        await asyncio.sleep(STREAM_SECONDS)
-        yield
-        await asyncio.sleep(STREAM_SECONDS)
-        await heal(cluster)
-    finally:
-        history = await asyncio.to_thread(writing.finish)
-    reading = await asyncio.to_thread(CLIENT.read, cluster.bootstrap, topic, PARTITIONS)
-    result = verdict([history], reading)
-    assert result.ok, result
-    assert result.acked == result.sent, "some records were never acknowledged"
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause", "stop"])

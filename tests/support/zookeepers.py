@@ -44,7 +44,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedZ
 async def server(shared_server: ManagedZooKeeper) -> AsyncIterator[ManagedZooKeeper]:
     """The standalone server, running again after the test."""
     yield shared_server
-    await _heal([shared_server])
+    await heal_servers([shared_server])
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[M
     data = tmp_path_factory.mktemp("ensemble")
     running = make_ensemble(data)
     try:
-        asyncio.run(_heal(running))
+        asyncio.run(heal_servers(running))
         yield running
     finally:
         for one in running:
@@ -65,10 +65,10 @@ async def ensemble(
 ) -> AsyncIterator[list[ManagedZooKeeper]]:
     """Three servers that are one ensemble, all running again after the test."""
     yield shared_ensemble
-    await _heal(shared_ensemble)
+    await heal_servers(shared_ensemble)
 
 
-def make_ensemble(data: Path) -> list[ManagedZooKeeper]:
+def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ManagedZooKeeper]:
     """Three members that know of each other, none of them running."""
     ports = free_ports(3 * len(MEMBERS), SystemRng())
     members = [Member(i, ports[i - 1], ports[i + 2]) for i in MEMBERS]
@@ -77,7 +77,7 @@ def make_ensemble(data: Path) -> list[ManagedZooKeeper]:
             data / str(i),
             ports[i + 5],
             clock=SystemClock(),
-            tick_time_ms=TICK_MS,
+            tick_time_ms=tick_time_ms,
             members=members,
             me=i,
         )
@@ -85,7 +85,8 @@ def make_ensemble(data: Path) -> list[ManagedZooKeeper]:
     ]
 
 
-async def _heal(servers: list[ManagedZooKeeper]) -> None:
+async def heal_servers(servers: list[ManagedZooKeeper]) -> None:
+    """All of them run, and serve."""
     for one in servers:
         one.signal(signal.SIGCONT)
         if not one.is_running():

@@ -1,0 +1,143 @@
+"""Brokers on an ensemble of three ZooKeeper servers, of which members go away under load."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from support.controller_writes import audit
+from support.load import PARTITIONS, load
+from support.running_cluster import (
+    BROKERS,
+    KEYS,
+    busiest,
+    create_topic,
+    eventually,
+    heal,
+    wait_for_leaders,
+)
+from support.transaction_log import transactions
+from support.zookeepers import heal_servers, make_ensemble
+
+from minikafka.cluster import LocalCluster
+from minikafka.zk import layout
+from minikafka.zk.managed import ManagedZooKeeper
+
+TICK_MS = 500
+SESSION = {"zookeeper.session.timeout.ms": 6_000}
+
+Ensemble = list[ManagedZooKeeper]
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    running = make_ensemble(tmp_path_factory.mktemp("ensemble"), tick_time_ms=TICK_MS)
+    try:
+        asyncio.run(heal_servers(running))
+        yield running
+    finally:
+        for one in running:
+            asyncio.run(one.stop())
+
+
+@pytest.fixture(scope="module")
+def brokers(members: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    connect = ",".join(one.connect for one in members)
+    data = tmp_path_factory.mktemp("brokers")
+    running = LocalCluster(len(BROKERS), data=data, config=KEYS | SESSION, zookeeper=connect)
+    asyncio.run(running.start())
+    try:
+        yield running
+    finally:
+        asyncio.run(running.stop())
+
+
+@pytest.fixture
+async def cluster(brokers: LocalCluster, members: Ensemble) -> AsyncIterator[LocalCluster]:
+    try:
+        yield brokers
+    finally:
+        await heal_servers(members)
+        await heal(brokers)
+
+
+async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper:
+    """The server that the broker's session is on."""
+
+    def session() -> int:
+        kazoo = KazooClient(",".join(one.connect for one in members))
+        kazoo.start(timeout=15)
+        try:
+            return int(kazoo.get(layout.broker_path(broker))[1].ephemeralOwner)
+        finally:
+            kazoo.stop()
+            kazoo.close()
+
+    name = f"sid={await asyncio.to_thread(session):#x},"
+    for member in members:
+        if name in await member.four_letter_word("cons"):
+            return member
+    raise AssertionError(f"no server has the session of broker {broker}")
+
+
+async def take_away(member: ManagedZooKeeper, fault: str) -> None:
+    if fault == "kill":
+        await member.kill()
+    else:
+        member.signal(signal.SIGSTOP)
+
+
+async def has_moved(broker: int, members: Ensemble, away: ManagedZooKeeper) -> None:
+    """Until the broker's session is on another server."""
+    others = [member for member in members if member is not away]
+
+    async def is_on_another() -> bool:
+        try:
+            return await member_of(broker, others) in others
+        except AssertionError:
+            return False
+
+    await eventually(is_on_another)
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+@pytest.mark.parametrize("whose", ["the controller", "another broker"])
+async def test_the_cluster_goes_on_without_the_server_that_a_session_is_on(
+    cluster: LocalCluster, members: Ensemble, fault: str, whose: str
+) -> None:
+    topic = f"{whose}-{fault}".replace(" ", "-")
+    async with load(cluster, topic):
+        controller = (await cluster.state()).controller
+        assert controller is not None
+        broker = controller if whose == "the controller" else controller % len(BROKERS) + 1
+        away = await member_of(broker, members)
+        await take_away(away, fault)
+        await has_moved(broker, members, away)
+        await create_topic(cluster, f"{topic}-meanwhile")
+        victim = await busiest(cluster)
+        await cluster.kill(victim)
+        await wait_for_leaders(cluster, topic, PARTITIONS, victim)
+        await heal_servers(members)
+
+
+async def test_the_cluster_comes_back_when_the_quorum_does(
+    cluster: LocalCluster, members: Ensemble
+) -> None:
+    async with load(cluster, "no-quorum"):
+        for member in members[:2]:
+            await member.kill()
+        await asyncio.sleep(KEYS["replica.lag.time.max.ms"] / 1000)
+        await heal_servers(members)
+        await create_topic(cluster, "no-quorum-after")
+        await cluster.kill(await busiest(cluster))
+
+
+async def test_in_all_of_this_no_two_controllers_wrote(
+    cluster: LocalCluster, members: Ensemble
+) -> None:
+    found = audit(transactions(*(member.data_dir for member in members)))
+    assert found.faults == []
+    assert found.elections >= 1

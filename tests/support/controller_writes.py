@@ -1,0 +1,159 @@
+"""Who wrote what to ZooKeeper, judged by its own transaction log: at no instant do two controllers write.
+
+`audit(transactions(...)).faults` is empty when
+
+- every election is one transaction that makes `/controller` and raises `/controller_epoch` by one;
+- whatever only a controller may write is in a multi that begins with the check of `/controller_epoch`,
+  comes from the session that won the latest election, and states carry that very epoch;
+- what a partition's leader writes to a state node changes the ISR and nothing else, and never brings
+  back an epoch that is over.
+
+What needs no check of the controller's epoch is listed in `_UNFENCED`. A session that never registered a
+broker is an operator's: what it did counts, and is not judged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from support.transaction_log import (
+    CHECK,
+    CREATE,
+    DELETE,
+    OPEN_SESSION,
+    SET,
+    Operation,
+    Transaction,
+)
+
+from minikafka.zk import layout
+
+_STATE_NODE: Final = re.compile(r"/brokers/topics/[^/]+/partitions/\d+/state")
+_REGISTRATION: Final = re.compile(r"/brokers/ids/\d+")
+_UNFENCED: Final = (
+    (CREATE, re.compile(r"/isr_change_notification/isr_change_\d+")),
+    (CREATE, re.compile(r"/log_dir_event_notification/log_dir_event_\d+")),
+    (SET, re.compile(layout.PRODUCER_ID_BLOCK)),
+    (CREATE, re.compile(r"/cluster(/id)?")),
+    (CREATE, re.compile(layout.CONTROLLER_EPOCH)),
+    (CREATE, re.compile(r"/(brokers|config|admin)")),
+    *((CREATE, re.compile(re.escape(path))) for path in layout.PERSISTENT),
+)
+"""Operation and path of what any broker writes at any time, beside its registration and its ISRs."""
+_ANY_BROKER: Final = re.compile(r"/(config|admin)/.+")
+"""What an administrator's request writes: checked, but not always from the controller's session."""
+_OTHER_SYSTEMS: Final = re.compile(r"/zookeeper(/.*)?")
+
+
+@dataclass(slots=True)
+class Audit:
+    """What the log has said so far, and what was wrong with it."""
+
+    faults: list[str] = field(default_factory=list)
+    """Every write that should not have been."""
+    elections: int = 0
+    """Controllers elected."""
+    writes: Counter[int] = field(default_factory=Counter)
+    """Checked transactions by the epoch that they were made in."""
+    brokers: set[int] = field(default_factory=set)
+    """Sessions that are brokers'."""
+    epoch: int = 0
+    epoch_version: int = 0
+    ruler: int | None = None
+    """The session that won the latest election; it may write until the next one."""
+    is_seated: bool = False
+    """Whether there is a `/controller`."""
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """State nodes by path."""
+
+    def add(self, transaction: Transaction) -> None:
+        """The next transaction; one that was refused says nothing."""
+        if not transaction.refused:
+            self._judge(transaction)
+
+    def _judge(self, transaction: Transaction) -> None:
+        if any(op.path == layout.CONTROLLER and op.type == CREATE for op in transaction.ops):
+            self._election(transaction)
+            return
+        is_end_of_session = not transaction.ops[0].path
+        checked = self._is_checked(transaction)
+        for op in transaction.ops:
+            if op.type not in (CHECK, OPEN_SESSION) and op.path and not is_end_of_session:
+                self._operation(transaction, op, checked)
+            if op.path == layout.CONTROLLER and op.type == DELETE:
+                self.is_seated = False
+
+    def _election(self, transaction: Transaction) -> None:
+        made, *others = transaction.ops
+        raised = [op for op in others if (op.type, op.path) == (SET, layout.CONTROLLER_EPOCH)]
+        if self.is_seated:
+            self._complain(transaction, "/controller was there already")
+        if not made.ephemeral or not raised or int(raised[0].data) != self.epoch + 1:
+            self._complain(transaction, f"no election of epoch {self.epoch + 1}")
+            return
+        self.ruler, self.is_seated = transaction.session, True
+        self.epoch, self.epoch_version = self.epoch + 1, raised[0].version
+        self.elections += 1
+
+    def _is_checked(self, transaction: Transaction) -> bool:
+        first = transaction.ops[0]
+        if not transaction.begins_with_check_of(layout.CONTROLLER_EPOCH):
+            return False
+        if first.version != self.epoch_version:
+            self._complain(transaction, f"a check of version {first.version} was passed")
+        self.writes[self.epoch] += 1
+        return True
+
+    def _operation(self, transaction: Transaction, op: Operation, checked: bool) -> None:
+        if _STATE_NODE.fullmatch(op.path):
+            self._state(transaction, op, checked)
+        elif _REGISTRATION.fullmatch(op.path) or _OTHER_SYSTEMS.fullmatch(op.path):
+            return
+        elif not checked:
+            if not any(op.type == kind and path.fullmatch(op.path) for kind, path in _UNFENCED):
+                self._complain(transaction, f"{op.type} of {op.path} without the check")
+        elif transaction.session != self.ruler and not _ANY_BROKER.fullmatch(op.path):
+            self._complain(transaction, f"{op.type} of {op.path} by one who does not rule")
+
+    def _state(self, transaction: Transaction, op: Operation, checked: bool) -> None:
+        before = self.states.get(op.path)
+        if op.type == DELETE:
+            self.states.pop(op.path, None)
+            after = None
+        else:
+            after = self.states[op.path] = json.loads(op.data)
+        if checked:
+            if transaction.session != self.ruler:
+                self._complain(transaction, f"{op.path} written by one who does not rule")
+            if after is not None and after["controller_epoch"] != self.epoch:
+                self._complain(transaction, f"{op.path} does not carry epoch {self.epoch}")
+        elif before is None or after is None or _all_but_isr(before) != _all_but_isr(after):
+            self._complain(transaction, f"{op.path}: {before} became {after} without the check")
+
+    def _complain(self, transaction: Transaction, text: str) -> None:
+        if transaction.session not in self.brokers:
+            return
+        where = f"zxid {transaction.zxid:#x}, session {transaction.session:#x}, epoch {self.epoch}"
+        self.faults.append(f"{where}: {text}")
+
+
+def _all_but_isr(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != "isr"}
+
+
+def audit(history: Iterable[Transaction]) -> Audit:
+    """The audit of a history that begins with the first transaction of the server's life."""
+    history = list(history)
+    result = Audit(brokers={one.session for one in history if _registers(one)})
+    for transaction in history:
+        result.add(transaction)
+    return result
+
+
+def _registers(transaction: Transaction) -> bool:
+    return any(op.type == CREATE and _REGISTRATION.fullmatch(op.path) for op in transaction.ops)

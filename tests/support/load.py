@@ -1,0 +1,35 @@
+"""A stream of records around a fault, and its verdict: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from support.real_clients import ConfluentKafka, Writing
+from support.running_cluster import create_topic, heal
+
+from minikafka.cluster import LocalCluster
+from minikafka.history import verdict
+
+PARTITIONS = 3
+STREAM_SECONDS = 1.0
+_CLIENT = ConfluentKafka()
+
+
+@asynccontextmanager
+async def load(cluster: LocalCluster, topic: str) -> AsyncIterator[None]:
+    """A stream to a new topic from before the fault to after the healing, then its verdict."""
+    await create_topic(cluster, topic, PARTITIONS)
+    writing = Writing(_CLIENT, cluster.bootstrap, topic, "none")
+    try:
+        await asyncio.sleep(STREAM_SECONDS)
+        yield
+        await asyncio.sleep(STREAM_SECONDS)
+        await heal(cluster)
+    finally:
+        history = await asyncio.to_thread(writing.finish)
+    reading = await asyncio.to_thread(_CLIENT.read, cluster.bootstrap, topic, PARTITIONS)
+    result = verdict([history], reading)
+    assert result.ok, result
+    assert result.acked == result.sent, "some records were never acknowledged"
