@@ -99,6 +99,7 @@ def test_records_go_in_and_come_out_in_order(here: Path) -> None:
     assert len(ok("consume", "lines", "-c", "7", cwd=here).splitlines()) == 7
 
 
+@pytest.mark.row("D15", "M4")
 def test_topics_are_listed_described_and_deleted(here: Path) -> None:
     assert ok("topics", "create", "short", cwd=here) == "Created topic short.\n"
     assert "short" in json.loads(ok("topics", "list", "--json", cwd=here))

@@ -17,6 +17,7 @@ from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.processes import identify
 
 
+@pytest.mark.row("D15", "I3")
 @pytest.mark.parametrize("fault", ["kill", "pause", "stop"])
 async def test_a_leader_that_goes_away_loses_nothing(cluster: LocalCluster, fault: str) -> None:
     topic = f"leader-{fault}"
@@ -26,6 +27,7 @@ async def test_a_leader_that_goes_away_loses_nothing(cluster: LocalCluster, faul
         await wait_for_leaders(cluster, topic, PARTITIONS, victim)
 
 
+@pytest.mark.row("D15", "D9", "A8")
 async def test_a_controller_that_goes_away_is_followed_by_one_of_a_higher_epoch(
     cluster: LocalCluster,
 ) -> None:
@@ -68,6 +70,7 @@ async def test_sessions_that_all_expired_are_made_anew(cluster: LocalCluster) ->
         await eventually(all_are_new)
 
 
+@pytest.mark.row("E9")
 async def test_a_broker_whose_session_expired_registers_again_and_loses_nothing(
     cluster: LocalCluster,
 ) -> None:
@@ -90,6 +93,7 @@ async def epochs(cluster: LocalCluster) -> dict[int, int]:
     return {broker: answer["broker_epoch"] for broker, answer in answers.items()}
 
 
+@pytest.mark.row("A1", "R10", "I4")
 async def test_a_killed_broker_that_is_started_again_is_the_same_broker(
     cluster: LocalCluster,
 ) -> None:
@@ -114,6 +118,7 @@ async def test_all_brokers_killed_at_once_come_back_with_every_record(
         await asyncio.gather(*(cluster.start(broker) for broker in BROKERS))
 
 
+@pytest.mark.row("D15", "I8")
 async def test_a_restarted_broker_leaves_and_comes_back(cluster: LocalCluster) -> None:
     async with load(cluster, "restart"):
         for broker in BROKERS:

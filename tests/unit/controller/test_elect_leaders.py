@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from support.controller_world import World
 
 from minikafka.base.errors import ErrorCode

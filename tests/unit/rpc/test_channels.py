@@ -118,6 +118,18 @@ async def test_requests_go_one_by_one_in_the_order_sent(world: World) -> None:
     assert world.responses == [(1, 1, 0), (1, 2, 0), (1, 3, 0)]
 
 
+@pytest.mark.row("C39")
+async def test_what_waits_for_each_broker_is_counted_with_what_is_under_way(world: World) -> None:
+    world.channels.add(broker(2))
+    for epoch in (1, 2):
+        world.send(1, epoch)
+    attempt = await world.attempt()
+    assert world.channels.backlog() == {1: 2, 2: 0}
+    attempt.answer.set_result(OK)
+    await world.settle()
+    assert world.channels.backlog() == {1: 1, 2: 0}
+
+
 @pytest.mark.row("J6")
 async def test_a_broker_that_does_not_answer_holds_up_no_other(world: World) -> None:
     world.channels.add(broker(2))

@@ -77,6 +77,7 @@ def test_a_response_of_any_version_is_read_by_kio(version: int) -> None:
     assert parts[0].high_watermark == 50
 
 
+@pytest.mark.row("C32")
 def test_a_followers_request_is_what_kio_would_have_written() -> None:
     rows = [(3, 8, 100, 7, 2, 4096)]
     mine = fetch.encode_request(

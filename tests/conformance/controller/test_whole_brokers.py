@@ -1,0 +1,287 @@
+"""Whole brokers over memory ports, judged by what clients and ZooKeeper show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support import memory_cluster
+from support.memory_cluster import MemoryCluster
+from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_storage import MemoryStorage
+from support.until import until
+
+from minikafka.base.errors import ConfigError, ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Check, Create, Set
+from minikafka.broker.broker import Broker
+from minikafka.client import Client, NewTopic
+from minikafka.record.batch import Record
+from minikafka.zk import layout
+
+T0 = TopicPartition("t", 0)
+
+
+def values(count: int) -> list[Record]:
+    return [Record(-1, -1, None, b"v%d" % i) for i in range(count)]
+
+
+def ruling(cluster: MemoryCluster) -> Broker:
+    (broker,) = [b for b in cluster.brokers.values() if b.controller.is_active]
+    return broker
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    while not await condition():
+        await until(lambda: True)
+
+
+async def told_by_each(cluster: MemoryCluster) -> list[Any]:
+    """What each broker answers to Metadata."""
+    answers = []
+    for number in cluster.brokers:
+        alone = Client(f"127.0.0.1:{9092 + number}", transport=cluster.transport)
+        async with alone:
+            info, topics = await alone.admin.describe()
+            answers.append((info.controller_id, sorted(info.brokers), topics))
+    return answers
+
+
+async def all_agree(cluster: MemoryCluster) -> bool:
+    first, *others = await told_by_each(cluster)
+    return all(other == first for other in others)
+
+
+def settled(cluster: MemoryCluster) -> Callable[[], bool]:
+    return lambda: all(
+        len(p.isr) == len(p.replicas)
+        for b in cluster.brokers.values()
+        for p in b.replicas.partitions.values()
+        if p.is_leader
+    )
+
+
+@pytest.mark.row("A1", "X22")
+async def test_a_registration_is_ephemeral_and_goes_with_the_session() -> None:
+    async with MemoryCluster(2) as cluster:
+        node = cluster.ensemble.nodes[layout.broker_path(1)]
+        assert node.owner == cluster.brokers[1].coordination.session_id != 0
+        said = json.loads(node.data)
+        assert (said["host"], said["port"], said["version"]) == ("127.0.0.1", 9093, 5)
+        cluster.ensemble.end_session(node.owner)
+        assert layout.broker_path(1) not in cluster.ensemble.nodes
+
+
+@pytest.mark.row("A2", "C20")
+async def test_replicas_are_on_different_brokers_and_a_list_that_repeats_one_is_refused() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        bad = {"twice": NewTopic("twice", assignment={0: (1, 1)}), "none": NewTopic("t", 1, 9)}
+        outcomes = await client.admin.create_topics(bad.values())
+        assert outcomes["twice"].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert outcomes["t"].code is ErrorCode.INVALID_REPLICATION_FACTOR
+        await client.create_topics(NewTopic("t", 6, 3))
+        for partition in (await client.admin.describe_topics(["t"]))["t"].partitions.values():
+            assert len(set(partition.replicas)) == 3
+            assert partition.leader == partition.replicas[0], "the first is the preferred one"
+
+
+@pytest.mark.row("X1", "R2", "A10")
+async def test_state_is_written_by_the_controller_and_isrs_by_leaders_and_by_nobody_else() -> None:
+    async with MemoryCluster(replica_lag_time_max_ms=600) as cluster, cluster.client() as client:
+        writes: list[tuple[int, str, str]] = []
+        for number, broker in cluster.brokers.items():
+            note_writes(number, broker, writes)
+        await client.create_topics(NewTopic("t", 3, 3))
+        await client.produce("t", values(20))
+        follower = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        await cluster.stop(follower)
+        note_writes(follower, await cluster.start(follower), writes)
+        await until(settled(cluster))
+        await client.delete_topics("t")
+        await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
+        controller = ruling(cluster).config.broker_id
+        assert {how for _, how, path in writes if path.endswith("/state")} == {"fenced", "own isr"}
+        assert {who for who, how, _ in writes if how == "fenced"} == {controller}
+        assert "unfenced" not in {how for _, how, _ in writes}
+
+
+def note_writes(number: int, broker: Broker, writes: list[tuple[int, str, str]]) -> None:
+    """Every write below /brokers/topics: who, how, and where."""
+    coordination: Any = broker.coordination
+    multi, plain = coordination.multi, coordination.set
+
+    async def fenced(ops: Any, **session: Any) -> Any:
+        checked = isinstance(ops[0], Check) and ops[0].path == layout.CONTROLLER_EPOCH
+        how = "fenced" if checked else "unfenced"
+        writes.extend(
+            (number, how, op.path)
+            for op in ops
+            if isinstance(op, Create | Set) and op.path.startswith(layout.TOPICS)
+        )
+        return await multi(ops, **session)
+
+    async def own(path: str, data: bytes, version: int, **session: Any) -> Any:
+        node = coordination.ensemble.nodes[path]
+        if path.endswith("/state") and node.version == version:
+            before, after = layout.decode_state(node.data, 0), layout.decode_state(data, 0)
+            assert before.leader == after.leader == number
+            assert before.leader_epoch == after.leader_epoch
+            writes.append((number, "own isr", path))
+        return await plain(path, data, version, **session)
+
+    coordination.multi, coordination.set = fenced, own
+
+
+@pytest.mark.row("J3", "E6", "D15")
+async def test_all_brokers_tell_the_same_of_every_change() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 4, 3))
+        await until(settled(cluster))
+        await eventually(lambda: all_agree(cluster))
+        gone = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        await cluster.stop(gone, controlled=False)
+        await until(lambda: all(gone not in b.metadata.brokers for b in cluster.brokers.values()))
+        await eventually(lambda: all_agree(cluster))
+        ((_, brokers, (topic,)), *_) = await told_by_each(cluster)
+        assert gone not in brokers
+        for partition in topic.partitions.values():
+            assert partition.leader != gone
+            assert gone in partition.offline
+            assert gone not in partition.isr
+
+
+@pytest.mark.row("D15", "I9", "E3")
+async def test_partitions_are_added_while_the_topic_is_in_use() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 3))
+        await client.produce("t", values(10))
+        (outcome,) = (await client.admin.create_partitions({"t": 3})).values()
+        assert outcome.ok
+        async with cluster.client() as other:
+            await until(lambda: len(ruling(cluster).metadata.topics["t"]) == 3)
+            for number in range(3):
+                await other.produce("t", values(1), partition=number)
+        (outcome,) = (await client.admin.create_partitions({"t": 2})).values()
+        assert outcome.code is ErrorCode.INVALID_PARTITIONS
+
+
+@pytest.mark.row("D15", "K2", "I10")
+async def test_a_partition_is_reassigned_and_the_caller_told_whether_it_is_there() -> None:
+    async with MemoryCluster(4) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await client.produce("t", values(50))
+        assert await client.admin.reassign_partition("t", 0, [2, 3])
+        assert layout.decode_topic(cluster.ensemble.nodes[layout.topic_path("t")].data)[1][
+            0
+        ].replicas == (2, 3)
+        assert not await client.admin.reassign_partition("t", 0, [2, 9])
+        assert not await client.admin.reassign_partition("t", 7, [2, 3])
+        await eventually(lambda: all_agree(cluster))
+        ((_, _, (topic,)), *_) = await told_by_each(cluster)
+        assert topic.partitions[0].replicas == (2, 3)
+
+
+@pytest.mark.row("D15", "I7", "C29")
+async def test_leadership_is_given_back_to_the_preferred_replica_on_demand() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        preferred = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        others = [n for n in cluster.brokers if n != preferred]
+        await client.create_topics(NewTopic("t", assignment={0: (preferred, *others)}))
+        await cluster.stop(preferred)
+        await cluster.start(preferred)
+        await until(settled(cluster))
+        await until(lambda: len(ruling(cluster).metadata.topics["t"][0].isr) == 3)
+        assert ruling(cluster).metadata.topics["t"][0].leader != preferred
+        async with cluster.client() as other:
+            outcomes = await other.admin.elect_leaders([T0])
+        assert outcomes[T0].ok
+        assert cluster.brokers[preferred].replicas.partitions[T0].is_leader
+
+
+@pytest.mark.row("D15", "L1", "C15")
+async def test_a_topic_is_deleted_with_its_directories() -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 2, 3))
+        await client.produce("t", values(10))
+        await client.delete_topics("t")
+        await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
+        for broker in cluster.brokers.values():
+            assert [tp for tp in broker.replicas.logs.logs if tp.topic == "t"] == []
+            assert "t" not in broker.metadata.topics
+
+
+@pytest.mark.row("D15", "I4", "E1")
+async def test_a_broker_that_joins_is_used_by_the_next_topic() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 2))
+        cluster.storages[2] = MemoryStorage()
+        await cluster.start(2)
+        async with cluster.client() as other:
+            await other.create_topics(NewTopic("u", 1, 3))
+            await other.produce("u", values(3))
+        await until(lambda: "t" in cluster.brokers[2].metadata.topics)
+        assert TopicPartition("u", 0) in cluster.brokers[2].replicas.partitions
+
+
+@pytest.mark.row("B3")
+async def test_produces_that_wait_for_a_follower_are_counted() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await client.produce("t", values(1))
+        waiting: Callable[[], int] = lambda: cluster.brokers[0].describe()["replicas"][0][  # noqa: E731
+            "waiting_produces"
+        ]
+        await until(lambda: waiting() == 0)
+        fetchers = cluster.brokers[1].replicas.fetchers
+        followed = cluster.brokers[1].replicas.partitions[T0]
+        fetchers.remove(T0)
+        sending = cluster.brokers[1].tasks.spawn(_produce(client), "produce")
+        await until(lambda: waiting() == 1)
+        fetchers.add(followed)
+        await until(lambda: waiting() == 0)
+        del sending
+
+
+async def _produce(client: Client) -> None:
+    await client.produce("t", values(1))
+
+
+class Impatient(MemoryCoordination):
+    """A session that would end after a tenth of a second."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__(ensemble)
+        self.session_timeout_ms = 100
+
+
+@pytest.mark.row("R10", "T20")
+async def test_a_broker_takes_over_its_own_registration() -> None:
+    async with MemoryCluster(2) as cluster:
+        killed = cluster.brokers.pop(1)
+        epoch = killed.info.epoch
+        await killed.tasks.close()
+        await killed.listener.close()
+        await killed.control_plane.close()
+        cluster.storages[1] = cluster.storages[1].clone()
+        node = cluster.ensemble.nodes[layout.broker_path(1)]
+        assert node.owner == killed.coordination.session_id, "its session lives still"
+        again = await cluster.start(1)
+        assert again.info.epoch > epoch
+        assert cluster.ensemble.nodes[layout.broker_path(1)].owner == again.coordination.session_id
+
+
+@pytest.mark.row("R10")
+async def test_a_registration_of_a_stranger_is_waited_for_and_then_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_cluster, "MemoryCoordination", Impatient)
+    async with MemoryCluster(1) as cluster:
+        path = layout.broker_path(7)
+        cluster.storages[7] = MemoryStorage()
+        cluster.ensemble.put(path, b"{}")
+        cluster.ensemble.nodes[path].owner = 999
+        with pytest.raises(ConfigError, match=r"broker\.id=7"):
+            await cluster.start(7)
+        assert cluster.ensemble.nodes[path].owner == 999
