@@ -11,6 +11,7 @@ from typing import Final
 
 from minikafka.base.ports import Listener, Tasks, Transport
 from minikafka.broker.apis import (
+    acls,
     configs,
     elections,
     groups,
@@ -30,6 +31,7 @@ from minikafka.wire.versions import FETCH, PRODUCE, SERVED
 logger = logging.getLogger(__name__)
 
 HANDLERS: Final[dict[int, Handler]] = {
+    **acls.HANDLERS,
     **configs.HANDLERS,
     **elections.HANDLERS,
     **groups.HANDLERS,

@@ -17,6 +17,7 @@ CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_ACLS: Final = 29
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 ALTER_REPLICA_LOG_DIRS: Final = 34
@@ -39,6 +40,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     DELETE_TOPICS: (1, 6),
     INIT_PRODUCER_ID: (0, 4),
     OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    DESCRIBE_ACLS: (1, 3),
     DESCRIBE_CONFIGS: (1, 4),
     ALTER_CONFIGS: (0, 2),
     ALTER_REPLICA_LOG_DIRS: (1, 2),
@@ -64,6 +66,7 @@ NAMES: Final[dict[int, str]] = {
     DELETE_TOPICS: "DeleteTopics",
     INIT_PRODUCER_ID: "InitProducerId",
     OFFSET_FOR_LEADER_EPOCH: "OffsetForLeaderEpoch",
+    DESCRIBE_ACLS: "DescribeAcls",
     DESCRIBE_CONFIGS: "DescribeConfigs",
     ALTER_CONFIGS: "AlterConfigs",
     ALTER_REPLICA_LOG_DIRS: "AlterReplicaLogDirs",
@@ -87,6 +90,7 @@ _FLEXIBLE_SINCE: Final[dict[int, int]] = {
     DELETE_TOPICS: 4,
     INIT_PRODUCER_ID: 2,
     OFFSET_FOR_LEADER_EPOCH: 4,
+    DESCRIBE_ACLS: 2,
     DESCRIBE_CONFIGS: 4,
     ALTER_CONFIGS: 2,
     ALTER_REPLICA_LOG_DIRS: 2,

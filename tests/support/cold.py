@@ -11,7 +11,13 @@ from support.znodes import Znodes
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.model import Broker, PartitionState, TopicPartition, UpdateMetadataRequest
+from minikafka.base.model import (
+    LEADER_DURING_DELETE,
+    Broker,
+    PartitionState,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
 from minikafka.base.ports import Check
 from minikafka.broker.admin import Admin
 from minikafka.broker.admin.auto_create import AutoCreate
@@ -190,6 +196,16 @@ class Cold:
                 tuple((ids or {}).items()),
             )
         )
+
+    def forget_what_is_marked(self) -> None:
+        """What a controller does first with topics to delete: tell everyone that they have no leaders."""
+        marked = [
+            state(topic, partition, entry.replicas, leader=LEADER_DURING_DELETE)
+            for topic, partitions in self.metadata.topics.items()
+            if layout.delete_topic_path(topic) in self.znodes.nodes
+            for partition, entry in partitions.items()
+        ]
+        self.update(*marked)
 
     def lead_what_is_created(self) -> None:
         """What a controller does with new topics: elect the first replica and tell everyone."""

@@ -33,6 +33,7 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
+from minikafka.runtime.clock import SystemClock
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Node:
     mzxid: int
     version: int = 0
     owner: int = 0
+    ctime: int = 0
 
 
 def parent(path: str) -> str:
@@ -55,6 +57,7 @@ class Ensemble:
         self.zxid = 0
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         self.watches: list[MemoryWatch] = []
+        self.wall_ms: Callable[[], int] = SystemClock().wall_ms
         self._sessions = 0
         self._sequence = 0
 
@@ -71,7 +74,17 @@ class Ensemble:
         node = self.nodes[path]
         count = len(self.children(path))
         return Stat(
-            node.czxid, node.mzxid, 0, 0, node.version, 0, 0, node.owner, len(node.data), count, 0
+            node.czxid,
+            node.mzxid,
+            node.ctime,
+            0,
+            node.version,
+            0,
+            0,
+            node.owner,
+            len(node.data),
+            count,
+            0,
         )
 
     def apply(self, op: MultiOp, session: int) -> str:
@@ -101,7 +114,8 @@ class Ensemble:
         if parent(path) not in self.nodes:
             raise NoNode(parent(path))
         self.zxid += 1
-        self.nodes[path] = Node(op.data, self.zxid, self.zxid, owner=session if op.ephemeral else 0)
+        owner = session if op.ephemeral else 0
+        self.nodes[path] = Node(op.data, self.zxid, self.zxid, owner=owner, ctime=self.wall_ms())
         self._fire(path, WatchKind.EXISTS)
         self._fire(parent(path), WatchKind.CHILDREN)
         return path
@@ -347,6 +361,7 @@ class MemoryCoordination:
 
     def _all_or_nothing(self, ops: Sequence[MultiOp]) -> list[Stat | None]:
         rehearsal = Ensemble()
+        rehearsal._sequence = self.ensemble._sequence
         rehearsal.nodes = {path: Node(**vars(node)) for path, node in self.ensemble.nodes.items()}
         for index, op in enumerate(ops):
             try:

@@ -294,8 +294,12 @@ class TopicAdmin:
 
     # ---- delete
 
-    async def delete_topics(self, names: Iterable[str]) -> dict[str, TopicResult]:
-        """Mark the topics for deletion; the mark stays until a controller has deleted the topic."""
+    async def delete_topics(self, names: Iterable[str], timeout_ms: int) -> dict[str, TopicResult]:
+        """Mark the topics for deletion; the mark stays until a controller has deleted the topic.
+
+        Waits until this broker's metadata shows them no more, then REQUEST_TIMED_OUT: they are marked
+        all the same.
+        """
         wanted = list(dict.fromkeys(names))
         if not self._controller.is_active:
             return {name: _not_controller(name) for name in wanted}
@@ -309,7 +313,23 @@ class TopicAdmin:
         except CoordinationError as error:
             return {name: _refused(name, error) for name in wanted}
         results = await asyncio.gather(*(self._mark(name, name in existing) for name in wanted))
-        return {result.name: result for result in results}
+        marked = {result.name for result in results if not result.error}
+        topics = self._metadata.topic_ids
+        shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}
+        await self._metadata.wait_until(lambda: not self._still_shown(shown), timeout_ms)
+        late = self._still_shown(shown)
+        return {
+            result.name: _late(result.name) if result.name in late else result for result in results
+        }
+
+    def _still_shown(self, topics: Mapping[str, bytes | None]) -> set[str]:
+        """Those that the metadata shows with the same id still."""
+        now = self._metadata
+        return {
+            name
+            for name, topic_id in topics.items()
+            if name in now.topics and now.topic_ids.get(name) == topic_id
+        }
 
     async def _mark(self, name: str, exists: bool) -> TopicResult:
         if not exists:
@@ -322,6 +342,11 @@ class TopicAdmin:
             return _refused(name, error)
         logger.info("marked topic %s for deletion", name)
         return TopicResult(name)
+
+
+def _late(name: str) -> TopicResult:
+    message = "the topic is marked for deletion but is not gone yet"
+    return TopicResult(name, ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 def _not_controller(name: str) -> TopicResult:

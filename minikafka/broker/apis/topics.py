@@ -8,10 +8,9 @@ CreateTopics 19, versions 2–7.
 - Version 5 tells partitions, replication factor and settings (KIP-525), version 7 the topic id.
 
 DeleteTopics 20, versions 1–6.
-- By name, from version 6 also by id. Writes the mark and answers; the topic goes when a controller has
-  deleted it. TOPIC_DELETION_DISABLED (before version 3 INVALID_REQUEST) when `delete.topic.enable` is
-  false.
-Knowingly ignored: the timeout of a deletion.
+- By name, from version 6 also by id. Writes the mark and waits until the metadata here shows the topic
+  no more, at most the request's timeout, then REQUEST_TIMED_OUT (the mark stays); its files go after
+  that. TOPIC_DELETION_DISABLED (before version 3 INVALID_REQUEST) when `delete.topic.enable` is false.
 
 CreatePartitions 37, versions 0–3.
 - Counts, or replicas of each new partition by hand; `validate_only` adds nothing. INVALID_PARTITIONS
@@ -92,7 +91,7 @@ async def delete_topics(services: Services, request: Entity, version: int) -> En
     asked = _asked_by_id(services, request) if version >= _BY_ID_SINCE else _asked(request)
     repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
     names = [name for name, _, error in asked if name and not error and name not in repeated]
-    results = await services.admin.topics.delete_topics(names)
+    results = await services.admin.topics.delete_topics(names, milliseconds(request.timeout))
     responses = []
     for name, topic_id, error in asked:
         if name and name in repeated:

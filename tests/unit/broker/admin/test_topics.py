@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from support.cold import Cold, state
 
-from minikafka.base.errors import ErrorCode, KafkaError, NotConnected, OutcomeUnknown
+from minikafka.base.errors import ErrorCode, NotConnected, OutcomeUnknown
 from minikafka.base.ports import Check
-from minikafka.broker.admin.names import name_error
 from minikafka.broker.admin.topics import NewTopic, TopicResult
 from minikafka.zk import layout
 
@@ -136,7 +135,7 @@ async def test_settings_left_behind_by_a_topic_of_that_name_are_replaced() -> No
 async def test_a_broker_that_does_not_rule_creates_and_deletes_nothing() -> None:
     cold = Cold(broker_id=1, controller_id=2)
     (created,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
-    deleted = await cold.admin.topics.delete_topics(["t"])
+    deleted = await cold.admin.topics.delete_topics(["t"], 1000)
     assert created.error == deleted["t"].error == ErrorCode.NOT_CONTROLLER
     assert cold.znodes.multis == []
 
@@ -175,7 +174,7 @@ async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
     (result,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
     assert result.error.retriable
     cold.znodes.failures = [NotConnected()]
-    assert (await cold.admin.topics.delete_topics(["t"]))["t"].error.retriable
+    assert (await cold.admin.topics.delete_topics(["t"], 1000))["t"].error.retriable
 
 
 async def test_a_topic_without_leaders_in_time_is_created_all_the_same() -> None:
@@ -189,7 +188,13 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))
     for _ in range(2):
-        results = await cold.admin.topics.delete_topics(["t", "absent", "a/b"])
+        deleting = asyncio.ensure_future(
+            cold.admin.topics.delete_topics(["t", "absent", "a/b"], 60_000)
+        )
+        for _ in range(10):
+            await asyncio.sleep(0)
+        cold.forget_what_is_marked()
+        results = await deleting
         assert [result.error for result in results.values()] == [
             ErrorCode.NONE,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -202,69 +207,14 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
 @pytest.mark.row("R65")
 async def test_deletion_can_be_forbidden() -> None:
     cold = Cold(config={"delete.topic.enable": "false"})
-    results = await cold.admin.topics.delete_topics(["t"])
+    results = await cold.admin.topics.delete_topics(["t"], 1000)
     assert results["t"].error == ErrorCode.TOPIC_DELETION_DISABLED
 
 
-async def test_another_broker_has_the_controller_create_a_topic() -> None:
-    ruler = Cold()
-    cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, znodes=ruler.znodes)
-    cold.calls.handler = ruler.admin.auto_create.handle_create_topics
-    assert cold.admin.auto_create.start(["t", "t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
-    assert cold.admin.auto_create.start(["t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
-    for _ in range(10):
-        await asyncio.sleep(0)
-    ruler.lead_what_is_created()
-    await cold.tasks.settle()
-    assert cold.calls.calls == [("127.0.0.1", 9501, "create_topics")]
-    assert len(ruler.metadata.topics["t"]) == 3
-
-
-async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_failed() -> None:
+@pytest.mark.row("L4")
+async def test_a_topic_that_is_still_shown_in_time_is_marked_all_the_same() -> None:
     cold = Cold()
-    cold.znodes.failures = [NotConnected()]
-    cold.admin.auto_create.start(["t"])
-    await cold.tasks.settle()
-    assert layout.topic_path("t") not in cold.znodes.nodes
-    cold.admin.auto_create.start(["t"])
-    for _ in range(10):
-        await asyncio.sleep(0)
-    cold.lead_what_is_created()
-    await cold.tasks.settle()
-    assert "t" in cold.metadata.topics
-
-
-async def test_no_answer_from_the_controller_is_only_a_warning() -> None:
-    cold = Cold(broker_id=2, controller_id=1)
-    cold.admin.auto_create.start(["t"])
-    await cold.tasks.settle()
-    nobody = Cold(broker_id=2, controller_id=9)
-    nobody.admin.auto_create.start(["t"])
-    await nobody.tasks.settle()
-
-
-async def test_what_cannot_be_created_by_itself_is_told_at_once() -> None:
-    cold = Cold(config={"default.replication.factor": 5})
-    assert cold.admin.auto_create.start(["a/b", "t"]) == {
-        "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
-        "t": ErrorCode.INVALID_REPLICATION_FACTOR,
-    }
-    assert cold.tasks.running == []
-
-
-async def test_a_malformed_call_is_refused() -> None:
-    with pytest.raises(KafkaError):
-        await Cold().admin.auto_create.handle_create_topics({"topics": [["../x", 1, 1]]})
-
-
-async def test_topic_settings_are_read_now_and_unusable_ones_are_the_brokers() -> None:
-    cold = Cold()
-    for name, overrides in (("t", {"retention.ms": "5"}), ("bad", {"retention.ms": "x"})):
-        cold.znodes.nodes[layout.topic_config_path(name)] = (layout.encode_config(overrides), 0)
-    configs = await cold.admin.configs.topic_configs(["t", "bad", "none"])
-    assert configs["t"].retention_ms == 5
-    assert configs["bad"] == configs["none"]
-
-
-def test_names_that_are_directories_of_their_own_are_fine() -> None:
-    assert all(not name_error(name) for name in ("a", "A.b_c-9", "...", "a" * 249))
+    await create(cold, NewTopic("t"))
+    results = await cold.admin.topics.delete_topics(["t"], 0)
+    assert results["t"].error == ErrorCode.REQUEST_TIMED_OUT
+    assert layout.delete_topic_path("t") in cold.znodes.nodes

@@ -9,9 +9,10 @@ import pytest
 from support.cold import Cold, state
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.apis.topics import create_topics, delete_topics
+from minikafka.base.model import ReplicaAssignment
+from minikafka.broker.apis.topics import create_partitions, create_topics, delete_topics
 from minikafka.wire import codec
-from minikafka.wire.versions import CREATE_TOPICS, DELETE_TOPICS
+from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from minikafka.zk import layout
 
 ID = bytes(range(16))
@@ -93,12 +94,22 @@ def existing(**rest: Any) -> Cold:
     return cold
 
 
+async def delete(cold: Cold, version: int, **asked: Any) -> Any:
+    """Delete with a controller that begins at once."""
+    request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
+    deleting = asyncio.ensure_future(delete_topics(cold.services, request, version))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.forget_what_is_marked()
+    answer = await deleting
+    codec.encode_response(1, DELETE_TOPICS, version, answer)
+    return answer
+
+
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_topics_are_marked_for_deletion_by_name(version: int) -> None:
     cold = existing()
-    request = codec.request(DELETE_TOPICS, version, topic_names=["a", "none"])
-    got = await delete_topics(cold.services, request, version)
-    codec.encode_response(1, DELETE_TOPICS, version, got)
+    got = await delete(cold, version, topic_names=["a", "none"])
     assert [(r.name, int(r.error_code)) for r in got.responses] == [
         ("a", 0),
         ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -114,8 +125,7 @@ async def test_topics_are_marked_for_deletion_by_id() -> None:
         {"name": None, "topic_id": b"x" * 16},
         {"name": "c", "topic_id": ID},
     ]
-    got = await delete_topics(cold.services, codec.request(DELETE_TOPICS, 6, topics=asked), 6)
-    codec.encode_response(1, DELETE_TOPICS, 6, got)
+    got = await delete(cold, 6, topics=asked)
     assert [(r.name, int(r.error_code)) for r in got.responses] == [
         ("a", 0),
         ("b", 0),
@@ -148,3 +158,42 @@ async def test_forbidden_deletion_has_the_code_of_its_version(
         cold.services, codec.request(DELETE_TOPICS, version, topic_names=["a"]), version
     )
     assert got.responses[0].error_code == code
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_partitions_are_added_and_each_topic_has_its_own_answer(version: int) -> None:
+    cold = with_two_partitions()
+    topics = [
+        {"name": "t", "count": 3, "assignments": None},
+        {"name": "u", "count": 3, "assignments": [{"broker_ids": [2, 1]}]},
+        {"name": "none", "count": 3, "assignments": None},
+    ]
+    request = codec.request(CREATE_PARTITIONS, version, topics=topics, timeout=0)
+    got = await create_partitions(cold.services, request, version)
+    frame = codec.encode_response(1, CREATE_PARTITIONS, version, got)
+    results = codec.decode_response(CREATE_PARTITIONS, version, frame[4:]).results
+    assert {result.name: int(result.error_code) for result in results} == {
+        "t": ErrorCode.REQUEST_TIMED_OUT,
+        "u": ErrorCode.REQUEST_TIMED_OUT,
+        "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    written = layout.decode_topic(cold.znodes.nodes[layout.topic_path("u")][0])[1]
+    assert written[2].replicas == (2, 1)
+
+
+async def test_partitions_that_are_only_tried_are_not_added() -> None:
+    cold = with_two_partitions()
+    topics = [{"name": "t", "count": 3, "assignments": None}]
+    request = codec.request(CREATE_PARTITIONS, 3, topics=topics, validate_only=True)
+    got = await create_partitions(cold.services, request, 3)
+    assert [result.error_code for result in got.results] == [0]
+    assert cold.znodes.multis == []
+
+
+def with_two_partitions() -> Cold:
+    cold = Cold()
+    for name in ("t", "u"):
+        assignment = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 3))}
+        cold.znodes.nodes[layout.topic_path(name)] = (layout.encode_topic(ID, assignment), 0)
+        cold.update(state(name, 0, (1, 2)), state(name, 1, (2, 3)))
+    return cold

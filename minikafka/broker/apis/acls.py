@@ -1,0 +1,27 @@
+"""Who may do what: everyone everything, as there is no authorizer.
+
+DescribeAcls 29, versions 1–3.
+- SECURITY_DISABLED, as Kafka answers without an authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.services import Entity, Handler, Services
+from minikafka.wire.codec import response
+from minikafka.wire.versions import DESCRIBE_ACLS
+
+
+def describe_acls(services: Services, request: Entity, version: int) -> Entity:
+    """Handle DescribeAcls."""
+    return response(
+        DESCRIBE_ACLS,
+        version,
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {DESCRIBE_ACLS: describe_acls}

@@ -1,0 +1,62 @@
+"""Topics created because a client asked for their metadata."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.cold import Cold
+
+from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
+from minikafka.zk import layout
+
+
+async def test_another_broker_has_the_controller_create_a_topic() -> None:
+    ruler = Cold()
+    cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, znodes=ruler.znodes)
+    cold.calls.handler = ruler.admin.auto_create.handle_create_topics
+    assert cold.admin.auto_create.start(["t", "t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert cold.admin.auto_create.start(["t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ruler.lead_what_is_created()
+    await cold.tasks.settle()
+    assert cold.calls.calls == [("127.0.0.1", 9501, "create_topics")]
+    assert len(ruler.metadata.topics["t"]) == 3
+
+
+async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_failed() -> None:
+    cold = Cold()
+    cold.znodes.failures = [NotConnected()]
+    cold.admin.auto_create.start(["t"])
+    await cold.tasks.settle()
+    assert layout.topic_path("t") not in cold.znodes.nodes
+    cold.admin.auto_create.start(["t"])
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.lead_what_is_created()
+    await cold.tasks.settle()
+    assert "t" in cold.metadata.topics
+
+
+async def test_no_answer_from_the_controller_is_only_a_warning() -> None:
+    cold = Cold(broker_id=2, controller_id=1)
+    cold.admin.auto_create.start(["t"])
+    await cold.tasks.settle()
+    nobody = Cold(broker_id=2, controller_id=9)
+    nobody.admin.auto_create.start(["t"])
+    await nobody.tasks.settle()
+
+
+async def test_what_cannot_be_created_by_itself_is_told_at_once() -> None:
+    cold = Cold(config={"default.replication.factor": 5})
+    assert cold.admin.auto_create.start(["a/b", "t"]) == {
+        "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "t": ErrorCode.INVALID_REPLICATION_FACTOR,
+    }
+    assert cold.tasks.running == []
+
+
+async def test_a_malformed_call_is_refused() -> None:
+    with pytest.raises(KafkaError):
+        await Cold().admin.auto_create.handle_create_topics({"topics": [["../x", 1, 1]]})

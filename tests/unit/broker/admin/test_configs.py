@@ -1,0 +1,312 @@
+"""Settings altered by an administrator: what is written, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.cold import Cold, state
+from support.memory_coordination import Ensemble, MemoryCoordination
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.ports import Check, Create, Set
+from minikafka.broker.admin.configs import (
+    Alteration,
+    Change,
+    Operation,
+    ResourceType,
+    Result,
+)
+from minikafka.zk import layout
+
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+class World:
+    """A broker over a ZooKeeper in memory with one topic; it is not the controller."""
+
+    def __init__(self) -> None:
+        self.ensemble = Ensemble()
+        for path in (layout.CONFIG_CHANGES, layout.TOPIC_CONFIGS, layout.BROKER_CONFIGS):
+            self.ensemble.put(path)
+        self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
+        self.session = MemoryCoordination(self.ensemble)
+        self.session.attach()
+        znodes: Any = FromSession(self.session)
+        self.cold = Cold(znodes=znodes, broker_id=1, controller_id=2)
+        self.cold.update(state("t", 0, (1,)))
+
+    async def alter(
+        self, type: int, name: str, *changes: Change, replaces: bool = False, **rest: Any
+    ) -> Result:
+        item = Alteration(type, name, changes, replaces)
+        (result,) = await self.cold.admin.configs.alter([item], **rest)
+        return result
+
+    async def topic(self, *changes: Change, **rest: Any) -> Result:
+        return await self.alter(TOPIC, "t", *changes, **rest)
+
+    def stored(self, path: str = layout.topic_config_path("t")) -> dict[str, str]:
+        return layout.decode_config(self.ensemble.nodes[path].data)
+
+    def store(self, **overrides: str) -> None:
+        values = {name.replace("_", "."): value for name, value in overrides.items()}
+        self.ensemble.put(layout.topic_config_path("t"), layout.encode_config(values))
+
+    def notifications(self) -> list[tuple[str, str]]:
+        return [
+            layout.decode_config_change(self.ensemble.nodes[f"{layout.CONFIG_CHANGES}/{name}"].data)
+            for name in self.ensemble.children(layout.CONFIG_CHANGES)
+        ]
+
+
+class FromSession:
+    """A session under the name by which the cold side looks for nodes."""
+
+    def __init__(self, session: MemoryCoordination) -> None:
+        self.nodes: dict[str, tuple[bytes, int]] = {}
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+@pytest.mark.row("R71")
+async def test_settings_and_their_notification_are_one_multi_that_begins_with_the_check() -> None:
+    world = World()
+    assert await world.topic(Change("retention.ms", "5")) == Result(TOPIC, "t")
+    (ops,) = world.session.multis
+    path = layout.topic_config_path("t")
+    assert ops == [
+        Check(layout.CONTROLLER_EPOCH, 0),
+        Create(path, layout.encode_config({"retention.ms": "5"})),
+        Create(
+            layout.CONFIG_CHANGE_PREFIX,
+            b'{"version":2,"entity_path":"topics/t"}',
+            sequential=True,
+        ),
+    ]
+    assert world.ensemble.children(layout.CONFIG_CHANGES) == ["config_change_0000000001"]
+    assert world.cold.applied == 1
+    await world.topic(Change("segment.ms", "6"))
+    assert world.session.multis[1][1] == Set(
+        path, layout.encode_config({"retention.ms": "5", "segment.ms": "6"}), 0
+    )
+
+
+async def test_lists_grow_and_shrink_by_words_and_begin_as_the_default() -> None:
+    world = World()
+    append, subtract = Operation.APPEND, Operation.SUBTRACT
+    await world.topic(Change("cleanup.policy", "compact", append))
+    assert world.stored() == {"cleanup.policy": "delete,compact"}
+    await world.topic(Change("cleanup.policy", "compact", append))
+    assert world.stored() == {"cleanup.policy": "delete,compact"}
+    await world.topic(Change("cleanup.policy", "delete", subtract), Change(THROTTLED, "0:1", 2))
+    assert world.stored() == {"cleanup.policy": "compact", THROTTLED: "0:1"}
+    await world.topic(Change(THROTTLED, "0:1", subtract))
+    assert world.stored()[THROTTLED] == ""
+    await world.topic(Change("cleanup.policy", None, Operation.DELETE), Change(THROTTLED, None, 1))
+    assert world.stored() == {}
+
+
+async def test_the_older_request_replaces_all_settings() -> None:
+    world = World()
+    world.store(retention_ms="5", segment_ms="6")
+    await world.topic(Change("retention.bytes", "7"), replaces=True)
+    assert world.stored() == {"retention.bytes": "7"}
+
+
+async def test_trying_only_checks_and_writes_nothing() -> None:
+    world = World()
+    assert (await world.topic(Change("retention.ms", "5"), validate_only=True)).error == 0
+    bad = await world.topic(Change("retention.ms", "x"), validate_only=True)
+    assert bad.error == ErrorCode.INVALID_CONFIG
+    assert world.session.multis == []
+    assert world.cold.applied == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("segment.bytes", "3", ("segment.bytes", "at least 14")),
+        ("min.insync.replicas", "0", ("min.insync.replicas", "at least 1")),
+        ("retention.ms", "x", ("retention.ms", "whole number")),
+        ("compression.type", "brotli", ("compression.type", "zstd")),
+        ("retntion.ms", "5", ("retntion.ms", "retention.ms")),
+        ("min.compaction.lag.ms", str(2**63 - 1), ("min.compaction.lag.ms",)),
+        (THROTTLED, "zero:one", (THROTTLED, "[0-9]+:[0-9]+")),
+    ],
+)
+async def test_a_value_that_cannot_be_names_the_key_and_what_it_may_hold(
+    name: str, value: str, words: tuple[str, ...]
+) -> None:
+    world = World()
+    changes = [Change(name, value)]
+    if name == "min.compaction.lag.ms":
+        changes.append(Change("max.compaction.lag.ms", "1"))
+    result = await world.topic(*changes)
+    assert result.error == ErrorCode.INVALID_CONFIG
+    assert "ConfigResource(type=TOPIC, name='t')" in (result.message or "")
+    assert all(word in (result.message or "") for word in words)
+    assert world.session.multis == []
+
+
+@pytest.mark.parametrize("value", ["*", "", "0:1,1:2"])
+async def test_throttled_replicas_are_all_none_or_a_list(value: str) -> None:
+    world = World()
+    assert (await world.topic(Change(THROTTLED, value))).error == ErrorCode.NONE
+    assert world.stored()[THROTTLED] == value
+
+
+@pytest.mark.parametrize(
+    ("type", "name", "changes", "code", "words"),
+    [
+        (
+            TOPIC,
+            "none",
+            [Change("retention.ms", "5")],
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "none",
+        ),
+        (TOPIC, "", [Change("retention.ms", "5")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""),
+        (TOPIC, "t", [Change("retention.ms", None)], ErrorCode.INVALID_REQUEST, "Null value"),
+        (
+            TOPIC,
+            "t",
+            [Change("retention.ms", "1"), Change("retention.ms", "2")],
+            ErrorCode.INVALID_REQUEST,
+            "duplicate config keys",
+        ),
+        (
+            TOPIC,
+            "t",
+            [Change("retention.ms", "1", 9)],
+            ErrorCode.INVALID_REQUEST,
+            "operations type",
+        ),
+        (
+            TOPIC,
+            "t",
+            [Change("retention.ms", "1", Operation.APPEND)],
+            ErrorCode.INVALID_CONFIG,
+            "append is not allowed for config key: retention.ms",
+        ),
+        (
+            TOPIC,
+            "t",
+            [Change("nothing", "1", Operation.SUBTRACT)],
+            ErrorCode.INVALID_CONFIG,
+            "Unknown config name: nothing",
+        ),
+        (
+            BROKER,
+            "2",
+            [Change("min.insync.replicas", "2")],
+            ErrorCode.INVALID_REQUEST,
+            "expected 1",
+        ),
+        (BROKER, "x", [Change("min.insync.replicas", "2")], ErrorCode.INVALID_REQUEST, "integer"),
+        (BROKER, "1", [Change("broker.rack", "a")], ErrorCode.INVALID_CONFIG, "broker.rack"),
+        (BROKER, "", [Change("min.insync.replica", "2")], ErrorCode.INVALID_CONFIG, "nearest"),
+        (8, "1", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "BROKER_LOGGER"),
+        (77, "1", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "UNKNOWN(77)"),
+    ],
+)
+async def test_what_cannot_be_altered_is_refused_with_kafkas_code(
+    type: int, name: str, changes: list[Change], code: ErrorCode, words: str
+) -> None:
+    world = World()
+    result = await world.alter(type, name, *changes)
+    assert result.error == code
+    assert words in (result.message or "")
+    assert world.session.multis == []
+
+
+async def test_a_resource_named_twice_is_left_alone_and_others_are_not() -> None:
+    world = World()
+    retention = (Change("retention.ms", "5"),)
+    results = await world.cold.admin.configs.alter(
+        [
+            Alteration(TOPIC, "t", retention),
+            Alteration(BROKER, "", (Change("min.insync.replicas", "2"),)),
+            Alteration(TOPIC, "t", retention),
+        ]
+    )
+    assert [result.error for result in results] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "entity"), [("1", "1", "brokers/1"), ("", "<default>", "brokers/<default>")]
+)
+async def test_a_brokers_settings_and_those_of_all_have_a_node_each(
+    name: str, node: str, entity: str
+) -> None:
+    world = World()
+    rate = "follower.replication.throttled.rate"
+    changes = (Change("unclean.leader.election.enable", "true"), Change(rate, "1000"))
+    assert (await world.alter(BROKER, name, *changes)).error == ErrorCode.NONE
+    stored = world.stored(layout.broker_config_path(node))
+    assert stored == {"unclean.leader.election.enable": "true", rate: "1000"}
+    kind, _, entity_name = entity.partition("/")
+    assert world.notifications() == [(kind, entity_name)]
+
+
+async def test_somebody_elses_write_in_between_is_kept() -> None:
+    world = World()
+    world.store(retention_ms="1")
+
+    def interfere(ops: object) -> None:
+        world.session.before_multi = lambda ops: None
+        world.store(retention_ms="1", segment_ms="2")
+
+    world.session.before_multi = interfere
+    assert (await world.topic(Change("retention.bytes", "3"))).error == ErrorCode.NONE
+    assert world.stored() == {"retention.ms": "1", "segment.ms": "2", "retention.bytes": "3"}
+
+
+async def test_a_controller_elected_in_between_does_not_matter() -> None:
+    world = World()
+
+    def elect(ops: object) -> None:
+        world.session.before_multi = lambda ops: None
+        world.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
+
+    world.session.before_multi = elect
+    assert (await world.topic(Change("retention.bytes", "3"))).error == ErrorCode.NONE
+    assert world.notifications() == [("topics", "t")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [("unanswered", ErrorCode.NONE), ("lost", ErrorCode.REQUEST_TIMED_OUT)]
+)
+async def test_a_lost_answer_is_settled_by_reading_back(fault: str, code: ErrorCode) -> None:
+    world = World()
+    world.session.faults = [fault]
+    assert (await world.topic(Change(THROTTLED, "0:1", Operation.APPEND))).error == code
+
+
+async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
+    world = World()
+    world.session.suspend()
+    assert (await world.topic(Change("retention.ms", "5"))).error.retriable
+
+
+async def test_a_node_that_cannot_be_read_is_written_anew() -> None:
+    world = World()
+    world.ensemble.put(layout.topic_config_path("t"), b"nonsense")
+    assert (await world.topic(Change("retention.ms", "5"))).error == ErrorCode.NONE
+    assert world.stored() == {"retention.ms": "5"}
+
+
+async def test_topic_settings_are_read_now_and_unusable_ones_are_the_brokers() -> None:
+    world = World()
+    for name, overrides in (("t", {"retention.ms": "5"}), ("bad", {"retention.ms": "x"})):
+        world.ensemble.put(layout.topic_config_path(name), layout.encode_config(overrides))
+    configs = await world.cold.admin.configs.topic_configs(["t", "bad", "none"])
+    assert configs["t"].retention_ms == 5
+    assert configs["bad"] == configs["none"]

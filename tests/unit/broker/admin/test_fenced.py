@@ -1,0 +1,59 @@
+"""The one door to write through, and what a client hears when it was shut."""
+
+from __future__ import annotations
+
+import pytest
+from support.cold import Cold
+
+from minikafka.base.errors import (
+    BadVersion,
+    ControllerMoved,
+    ErrorCode,
+    KafkaError,
+    MultiFailed,
+    NoAuth,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.ports import Check, Create
+from minikafka.broker.admin.fenced import FencedWrites, refusal
+from minikafka.zk import layout
+
+
+@pytest.mark.row("R2")
+async def test_every_write_begins_with_the_check_of_the_epoch() -> None:
+    cold = Cold()
+    coordination: object = cold.znodes
+    await FencedWrites(coordination, cold.controller).write([Create("/a", b"")])  # type: ignore[arg-type]
+    assert cold.znodes.multis == [[Check(layout.CONTROLLER_EPOCH, 0), Create("/a", b"")]]
+
+
+async def test_a_broker_that_does_not_rule_writes_nothing() -> None:
+    cold = Cold(broker_id=1, controller_id=2)
+    coordination: object = cold.znodes
+    with pytest.raises(KafkaError):
+        await FencedWrites(coordination, cold.controller).write([Create("/a", b"")])  # type: ignore[arg-type]
+    assert cold.znodes.multis == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KafkaError(ErrorCode.INVALID_PARTITIONS, "few"), ErrorCode.INVALID_PARTITIONS),
+        (MultiFailed(0, BadVersion()), ErrorCode.NOT_CONTROLLER),
+        (MultiFailed(1, NoNode()), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ControllerMoved(), ErrorCode.NOT_CONTROLLER),
+        (NotConnected(), ErrorCode.NOT_CONTROLLER),
+        (StaleSession(), ErrorCode.NOT_CONTROLLER),
+        (OutcomeUnknown(), ErrorCode.REQUEST_TIMED_OUT),
+        (NoAuth(), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_each_failure_has_the_code_that_a_client_can_act_upon(
+    error: Exception, code: ErrorCode
+) -> None:
+    got, message = refusal(error, "topic t")
+    assert got == code
+    assert message
