@@ -226,10 +226,15 @@ class _Move:
             click.echo(f"Current partition replica assignment\n\n{_dump(self._current)}\n")
             click.echo("Save this to use as the plan of --file when you want to go back.")
         if self._given.throttle:
-            await throttle.put(admin, self._plan, self._current, self._given.throttle)
+            await self._throttle(admin, self._given.throttle)
         for tp, outcome in (await admin.alter_reassignments(self._plan)).items():
             if not outcome.ok:
                 self._rejected[tp] = Verdict(self._plan[tp], State.REJECTED, error=outcome)
+
+    async def _throttle(self, admin: Admin, bytes_per_second: int) -> None:
+        missed = await throttle.put(admin, self._plan, self._current, bytes_per_second)
+        for broker, outcome in missed.items():
+            click.echo(f"broker {broker} is not throttled: {outcome}", err=True)
 
     @property
     def _accepted(self) -> Plan:

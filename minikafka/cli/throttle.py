@@ -12,7 +12,7 @@ from typing import Final
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.cli.plans import Plan
-from minikafka.client.admin import Admin, Resource, ResourceType
+from minikafka.client.admin import Admin, Outcome, Resource, ResourceType
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS: Final = (
@@ -26,10 +26,11 @@ async def put(
     plan: Plan,
     current: Mapping[TopicPartition, Sequence[BrokerId]],
     bytes_per_second: int,
-) -> None:
-    """Bound what the moves of the plan may read and write. Raises KafkaError.
+) -> dict[BrokerId, Outcome]:
+    """Bound what the moves of the plan may read and write; the brokers that could not be told, and why.
 
-    Throttled are the replicas of now as sources, and those that come as destinations.
+    Throttled are the replicas of now as sources, and those that come as destinations. Raises KafkaError
+    when a topic's part is refused; then no move should begin.
     """
     sources: defaultdict[str, list[str]] = defaultdict(list)
     coming: defaultdict[str, list[str]] = defaultdict(list)
@@ -49,12 +50,15 @@ async def put(
         for topic in sources
     }
     rates: dict[str, str | None] = dict.fromkeys(RATES, str(bytes_per_second))
-    live = (await admin.describe_cluster()).brokers
-    changes |= {_broker(broker): rates for broker in sorted(brokers & live.keys())}
+    changes |= {_broker(broker): rates for broker in sorted(brokers)}
+    missed = {}
     for resource, outcome in (await admin.alter_configs(changes)).items():
-        if not outcome.ok:
-            where = f"throttle of {resource.type.name.lower()} {resource.name}"
-            raise KafkaError(outcome.code, f"{where}: {outcome.message or 'refused'}")
+        if resource.type is ResourceType.BROKER and not outcome.ok:
+            missed[int(resource.name)] = outcome
+        elif not outcome.ok:
+            reason = f"throttle of topic {resource.name}: {outcome.message or 'refused'}"
+            raise KafkaError(outcome.code, reason)
+    return missed
 
 
 async def lift(admin: Admin, topics: Iterable[str]) -> bool:

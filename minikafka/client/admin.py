@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 API_TIMEOUT_MS: Final = 60_000
 """Kafka's `default.api.timeout.ms`."""
+BROKER_TIMEOUT_MS: Final = 10_000
+"""For one broker to tell or change its own settings."""
 LOG_DIRS_TIMEOUT_MS: Final = 1_000
 """For one broker to tell its log directories; one that hangs is left out of the answer."""
 POLL_MS: Final = 200
@@ -375,7 +377,10 @@ class Admin:
             )
 
         found = await self._by_resource(versions.DESCRIBE_CONFIGS, list(resources), body)
-        return {resource: _settings(answer) for resource, answer in found.items()}
+        return {
+            resource: Settings(answer) if isinstance(answer, Outcome) else _settings(answer)
+            for resource, answer in found.items()
+        }
 
     async def alter_configs(
         self, changes: Mapping[Resource, Mapping[str, str | None]]
@@ -400,42 +405,59 @@ class Admin:
             )
 
         found = await self._by_resource(versions.INCREMENTAL_ALTER_CONFIGS, list(changes), body)
-        return {resource: _outcome(answer) for resource, answer in found.items()}
+        return {
+            resource: answer if isinstance(answer, Outcome) else _outcome(answer)
+            for resource, answer in found.items()
+        }
 
     async def _by_resource(
         self, api: int, resources: Sequence[Resource], body: Callable[[Sequence[Resource]], Any]
     ) -> dict[Resource, Any]:
-        """What was answered for each: by that broker for a broker, by the controller for the others."""
+        """What was answered for each: by that broker for a broker, by the controller for the others.
+
+        An `Outcome` stands where a broker gave no answer.
+        """
         groups: defaultdict[BrokerId | None, list[Resource]] = defaultdict(list)
         for resource in dict.fromkeys(resources):
             own = resource.type is ResourceType.BROKER and resource.name.isdecimal()
             groups[int(resource.name) if own else None].append(resource)
+        answers = await asyncio.gather(
+            *(self._resource_answers(broker, api, body(group)) for broker, group in groups.items())
+        )
         found: dict[Resource, Any] = {}
-        for broker, group in groups.items():
-            attempt = partial(self._resource_answers, broker, api, body(group))
-            for answer in await self._attempts(attempt):
-                key = Resource(ResourceType(answer.resource_type), answer.resource_name)
-                found[key] = answer
+        for group, told in zip(groups.values(), answers, strict=True):
+            if isinstance(told, Outcome):
+                found |= dict.fromkeys(group, told)
+                continue
+            for answer in told:
+                found[Resource(ResourceType(answer.resource_type), answer.resource_name)] = answer
         return found
 
     async def _resource_answers(self, broker: BrokerId | None, api: int, body: Any) -> Any:
-        response = await self._ask(broker, api, body)
+        """The answers of the controller, or of one broker: an Outcome when that one cannot be asked."""
+        if broker is None:
+            return await self._attempts(partial(self._answers_of_controller, api, body))
+        node = (await self.describe_cluster()).brokers.get(broker)
+        if node is None:
+            return Outcome(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker {broker}")
+        try:
+            response = await self._network.ask(
+                Address(node.host, node.port), api, BROKER_TIMEOUT_MS, body
+            )
+        except OSError as error:
+            return Outcome(ErrorCode.NETWORK_EXCEPTION, f"broker {broker} does not answer: {error}")
+        return response.results if api == versions.DESCRIBE_CONFIGS else response.responses
+
+    async def _answers_of_controller(self, api: int, body: Any) -> Any:
+        response = await self._ask(api, body)
         answers = response.results if api == versions.DESCRIBE_CONFIGS else response.responses
         if any(answer.error_code == ErrorCode.NOT_CONTROLLER for answer in answers):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
         return answers
 
-    async def _ask(self, broker: BrokerId | None, api: int, body: Any) -> Any:
-        """One broker's answer, the controller's for None. Raises KafkaError, OSError."""
-        if broker is None:
-            address = await self._metadata.controller()
-        else:
-            node = (await self._metadata.describe(()))[0].brokers.get(broker)
-            if node is None:
-                raise KafkaError(
-                    ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker {broker}"
-                )
-            address = Address(node.host, node.port)
+    async def _ask(self, api: int, body: Any) -> Any:
+        """The controller's answer. Raises KafkaError, OSError."""
+        address = await self._metadata.controller()
         return await self._network.ask(address, api, self._request_timeout_ms + GRACE_MS, body)
 
     # Log directories
@@ -510,7 +532,7 @@ class Admin:
 
     async def _ask_controller(self, api: int, body: Any) -> Any:
         """The response. Raises KafkaError with the code of the response as a whole, OSError."""
-        response = await self._ask(None, api, body)
+        response = await self._ask(api, body)
         code = error_code(getattr(response, "error_code", 0))
         if code is not ErrorCode.NONE:
             raise KafkaError(code, getattr(response, "error_message", None) or "")

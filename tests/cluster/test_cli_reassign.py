@@ -1,0 +1,207 @@
+"""`reassign` over real brokers: moves that complete, that are refused, and that are interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import ENVIRONMENT, Ended, call
+from support.running_cluster import eventually
+
+from minikafka.base.model import TopicPartition
+from minikafka.client import Client, NewTopic, Record
+from minikafka.client.admin import Resource, ResourceType
+from minikafka.cluster import LocalCluster
+
+
+async def create(cluster: LocalCluster, topic: str, *replicas: tuple[int, ...]) -> None:
+    async with Client(cluster.bootstrap) as client:
+        await client.create_topics(NewTopic(topic, assignment=dict(enumerate(replicas))))
+        for partition in range(len(replicas)):
+            records = [Record(-1, -1, None, b"%d" % i, ()) for i in range(200)]
+            await client.produce(topic, records, partition=partition)
+
+
+async def replicas_of(cluster: LocalCluster, topic: str) -> list[tuple[int, ...]]:
+    async with Client(cluster.bootstrap) as client:
+        [info] = await client.describe_topics(topic)
+    return [partition.replicas for _, partition in sorted(info.partitions.items())]
+
+
+async def not_the_controller(cluster: LocalCluster) -> tuple[int, int, int]:
+    """A broker that does not rule, then the other two, the controller first."""
+    ruler = (await cluster.state()).controller
+    assert ruler is not None
+    one, other = (broker for broker in (1, 2, 3) if broker != ruler)
+    return other, ruler, one
+
+
+async def reassign(cluster: LocalCluster, *arguments: str) -> Ended:
+    return await call("reassign", *arguments, "--bootstrap", cluster.bootstrap)
+
+
+def move(topic: str, partition: int, *replicas: int) -> list[str]:
+    brokers = ",".join(map(str, replicas))
+    return ["--topic", topic, "--partition", str(partition), "--replicas", brokers]
+
+
+@pytest.mark.row("K1", "K4", "M4")
+async def test_partitions_are_moved_to_other_brokers_with_their_records(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    await create(cluster, "moved", (1, 2), (2, 3), (3, 1))
+    done = await reassign(
+        cluster, *move("moved", 0, 3, 1), *move("moved", 1, 1), *move("moved", 2, 1, 2, 3)
+    )
+    assert done.code == 0, done
+    assert [line for line in done.out.splitlines() if line.startswith("Reass")] == [
+        f"Reassignment of partition moved-{number} is completed." for number in range(3)
+    ]
+    assert await replicas_of(cluster, "moved") == [(3, 1), (1,), (1, 2, 3)]
+    back = tmp_path / "back.json"
+    back.write_text(next(line for line in done.out.splitlines() if line.startswith("{")))
+    again = await reassign(cluster, "--file", str(back), "--json")
+    assert again.code == 0, again
+    assert json.loads(again.out)["completed"] is True
+    assert await replicas_of(cluster, "moved") == [(1, 2), (2, 3), (3, 1)]
+    async with Client(cluster.bootstrap) as client:
+        values = [r.value async for r in client.consume("moved", until_end=True)]
+    assert len(values) == 600
+
+
+@pytest.mark.row("K1", "K12")
+async def test_what_cannot_be_moved_is_refused_with_its_reason_and_the_rest_is_moved(
+    cluster: LocalCluster,
+) -> None:
+    await create(cluster, "partly", (1, 2))
+    done = await reassign(
+        cluster,
+        *move("partly", 0, 2, 3),
+        *move("partly", 7, 1, 2),
+        *move("never-made", 0, 1),
+        *move("shared-none", 0, 99),
+    )
+    assert done.code == 1
+    assert "partly-0 is completed." in done.out
+    assert "partly-7 was rejected: UNKNOWN_TOPIC_OR_PARTITION" in done.out
+    assert "never-made-0 was rejected: UNKNOWN_TOPIC_OR_PARTITION" in done.out
+    absent = await reassign(cluster, *move("partly", 0, 2, 99))
+    assert absent.code == 1
+    assert "partly-0 was rejected: INVALID_REPLICA_ASSIGNMENT" in absent.out
+    assert await replicas_of(cluster, "partly") == [(2, 3)]
+
+
+@pytest.mark.row("K3")
+async def test_ctrl_c_says_what_completed_and_the_controller_goes_on(cluster: LocalCluster) -> None:
+    slow, first, second = await not_the_controller(cluster)
+    await create(cluster, "halfway", (first, second), (first, second))
+    await cluster.pause(slow)
+    arguments = [*move("halfway", 0, first, slow), *move("halfway", 1, second, first)]
+    command = [sys.executable, "-m", "minikafka", "reassign", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        "--bootstrap",
+        cluster.bootstrap,
+        env=ENVIRONMENT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+
+        async def only_the_first_is_left() -> bool:
+            async with Client(cluster.bootstrap) as client:
+                moving = await client.admin.list_reassignments()
+                at = (await client.admin.describe_topics(["halfway"]))["halfway"].partitions[1]
+            return [*moving] == [TopicPartition("halfway", 0)] and at.replicas == (second, first)
+
+        await eventually(only_the_first_is_left)
+        process.send_signal(signal.SIGINT)
+        out, err = (text.decode() for text in await process.communicate())
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await cluster.resume(slow)
+    assert process.returncode == 130, err
+    assert "Reassignment of partition halfway-0 is still in progress." in out
+    assert "Reassignment of partition halfway-1 is completed." in out
+    assert "1 of 2 reassignments completed, 1 still running" in err
+    hint = next(line for line in err.splitlines() if "to look again" in line)
+
+    async def completed() -> bool:
+        return (await call(*shlex.split(hint.partition(": ")[2])[1:])).code == 0
+
+    await eventually(completed)
+    assert await replicas_of(cluster, "halfway") == [(first, slow), (second, first)]
+
+
+@pytest.mark.row("K7", "R57")
+async def test_a_move_that_cannot_complete_is_listed_and_cancelled(cluster: LocalCluster) -> None:
+    slow, first, second = await not_the_controller(cluster)
+    await create(cluster, "stuck", (first, second))
+    await cluster.pause(slow)
+    begun = await reassign(cluster, *move("stuck", 0, slow, first), "--timeout", "1")
+    assert begun.code == 1
+    assert "not completed within 1 s" in begun.err
+    listed = json.loads((await reassign(cluster, "--list", "--json")).out)["reassignments"]
+    assert [(row["topic"], row["adding"], row["removing"]) for row in listed] == [
+        ("stuck", [slow], [second])
+    ]
+    cancelled = await reassign(cluster, "--cancel", "--topic", "stuck", "--partition", "0")
+    assert cancelled.code == 0, cancelled
+    assert await replicas_of(cluster, "stuck") == [(first, second)]
+    await cluster.resume(slow)
+
+
+@pytest.mark.row("K2")
+async def test_the_api_returns_whether_the_replicas_are_the_target(cluster: LocalCluster) -> None:
+    await create(cluster, "called", (1, 2))
+    async with Client(cluster.bootstrap) as client:
+        assert await client.admin.reassign_partition("called", 0, [3, 2]) is True
+        assert await client.admin.reassign_partition("called", 0, [3, 99]) is False
+        assert await client.admin.reassign_partition("called", 9, [3]) is False
+    assert await replicas_of(cluster, "called") == [(3, 2)]
+
+
+async def test_a_throttle_is_there_while_partitions_move_and_gone_afterwards(
+    cluster: LocalCluster,
+) -> None:
+    slow, first, second = await not_the_controller(cluster)
+    await create(cluster, "throttled", (first, second))
+    await cluster.pause(slow)
+    plan = move("throttled", 0, first, slow)
+    begun = await reassign(cluster, *plan, "--throttle", "1000000", "--no-wait")
+    await cluster.resume(slow)
+    assert begun.code == 0, begun
+
+    async def own_settings() -> dict[str, Any]:
+        async with Client(cluster.bootstrap) as client:
+            resource = Resource(ResourceType.TOPIC, "throttled")
+            settings = (await client.admin.describe_configs([resource]))[resource]
+        return {e.name: e.value for e in settings.entries if "throttled" in e.name and e.value}
+
+    assert (await own_settings())["follower.replication.throttled.replicas"] == f"0:{slow}"
+
+    async def completed() -> bool:
+        return (await reassign(cluster, "--verify", *plan)).code == 0
+
+    await eventually(completed)
+    assert await own_settings() == {}
+
+
+@pytest.mark.row("R70")
+async def test_a_proposed_plan_can_be_carried_out(cluster: LocalCluster, tmp_path: Path) -> None:
+    await create(cluster, "spread", (1, 2), (1, 2), (1, 2))
+    both = json.loads((await reassign(cluster, "--generate", "--topics", "spread", "--json")).out)
+    assert [row["replicas"] for row in both["current"]["partitions"]] == [[1, 2]] * 3
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(both["proposed"]))
+    done = await reassign(cluster, "--file", str(file))
+    assert done.code == 0, done
+    leaders = {replicas[0] for replicas in await replicas_of(cluster, "spread")}
+    assert leaders == {1, 2, 3}

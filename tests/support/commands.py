@@ -1,0 +1,42 @@
+"""Commands of the command line as processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import minikafka
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}
+
+
+class Ended(NamedTuple):
+    """How a command ended and what it wrote."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+async def call(*arguments: str) -> Ended:
+    """Run `minikafka ARGUMENTS` to its end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "minikafka",
+        *arguments,
+        env=ENVIRONMENT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(120):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return Ended(process.returncode, out.decode(), err.decode())

@@ -1,0 +1,74 @@
+"""Topics as lines and as JSON."""
+
+from __future__ import annotations
+
+import pytest
+from support.scripted_admin import ScriptedAdmin
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.cli.topic_view import Found, as_json_topic, find, lines
+from minikafka.client import PartitionInfo, TopicInfo
+from minikafka.client.admin import Resource, ResourceType
+
+TOPIC = TopicInfo(
+    "t",
+    bytes(range(16)),
+    {
+        1: PartitionInfo(1, -1, 4, (2, 3), (3,), (2,), 5),
+        0: PartitionInfo(0, 1, 2, (3, 1, 2), (1, 2), (), 0),
+    },
+)
+MOVING = {TopicPartition("t", 0): ReplicaAssignment((1, 2)).reassigned_to((3, 1))}
+FOUND = Found([TOPIC], {"t": {"retention.ms": "5"}}, MOVING)
+
+
+def test_the_lines_are_those_of_kafkas_own_tool() -> None:
+    assert list(lines(TOPIC, FOUND, with_header=True)) == [
+        "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 3"
+        "\tConfigs: retention.ms=5",
+        "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 3,1,2\tIsr: 1,2"
+        "\tAdding Replicas: 3\tRemoving Replicas: 2",
+        "\tTopic: t\tPartition: 1\tLeader: none\tReplicas: 2,3\tIsr: 3",
+    ]
+
+
+def test_json_says_the_same_with_null_for_no_leader() -> None:
+    found = as_json_topic(TOPIC, FOUND)
+    assert [row["leader"] for row in found["partitions"]] == [1, None]
+    assert [row["adding"] for row in found["partitions"]] == [[3], []]
+    assert found["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
+    assert found["configs"] == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize("asked", ["under_replicated", "unavailable"])
+def test_a_filter_shows_partitions_and_a_replica_that_is_only_coming_is_not_missed(
+    asked: str,
+) -> None:
+    options = {"under_replicated": False, "unavailable": False, asked: True}
+    assert [list(topic.partitions) for topic in FOUND.only(**options).topics] == [[1]]
+    settled = FOUND._replace(moving={})
+    kept = [sorted(topic.partitions) for topic in settled.only(**options).topics]
+    assert kept == [[0, 1] if asked == "under_replicated" else [1]]
+
+
+async def test_topics_come_with_their_own_settings_and_what_moves_them() -> None:
+    tp = TopicPartition("t", 0)
+    admin = ScriptedAdmin({tp: (1, 2), TopicPartition("u", 0): (1,)})
+    admin.paused = {5}
+    admin.configs[Resource(ResourceType.TOPIC, "t")] = {"retention.ms": "5"}
+    await admin.alter_reassignments({tp: (5,)})
+    found = await find(admin, ["t"])
+    assert [topic.name for topic in found.topics] == ["t"]
+    assert found.configs == {"t": {"retention.ms": "5"}}
+    assert found.of("t", 0).adding == (5,)
+    assert [topic.name for topic in (await find(admin, [])).topics] == ["t", "u"]
+    with pytest.raises(KafkaError, match="none"):
+        await find(admin, ["t", "none"])
+
+
+async def test_without_a_controller_topics_are_shown_as_the_brokers_know_them() -> None:
+    admin = ScriptedAdmin({TopicPartition("t", 0): (1, 2)})
+    admin.controller = -1
+    found = await find(admin, ["t"])
+    assert (len(found.topics), found.configs, found.moving) == (1, {}, {})

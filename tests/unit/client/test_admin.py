@@ -1,0 +1,330 @@
+"""The administrator's client against brokers whose controller moves and that refuse single items."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from support.memory_transport import MemoryTransport
+from support.stub_cluster import StubCluster
+from support.until import until
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.client import Client, NewTopic, Outcome, admin
+from minikafka.client.admin import ConfigSource, Resource, ResourceType
+from minikafka.wire import versions
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC, BROKER = Resource(ResourceType.TOPIC, "t"), Resource(ResourceType.BROKER, "3")
+DONE = Outcome(ErrorCode.NONE)
+
+
+class Scripted(StubCluster):
+    """`replies[api]`: what a broker answers, given its id and the request; brokers without one do not answer."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        super().__init__(transport)
+        self.replies: dict[int, Callable[[int, Any], Any]] = {}
+
+    def answer(self, broker: int, api: int, request: Any) -> Any:
+        if api in self.replies:
+            return self.replies[api](broker, request)
+        return super().answer(broker, api, request)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Scripted]:
+    running = Scripted(MemoryTransport())
+    await running.start()
+    yield running
+    await running.close()
+
+
+@pytest.fixture
+async def client(cluster: Scripted) -> AsyncIterator[Client]:
+    async with Client(cluster.bootstrap, transport=cluster.transport) as connected:
+        yield connected
+
+
+def reassigned(**errors: int) -> dict[str, Any]:
+    partitions = [
+        {"partition_index": int(number[1:]), "error_code": code, "error_message": None}
+        for number, code in errors.items()
+    ]
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "responses": [{"name": "t", "partitions": partitions}],
+    }
+
+
+async def test_topics_are_created_and_deleted_with_an_outcome_each(
+    cluster: Scripted, client: Client
+) -> None:
+    cluster.create("old", [1])
+    outcomes = await client.admin.create_topics([NewTopic("new", 1, 1), NewTopic("old", 1, 1)])
+    assert outcomes == {"new": DONE, "old": Outcome(ErrorCode.TOPIC_ALREADY_EXISTS)}
+    deleted = await client.admin.delete_topics(["new", "none"])
+    assert [outcome.ok for outcome in deleted.values()] == [True, False]
+
+
+async def test_what_a_former_controller_hands_back_is_sent_to_the_next_and_only_that(
+    cluster: Scripted, client: Client
+) -> None:
+    asked = []
+
+    def alter(broker: int, request: Any) -> Any:
+        wanted = [p.partition_index for topic in request.topics for p in topic.partitions]
+        asked.append((broker, wanted))
+        if broker == 1:
+            cluster.controller = 2
+            return reassigned(p0=0, p1=ErrorCode.NOT_CONTROLLER)
+        return reassigned(p1=0)
+
+    cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = alter
+    outcomes = await client.admin.alter_reassignments({T0: (3, 1), T1: (2,)})
+    assert outcomes == {T0: DONE, T1: DONE}
+    assert asked == [(1, [0, 1]), (2, [1])]
+
+
+async def test_a_request_refused_as_a_whole_goes_to_the_next_controller_too(
+    cluster: Scripted, client: Client
+) -> None:
+    def listed(broker: int, request: Any) -> Any:
+        if broker == 1:
+            cluster.controller = 3
+            return {"error_code": ErrorCode.NOT_CONTROLLER, "error_message": "no", "topics": []}
+        moving = {
+            "partition_index": 0,
+            "replicas": [3, 1, 2],
+            "adding_replicas": [3],
+            "removing_replicas": [2],
+        }
+        return {
+            "error_code": 0,
+            "error_message": None,
+            "topics": [{"name": "t", "partitions": [moving]}],
+        }
+
+    cluster.replies[versions.LIST_PARTITION_REASSIGNMENTS] = listed
+    assert await client.admin.list_reassignments() == {
+        T0: ReplicaAssignment((3, 1, 2), adding=(3,), removing=(2,))
+    }
+
+
+async def test_when_patience_ends_what_was_done_is_told_apart_from_what_was_not(
+    cluster: Scripted, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.admin, "_attempts", _Impatient(client.admin._attempts))
+    replies = iter([reassigned(p0=0, p1=ErrorCode.NOT_CONTROLLER)])
+    cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: next(
+        replies, reassigned(p1=ErrorCode.NOT_CONTROLLER)
+    )
+    outcomes = await client.admin.alter_reassignments({T0: (3,), T1: (2,)})
+    assert outcomes[T0].ok
+    assert outcomes[T1].code is ErrorCode.NOT_CONTROLLER
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await client.admin.alter_reassignments({T1: (2,)})
+
+
+class _Impatient:
+    """Attempts that end after half a second."""
+
+    def __init__(self, attempts: Any) -> None:
+        attempts._patience_ms = 500
+        self._attempts = attempts
+
+    async def __call__(self, attempt: Any) -> Any:
+        return await self._attempts(attempt)
+
+
+def still(*moving: TopicPartition) -> Any:
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "topics": [
+            {
+                "name": tp.topic,
+                "partitions": [{"partition_index": tp.partition, "replicas": [1, 2, 3]}],
+            }
+            for tp in moving
+        ],
+    }
+
+
+@pytest.mark.row("K2")
+async def test_reassign_partition_returns_whether_the_replicas_are_the_target_in_the_end(
+    cluster: Scripted, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "SETTLE_MS", 300)
+    cluster.create("t", [1])
+    looks = iter([still(T0), still(T0)])
+    cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: reassigned(
+        p0=0
+    )
+    cluster.replies[versions.LIST_PARTITION_REASSIGNMENTS] = lambda broker, request: next(
+        looks, still()
+    )
+    assert await client.admin.reassign_partition("t", 0, [1, 2, 3]) is True
+    assert await client.admin.reassign_partition("t", 0, [3, 2, 1]) is False
+
+
+@pytest.mark.row("K2", "K12")
+async def test_reassign_partition_returns_false_and_logs_why_when_it_is_refused(
+    cluster: Scripted, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: reassigned(
+        p0=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    assert await client.admin.reassign_partition("t", 0, [1]) is False
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in caplog.text
+
+
+async def test_metadata_that_lags_behind_the_controller_is_waited_for(
+    cluster: Scripted, client: Client
+) -> None:
+    cluster.create("t", [1])
+    del cluster.ports[3]
+    task = asyncio.ensure_future(client.admin.differing({T0: (1, 2, 3)}))
+    await until(lambda: len(cluster.asked(versions.METADATA)) >= 4)
+    cluster.ports[3] = cluster.listeners[3].port
+    assert await task == {}
+    assert await client.admin.differing({T0: (2,), T1: ()}, 0) == {T0: (1, 2, 3), T1: ()}
+
+
+async def test_elections_have_an_outcome_per_partition(cluster: Scripted, client: Client) -> None:
+    seen = []
+
+    def elected(broker: int, request: Any) -> Any:
+        seen.append((request.election_type, request.topic_partitions))
+        results = [
+            {"partition_id": 0, "error_code": 0, "error_message": None},
+            {"partition_id": 1, "error_code": ErrorCode.ELECTION_NOT_NEEDED, "error_message": "m"},
+        ]
+        return {
+            "error_code": 0,
+            "replica_election_results": [{"topic": "t", "partition_result": results}],
+        }
+
+    cluster.replies[versions.ELECT_LEADERS] = elected
+    expected = {T0: DONE, T1: Outcome(ErrorCode.ELECTION_NOT_NEEDED, "m")}
+    assert await client.admin.elect_leaders([T0, T1]) == expected
+    assert await client.admin.elect_leaders(unclean=True) == expected
+    assert [(kind, topics is None) for kind, topics in seen] == [(0, False), (1, True)]
+
+
+async def test_a_broker_is_asked_for_its_own_settings_and_the_controller_for_the_others(
+    cluster: Scripted, client: Client
+) -> None:
+    asked = []
+
+    def settings(broker: int, request: Any) -> Any:
+        asked.append((broker, [r.resource_name for r in request.resources]))
+        entry = {
+            "name": "k",
+            "value": "v",
+            "read_only": False,
+            "config_source": 1,
+            "is_sensitive": False,
+            "synonyms": [{"name": "k", "value": "v", "source": 99}],
+        }
+        return {
+            "results": [
+                {
+                    "error_code": 0,
+                    "error_message": None,
+                    "resource_type": resource.resource_type,
+                    "resource_name": resource.resource_name,
+                    "configs": [entry],
+                }
+                for resource in request.resources
+            ]
+        }
+
+    cluster.replies[versions.DESCRIBE_CONFIGS] = settings
+    everybody = Resource(ResourceType.BROKER, "")
+    found = await client.admin.describe_configs([TOPIC, BROKER, everybody], synonyms=True)
+    assert asked == [(1, ["t", ""]), (3, ["3"])]
+    entry = found[TOPIC].entries[0]
+    assert (entry.source, entry.synonyms[0].source) == (
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        ConfigSource.UNKNOWN,
+    )
+    await cluster.kill(3)
+    away = Resource(ResourceType.BROKER, "9")
+    found = await client.admin.describe_configs([BROKER, away, TOPIC])
+    assert found[TOPIC].outcome.ok
+    assert str(found[away].outcome) == "BROKER_NOT_AVAILABLE: there is no live broker 9"
+    assert found[BROKER].outcome.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+async def test_settings_are_set_and_deleted_by_key(cluster: Scripted, client: Client) -> None:
+    seen = []
+
+    def altered(broker: int, request: Any) -> Any:
+        seen.extend((c.name, c.config_operation, c.value) for c in request.resources[0].configs)
+        answer = {"error_code": ErrorCode.INVALID_CONFIG, "error_message": "b is no key"}
+        return {"responses": [{**answer, "resource_type": 2, "resource_name": "t"}]}
+
+    cluster.replies[versions.INCREMENTAL_ALTER_CONFIGS] = altered
+    outcomes = await client.admin.alter_configs({TOPIC: {"a": "1", "b": None}})
+    assert seen == [("a", 0, "1"), ("b", 1, None)]
+    assert str(outcomes[TOPIC]) == "INVALID_CONFIG: b is no key"
+
+
+async def test_partitions_are_added_with_or_without_an_assignment(
+    cluster: Scripted, client: Client
+) -> None:
+    seen = []
+
+    def created(broker: int, request: Any) -> Any:
+        seen.extend(
+            (t.name, t.count, t.assignments and [a.broker_ids for a in t.assignments])
+            for t in request.topics
+        )
+        names = [t.name for t in request.topics]
+        return {"results": [{"name": n, "error_code": 0, "error_message": None} for n in names]}
+
+    cluster.replies[versions.CREATE_PARTITIONS] = created
+    outcomes = await client.admin.create_partitions({"t": 3, "u": 2}, {"u": [(2, 3)]})
+    assert outcomes == {"t": DONE, "u": DONE}
+    assert seen == [("t", 3, None), ("u", 2, [(2, 3)])]
+
+
+async def test_a_broker_that_does_not_answer_is_left_out_of_the_log_directories(
+    cluster: Scripted, client: Client
+) -> None:
+    def directories(broker: int, request: Any) -> Any:
+        if broker == 2:
+            cluster.lose_answers_of.add(versions.DESCRIBE_LOG_DIRS)
+        partition = {"partition_index": 0, "partition_size": 10 * broker, "offset_lag": 0}
+        found = {
+            "error_code": 0,
+            "log_dir": "/d",
+            "topics": [{"name": "t", "partitions": [partition]}],
+            "total_bytes": 5,
+            "usable_bytes": 4,
+        }
+        return {"error_code": 0, "results": [found]}
+
+    cluster.replies[versions.DESCRIBE_LOG_DIRS] = directories
+    found = await client.admin.describe_log_dirs([T0], [2, 3])
+    assert {broker: dirs[0].sizes for broker, dirs in found.items()} == {3: {T0: 30}}
+
+
+async def test_an_item_that_the_answer_passes_over_has_an_outcome_too(
+    cluster: Scripted, client: Client
+) -> None:
+    cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: reassigned(
+        p0=0
+    )
+    outcomes = await client.admin.alter_reassignments({T0: (1,), T1: (1,)})
+    assert outcomes[T1].code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_nothing_asked_is_nothing_sent(cluster: Scripted, client: Client) -> None:
+    assert await client.admin.alter_reassignments({}) == {}
+    assert cluster.requests == []
