@@ -1,0 +1,131 @@
+"""The monitor over ledgers: every violation is found, with the lines that show it, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.invariants import violations
+from support.ledger_lines import NAMES, Lines
+
+from minikafka.ledger.reader import name_of
+
+pytestmark = pytest.mark.row("I10")
+
+
+@pytest.fixture
+def ledger() -> Lines:
+    """Broker 1 won epoch 1 at version 1 of the epoch node."""
+    ledger = Lines()
+    ledger.add("election", "1-0", outcome="won", epoch=1, zk_version=1, controller=1, reason="")
+    return ledger
+
+
+def found(ledger: Lines) -> str:
+    return "\n".join(violations(ledger.lines))
+
+
+def epoch_write(ledger: Lines, zxid: int, epoch: int) -> dict[str, Any]:
+    operation = {"op": "set", "path": "/controller_epoch", "expected": 0, "actual": 1}
+    fields = {"check": {"path": "/controller_epoch", "version": epoch - 1}, "outcome": "ok"}
+    operations = [operation | {"data": str(epoch)}]
+    return ledger.add("write", f"{epoch}-0", zxid=zxid, **fields, operations=operations)
+
+
+def became_leader(ledger: Lines, broker: int, epoch: int) -> dict[str, Any]:
+    result = {"became": "leader", "error": 0, "leader_epoch": epoch, "partitions": NAMES}
+    head = {"phase": "completed", "request": "LeaderAndIsr", "from": 1, "controller_epoch": 1}
+    return ledger.add("effect", "1-2", broker, **head, error=0, results=[result])
+
+
+def test_a_sound_history_has_no_violation(ledger: Lines) -> None:
+    epoch_write(ledger, 1, 1)
+    ledger.state("1-1", 2, 1, 0, 1, 2)
+    became_leader(ledger, 1, 0)
+    ledger.isr(3, 1, 0, [1, 2], [1])
+    ledger.state("1-2", 4, -1, 1, 1)
+    ledger.state("1-3", 5, 2, 2, 1, 2)
+    became_leader(ledger, 2, 2)
+    assert found(ledger) == ""
+
+
+def test_a_leader_epoch_that_falls(ledger: Lines) -> None:
+    before = ledger.state("1-1", 5, 1, 3, 1)
+    after = ledger.state("1-2", 6, 1, 2, 1)
+    assert (
+        found(ledger)
+        == f"leader epoch fell from 3 to 2 of t-0: {name_of(before)}, {name_of(after)}"
+    )
+
+
+def test_the_order_is_zookeepers_and_not_that_of_the_lines(ledger: Lines) -> None:
+    ledger.state("1-2", 6, 1, 3, 1)
+    ledger.state("1-1", 5, 1, 2, 1)
+    assert found(ledger) == ""
+
+
+def test_a_topic_that_was_made_anew_begins_anew(ledger: Lines) -> None:
+    ledger.state("1-1", 5, 1, 3, 1)
+    became_leader(ledger, 1, 0)
+    ledger.state("1-2", 6, 2, 0, 2)["operations"][0]["op"] = "create"
+    became_leader(ledger, 2, 0)
+    assert found(ledger) == ""
+
+
+def test_two_leaders_in_one_epoch_in_zookeeper(ledger: Lines) -> None:
+    ledger.state("1-1", 5, 1, 3, 1, 2)
+    ledger.isr(6, 2, 3, [1, 2], [2])
+    assert "leaders 1 and 2 in epoch 3" in found(ledger)
+
+
+def test_two_brokers_that_lead_in_one_epoch(ledger: Lines) -> None:
+    became_leader(ledger, 1, 3)
+    became_leader(ledger, 2, 3)
+    assert "two leaders of t-0 in epoch 3: 1#2, 2#3" in found(ledger)
+
+
+def test_a_leader_outside_its_isr(ledger: Lines) -> None:
+    ledger.state("1-1", 5, 1, 3, 2)
+    assert "leader 1 is not in the ISR [2]" in found(ledger)
+
+
+def test_an_empty_isr_wherever_it_is_told(ledger: Lines) -> None:
+    ledger.state("1-1", 5, -1, 3)
+    ledger.isr(6, 1, 3, [1], [])
+    ledger.request("1-1", 2, leader=-1, isr=[])
+    ledger.add("decision", "1-1", verdict="choose", machine="partition", leader=-1, isr=[])
+    assert found(ledger).count("an empty ISR") == 4
+
+
+def test_a_write_without_the_check(ledger: Lines) -> None:
+    ledger.state("1-1", 5, 1, 3, 1)["check"] = None
+    assert "a write without the check of the controller epoch: 1#2" in found(ledger)
+
+
+def test_a_write_with_the_check_of_another_epoch(ledger: Lines) -> None:
+    ledger.state("1-1", 5, 1, 3, 1)["check"] = {"path": "/controller_epoch", "version": 7}
+    assert "checked version 7, not 1: 1#2" in found(ledger)
+
+
+def test_an_epoch_that_two_candidates_won(ledger: Lines) -> None:
+    ledger.add("election", "1-0", 2, outcome="won", epoch=1, zk_version=1, controller=2, reason="")
+    assert "epoch 1 won twice: 1#1, 2#2" in found(ledger)
+
+
+def test_a_controller_epoch_that_does_not_rise(ledger: Lines) -> None:
+    epoch_write(ledger, 1, 2)
+    epoch_write(ledger, 2, 2)
+    assert "the controller epoch went from 2 to 2" in found(ledger)
+
+
+def test_a_broker_that_obeys_a_former_controller(ledger: Lines) -> None:
+    became_leader(ledger, 2, 1)["controller_epoch"] = 5
+    became_leader(ledger, 2, 2)
+    assert "obeyed an older controller: 2#2, 2#3" in found(ledger)
+
+
+def test_a_broker_that_was_started_again_may_hear_of_it_anew(ledger: Lines) -> None:
+    became_leader(ledger, 2, 1)["controller_epoch"] = 5
+    ledger.add("broker", "", 2, fact="started")
+    became_leader(ledger, 2, 2)
+    assert found(ledger) == ""

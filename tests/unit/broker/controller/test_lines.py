@@ -1,0 +1,271 @@
+"""Events, decisions, multis and answers as lines of the ledger."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.controller_world import World, image
+
+from minikafka.base.errors import (
+    BadVersion,
+    CoordinationError,
+    ErrorCode,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    ServerError,
+)
+from minikafka.base.model import (
+    Broker,
+    ControllerResponse,
+    LeaderAndIsr,
+    PartitionResult,
+    TopicPartition,
+)
+from minikafka.base.ports import Check, Create, Delete, Set, Stat
+from minikafka.broker.controller.lines import (
+    answer_lines,
+    decision_lines,
+    event_lines,
+    step_lines,
+    write_line,
+)
+from minikafka.controller import events
+from minikafka.controller.events import AnswerAdmin, AnswerControlledShutdown, StepReached
+from minikafka.ledger.record import DATA_MAX, PARTITIONS_MAX
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+CHECK = Check("/controller_epoch", 4)
+BROKER = Broker(1, "h", 1, "h", 2, epoch=77)
+MANY = [TopicPartition("t", i) for i in range(PARTITIONS_MAX + 1)]
+
+EVENTS: list[tuple[Any, dict[str, Any]]] = [
+    (
+        events.ControllerElected(
+            {1: BROKER}, {"t": image([1], [1])}, {}, frozenset({"u"}), {T0: (2,)}
+        ),
+        {
+            "brokers": {"1": 77},
+            "topic_count": 1,
+            "partition_count": 2,
+            "deletions": ["u"],
+            "targets": [["t", 0, (2,)]],
+            "preferred_elections": {},
+        },
+    ),
+    (events.BrokersChanged({1: BROKER}), {"brokers": {"1": 77}}),
+    (events.TopicsChanged({"t": image([1])}, ("u",)), {"added": {"t": 1}, "removed": ["u"]}),
+    (events.AssignmentChanged("t", image([1]).assignment), {"topic": "t", "partition_count": 1}),
+    (events.DeletionsChanged(frozenset({"t"})), {"topics": ["t"]}),
+    (
+        events.IsrChanged(("n",), {T0: LeaderAndIsr(1, 2, (1,), 3, 4)}),
+        {
+            "notifications": ("n",),
+            "states": [
+                {
+                    "leader": 1,
+                    "leader_epoch": 2,
+                    "isr": (1,),
+                    "zk_version": 4,
+                    "partitions": {"t": [0]},
+                }
+            ],
+        },
+    ),
+    (
+        events.LogDirsFailed(("n",), (2,)),
+        {"brokers_with_failures": (2,), "notifications": ("n",)},
+    ),
+    (
+        events.LeaderAndIsrAnswered(1, 77, ControllerResponse(0, ((T0, 0), (T1, 56)))),
+        {"of": 1, "broker_epoch": 77, "errors": {"56": {"t": [1]}}},
+    ),
+    (
+        events.StopReplicaAnswered(1, 77, {T0: 0}),
+        {"of": 1, "broker_epoch": 77, "deleted": {"0": {"t": [0]}}},
+    ),
+    (
+        events.ControlledShutdownRequested(3, 1, 77),
+        {"ticket": 3, "of": 1, "broker_epoch": 77},
+    ),
+    (events.ReassignmentsSubmitted({T0: (1, 2)}), {"targets": [["t", 0, (1, 2)]]}),
+    (events.ReassignmentsRequested(3, {T0: None}), {"ticket": 3, "targets": [["t", 0, None]]}),
+    (events.PreferredElectionSubmitted((T0,)), {"partitions": {"t": [0]}}),
+    (
+        events.ElectionRequested(3, False, None),
+        {"ticket": 3, "unclean": False, "partitions": None},
+    ),
+    (events.RebalanceDue(), {}),
+    (events.UncleanElectionEnabled(None), {"topics": None}),
+]
+
+
+@pytest.mark.parametrize(("event", "fields"), EVENTS, ids=lambda value: type(value).__name__)
+def test_an_event_says_what_it_carries(event: Any, fields: dict[str, Any]) -> None:
+    (line,) = event_lines(event)
+    assert line == {"event": type(event).__name__, **fields}
+    json.dumps(line)
+
+
+def test_every_event_is_among_them() -> None:
+    assert {type(event) for event, _ in EVENTS} == set(events.ExternalEvent.__args__)
+
+
+def test_a_long_event_is_told_in_parts() -> None:
+    state = LeaderAndIsr(1, 2, (1,), 3, 4)
+    first, second = event_lines(events.IsrChanged((), dict.fromkeys(MANY, state)))
+    assert [line["part"] for line in (first, second)] == [1, 2]
+    assert second["states"][0]["partitions"] == {"t": [PARTITIONS_MAX]}
+
+
+def test_a_step_names_its_partitions() -> None:
+    (line,) = step_lines(StepReached("deletion", "queued", (T0, T1)))
+    assert line == {"operation": "deletion", "step": "queued", "partitions": {"t": [0, 1]}}
+
+
+def stat(version: int, zxid: int = 99) -> Stat:
+    return Stat(1, zxid, 0, 0, version, 0, 0, 0, 0, 0, 0)
+
+
+def test_a_multi_tells_expected_and_actual_versions_and_its_zxid() -> None:
+    operations = [Set("/a", b"{}", 3), Create("/b", b"x"), Delete("/c", -1), Create("/d", b"")]
+    line = write_line(CHECK, operations, stats=[stat(4), stat(0), None, stat(0)])
+    assert line == {
+        "check": {"path": "/controller_epoch", "version": 4},
+        "outcome": "ok",
+        "zxid": 99,
+        "operations": [
+            {"op": "set", "path": "/a", "expected": 3, "actual": 4, "data": "{}"},
+            {"op": "create", "path": "/b", "expected": None, "actual": 0, "data": "x"},
+            {"op": "delete", "path": "/c", "expected": -1, "actual": None, "data": None},
+            {"op": "create", "path": "/d", "expected": None, "actual": 0, "data": None},
+        ],
+    }
+
+
+def test_long_data_is_left_out() -> None:
+    line = write_line(CHECK, [Set("/a", b"x" * (DATA_MAX + 1), 3)], stats=[stat(4)])
+    assert line["operations"][0]["data"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (OutcomeUnknown(), "unknown"),
+        (NotConnected(), "failed"),
+        (MultiFailed(0, BadVersion()), "fenced"),
+        (MultiFailed(1, BadVersion()), "conflict"),
+        (MultiFailed(1, NoNode()), "conflict"),
+        (MultiFailed(1, NodeExists()), "conflict"),
+        (MultiFailed(1, ServerError(-1)), "failed"),
+    ],
+)
+def test_a_multi_that_failed_says_how(error: CoordinationError, outcome: str) -> None:
+    line = write_line(CHECK, [Set("/a", b"", 3)], error=error)
+    assert (line["outcome"], line["zxid"]) == (outcome, None)
+    assert line["error"]
+    assert line["operations"][0]["actual"] is None
+    if isinstance(error, MultiFailed) and error.index:
+        assert line["failed"] == 0
+
+
+def test_an_answer_groups_what_fared_alike() -> None:
+    refused = PartitionResult(ErrorCode.INVALID_REQUEST, "no")
+    (line,) = answer_lines(AnswerAdmin(7, {T0: PartitionResult(), T1: refused}))
+    assert line == {
+        "ticket": 7,
+        "results": [
+            {"code": "NONE", "message": "", "partitions": {"t": [0]}},
+            {"code": "INVALID_REQUEST", "message": "no", "partitions": {"t": [1]}},
+        ],
+    }
+
+
+def test_the_answer_to_a_shutdown_names_what_is_still_led() -> None:
+    (line,) = answer_lines(AnswerControlledShutdown(7, ErrorCode.NONE, (T0,)))
+    assert line["results"] == [{"code": "NONE", "message": "", "partitions": {"t": [0]}}]
+
+
+# Decisions, of a real machine.
+
+
+def decided(world: World) -> list[dict[str, Any]]:
+    return list(decision_lines(world.machine.decisions()))
+
+
+def test_a_creation_is_chosen_and_moved_with_like_partitions_together() -> None:
+    world = World(brokers=2)
+    decided(world)
+    world.create("t", [0, 1], [0, 1])
+    lines = decided(world)
+    partitions = {"t": [0, 1]}
+    assert {
+        "verdict": "choose",
+        "machine": "partition",
+        "leader": 0,
+        "leader_epoch": 0,
+        "isr": (0, 1),
+        "partitions": partitions,
+    } in lines
+    assert {
+        "verdict": "move",
+        "machine": "partition",
+        "from": "NewPartition",
+        "to": "OnlinePartition",
+        "election": "OfflinePartitionLeaderElection",
+        "leader": 0,
+        "leader_epoch": 0,
+        "isr": (0, 1),
+        "partitions": partitions,
+    } in lines
+    assert sum(line["machine"] == "replica" for line in lines) == 4
+    assert decided(world) == []
+
+
+def test_an_election_without_candidates_is_refused_with_the_reason() -> None:
+    world = World(brokers=2)
+    world.create("t", [0])
+    decided(world)
+    del world.brokers[0]
+    world.handle(events.BrokersChanged(dict(world.brokers)))
+    (refused,) = [line for line in decided(world) if line["verdict"] == "refuse"]
+    assert refused["reason"].startswith("has no live replica in its ISR")
+    assert (refused["from"], refused["to"]) == ("OfflinePartition", "OnlinePartition")
+
+
+def test_a_replica_that_leaves_the_isr_is_chosen_before_it_is_moved() -> None:
+    world = World(brokers=2)
+    world.create("t", [0, 1])
+    decided(world)
+    del world.brokers[1]
+    world.handle(events.BrokersChanged(dict(world.brokers)))
+    verdicts = [
+        (line["verdict"], line.get("isr"))
+        for line in decided(world)
+        if line["machine"] == "replica"
+    ]
+    assert verdicts == [("choose", (0,)), ("move", None)]
+
+
+def test_a_move_that_the_table_does_not_hold_is_told_as_illegal() -> None:
+    world = World(brokers=1)
+    decided(world)
+    world.machine._story.illegal(
+        T0,
+        "replica 0 of partition t-0",
+        events_state("NewReplica"),
+        events_state("OnlineReplica"),
+        0,
+    )
+    (line,) = decided(world)
+    assert (line["verdict"], line["machine"], line["replica"]) == ("illegal", "replica", 0)
+
+
+def events_state(name: str) -> Any:
+    from minikafka.controller.context import ReplicaStatus
+
+    return ReplicaStatus(name)

@@ -1,0 +1,211 @@
+"""A plan against what the same controller then really does, and that a plan changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
+from support.memory_coordination import Ensemble
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import (
+    Broker,
+    ControllerRequest,
+    ControllerResponse,
+    LeaderAndIsr,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.zk import layout
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+Told = list[tuple[str, dict[str, Any]]]
+
+
+class Office:
+    """A ruling controller on broker 1; brokers 2, 3 and 4 are registrations, and do what they are told."""
+
+    def __init__(self) -> None:
+        self.ensemble: Ensemble = new_ensemble()
+        self.candidate = Candidate(self.ensemble, 1)
+        self.candidate.channels.answer = obedient
+        self.service = self.candidate.service
+
+    async def start(self) -> None:
+        for broker_id in (2, 3, 4):
+            info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
+            self.ensemble.put(layout.broker_path(broker_id), layout.encode_broker(info))
+            self.ensemble.nodes[layout.broker_path(broker_id)].owner = 100 + broker_id
+        await self.candidate.start()
+        await until(lambda: self.service.is_active)
+        create_topic(self.ensemble, "t", [2, 3, 4], [3, 4, 2])
+        await until(lambda: state_of(self.ensemble, T1))
+        await self.idle()
+
+    async def idle(self) -> None:
+        def is_idle() -> bool:
+            picture = self.service.describe()
+            return picture.get("state") == "Idle" and not picture["queue_size"]
+
+        await until(is_idle)
+
+    def since(self, mark: int) -> Told:
+        """What was really written and sent since then."""
+        return written_and_sent(
+            [{"kind": kind, **fields} for kind, _, fields in self.candidate.ledger.lines[mark:]]
+        )
+
+
+def obedient(_: int, request: ControllerRequest) -> ControllerResponse:
+    told = () if isinstance(request, UpdateMetadataRequest) else request.partitions
+    return ControllerResponse(0, tuple((state.tp, 0) for state in told))
+
+
+def written_and_sent(lines: list[dict[str, Any]]) -> Told:
+    """Without what only the real thing has: zxid and the length of queues."""
+    return [
+        (line["kind"], {k: v for k, v in line.items() if k not in ("zxid", "queued", "cause")})
+        for line in lines
+        if line["kind"] in ("write", "request")
+    ]
+
+
+@pytest.fixture
+async def office() -> AsyncIterator[Office]:
+    office = Office()
+    await office.start()
+    yield office
+    await office.candidate.close()
+
+
+async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(office: Office) -> None:
+    plan = await office.service.plan({"operation": "kill-broker", "broker": 2})
+    mark = len(office.candidate.ledger.lines)
+    office.ensemble.end_session(102)
+    await until(lambda: (s := state_of(office.ensemble, T0)) and s.leader == 3)
+    await office.idle()
+    real = office.since(mark)
+    assert written_and_sent(plan) == real
+    assert [kind for kind, _ in real].count("write") >= 1
+
+
+async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(office: Office) -> None:
+    plan = await office.service.plan({"operation": "delete-topic", "topics": ["t"]})
+    mark = len(office.candidate.ledger.lines)
+    office.ensemble.put(layout.delete_topic_path("t"))
+    await until(lambda: layout.delete_topic_path("t") not in office.ensemble.nodes)
+    await office.idle()
+    assert written_and_sent(plan) == office.since(mark)
+    assert layout.topic_path("t") not in office.ensemble.nodes
+
+
+async def test_a_plan_to_reassign_is_what_the_request_leads_to_once_replicas_catch_up(
+    office: Office,
+) -> None:
+    plan = await office.service.plan({"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]})
+    mark = len(office.candidate.ledger.lines)
+    await office.service.alter_reassignments({T0: (3, 4, 1)})
+    await office.idle()
+    state = state_of(office.ensemble, T0)
+    assert state is not None
+    joined = LeaderAndIsr(state.leader, state.leader_epoch, (*state.isr, 1), 1, state.zk_version)
+    office.ensemble.put(layout.state_path(T0), layout.encode_state(joined))
+    await until(lambda: not office.service.reassignments())
+    await office.idle()
+    assert written_and_sent(plan) == office.since(mark)
+    assert any(line["kind"] == "assumed" and line.get("broker") == 1 for line in plan)
+
+
+async def test_a_plan_to_elect_is_what_the_request_leads_to(office: Office) -> None:
+    state = state_of(office.ensemble, T0)
+    assert state is not None
+    moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
+    office.ensemble.put(layout.state_path(T0), layout.encode_state(moved))
+    office.ensemble.put(f"{layout.ISR_CHANGE_PREFIX}0000000001", layout.encode_isr_change([T0]))
+    await until(lambda: office.service.describe()["partitions"][0]["leader"] == 3)
+    await office.idle()
+    question = {"operation": "elect", "unclean": False, "partitions": [["t", 0]]}
+    plan = await office.service.plan(question)
+    mark = len(office.candidate.ledger.lines)
+    await office.service.elect_leaders(unclean=False, partitions=[T0])
+    assert written_and_sent(plan) == office.since(mark)
+    assert written_and_sent(plan)[0][1]["operations"][0]["data"].count('"leader":2') == 1
+
+
+async def test_the_controllers_own_death_is_planned_as_an_election_and_a_failover(
+    office: Office,
+) -> None:
+    plan = await office.service.plan({"operation": "kill-broker", "broker": 1})
+    writes = [line for line in plan if line["kind"] == "write"]
+    assert writes[0]["operations"][0]["path"] == "/controller"
+    assert {line["cause"].partition("-")[0] for line in plan if line["cause"]} == {"2"}
+    assert [line["text"] for line in plan if line["kind"] == "assumed"] == [
+        "broker 1 dies, its session expires",
+        "broker 2 is elected controller",
+    ]
+
+
+async def test_a_reassignment_to_a_dead_broker_is_refused_in_the_plan_as_for_real(
+    office: Office,
+) -> None:
+    plan = await office.service.plan({"operation": "reassign", "targets": [["t", 0, [9]]]})
+    (answer,) = [line for line in plan if line["kind"] == "answer"]
+    assert answer["results"][0]["code"] == "INVALID_REPLICA_ASSIGNMENT"
+    assert written_and_sent(plan) == []
+
+
+async def test_a_plan_changes_nothing_and_says_nothing(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = {path: (node.data, node.version) for path, node in office.ensemble.nodes.items()}
+    before = office.service.describe()
+    mark, sent = len(office.candidate.ledger.lines), len(office.candidate.channels.sent)
+    with caplog.at_level(logging.DEBUG):
+        for question in (
+            {"operation": "kill-broker", "broker": 2},
+            {"operation": "kill-broker", "broker": 1},
+            {"operation": "delete-topic", "topics": ["t"]},
+            {"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]},
+            {"operation": "elect", "unclean": False, "partitions": None},
+        ):
+            await office.service.plan(question)
+    assert office.service.describe() == before
+    assert {p: (n.data, n.version) for p, n in office.ensemble.nodes.items()} == nodes
+    assert len(office.candidate.ledger.lines) == mark
+    assert len(office.candidate.channels.sent) == sent
+    assert [
+        r for r in caplog.records if r.name.startswith(("minikafka.controller", "state-change"))
+    ] == []
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        ({"operation": "kill-broker", "broker": 9}, ErrorCode.BROKER_NOT_AVAILABLE),
+        ({"operation": "delete-topic", "topics": ["u"]}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (
+            {"operation": "reassign", "targets": [["t", 7, [1]]]},
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
+        ({"operation": "dance"}, ErrorCode.INVALID_REQUEST),
+        ({"operation": "kill-broker"}, ErrorCode.INVALID_REQUEST),
+        ({"operation": "reassign", "targets": 7}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_cannot_be_planned_is_refused(
+    office: Office, question: dict[str, Any], code: ErrorCode
+) -> None:
+    with pytest.raises(KafkaError) as refused:
+        await office.service.plan(question)
+    assert refused.value.code is code
+
+
+async def test_only_the_controller_plans(office: Office) -> None:
+    other = Candidate(office.ensemble, 5)
+    with pytest.raises(KafkaError) as refused:
+        await other.service.plan({"operation": "kill-broker", "broker": 2})
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER

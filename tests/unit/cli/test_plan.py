@@ -1,0 +1,112 @@
+"""`plan` on the command line, over a cluster that answers by script."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.cli import plan as module
+from minikafka.cli.plan import plan
+
+WRITE = {
+    "kind": "write",
+    "cause": "4-1",
+    "check": {"path": "/controller_epoch", "version": 1},
+    "outcome": "ok",
+    "operations": [{"op": "set", "path": "/a", "expected": 1, "actual": 2, "data": "x"}],
+}
+ASSUMED = {"kind": "assumed", "cause": "", "text": "broker 2 dies, its session expires"}
+
+
+class Scripted:
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.answers: dict[int, Any] = {
+            1: KafkaError(ErrorCode.NOT_CONTROLLER),
+            2: {"lines": [ASSUMED, WRITE, {"kind": "decision", "cause": "4-1"}]},
+        }
+
+    async def ask(self, method: str, body: dict[str, Any], timeout_ms: int) -> dict[int, Any]:
+        self.asked.append(body)
+        return self.answers
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    found = Scripted()
+    monkeypatch.setattr(module, "cluster", lambda data: found)
+    return found
+
+
+def test_the_active_controllers_plan_is_told_in_order(cluster: Scripted) -> None:
+    done = CliRunner().invoke(plan, ["kill-broker", "2"])
+    assert done.exit_code == 0
+    assert [" ".join(line.split()) for line in done.output.splitlines()] == [
+        "assumed broker 2 dies, its session expires",
+        "4-1 write ok: set /a at version 1 -> 2",
+    ]
+    assert cluster.asked == [{"operation": "kill-broker", "broker": 2}]
+
+
+def test_a_program_gets_every_line(cluster: Scripted) -> None:
+    done = CliRunner().invoke(plan, ["kill-broker", "2", "--json"])
+    told = json.loads(done.output)
+    assert told["question"] == {"operation": "kill-broker", "broker": 2}
+    assert [line["kind"] for line in told["lines"]] == ["assumed", "write", "decision"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "question"),
+    [
+        (
+            "reassign -t t -p 0 --replicas 1,2,3",
+            {"operation": "reassign", "targets": [["t", 0, [1, 2, 3]]]},
+        ),
+        ("delete-topic t u", {"operation": "delete-topic", "topics": ["t", "u"]}),
+        ("elect", {"operation": "elect", "unclean": False, "partitions": None}),
+        (
+            "elect -t t --unclean",
+            {"operation": "elect", "unclean": True, "partitions": None, "topics": ["t"]},
+        ),
+        ("elect -t t -p 1", {"operation": "elect", "unclean": False, "partitions": [("t", 1)]}),
+    ],
+)
+def test_every_question_reaches_the_controller(
+    cluster: Scripted, arguments: str, question: dict[str, Any]
+) -> None:
+    assert CliRunner().invoke(plan, arguments.split()).exit_code == 0
+    assert cluster.asked == [question]
+
+
+def test_a_file_of_kafkas_reassignment_tool_is_understood(cluster: Scripted, tmp_path: Any) -> None:
+    file = tmp_path / "move.json"
+    entry = {"topic": "t", "partition": 0, "replicas": [3, 1]}
+    file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    assert CliRunner().invoke(plan, ["reassign", str(file)]).exit_code == 0
+    assert cluster.asked == [{"operation": "reassign", "targets": [["t", 0, [3, 1]]]}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["reassign", "reassign x.json -t t", "kill-broker", "kill-broker two", "delete-topic"],
+)
+def test_what_cannot_be_understood_is_exit_code_2(cluster: Scripted, arguments: str) -> None:
+    assert CliRunner().invoke(plan, arguments.split()).exit_code == 2
+
+
+def test_a_refusal_is_the_controllers_and_not_that_of_the_others(cluster: Scripted) -> None:
+    cluster.answers[2] = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not alive")
+    done = CliRunner().invoke(plan, ["kill-broker", "9"])
+    assert isinstance(done.exception, KafkaError)
+    assert done.exception.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_without_a_controller_there_is_no_plan(cluster: Scripted) -> None:
+    cluster.answers = {1: KafkaError(ErrorCode.NOT_CONTROLLER), 2: ConnectionRefusedError()}
+    done = CliRunner().invoke(plan, ["kill-broker", "2"])
+    assert isinstance(done.exception, KafkaError)
+    assert done.exception.code is ErrorCode.NOT_CONTROLLER

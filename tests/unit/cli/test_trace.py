@@ -1,0 +1,82 @@
+"""`trace` on the command line, over ledgers in files."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from support.ledger_lines import Lines
+
+from minikafka.cli import trace as module
+from minikafka.cli.trace import trace
+from minikafka.cluster.state import ClusterState, combine
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch) -> Lines:
+    ledger = Lines()
+
+    async def state() -> ClusterState:
+        return combine({})
+
+    found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR"))
+    monkeypatch.setattr(module, "cluster", lambda data: found)
+    monkeypatch.setattr(module, "ledger_lines", lambda found, topic: ledger.lines)
+    return ledger
+
+
+def run(*arguments: str) -> tuple[int, list[str]]:
+    done = CliRunner().invoke(trace, ["-t", "t", "-p", "0", *arguments])
+    return done.exit_code, done.output.splitlines()
+
+
+def test_a_chain_is_its_event_and_what_followed_with_times_and_lines(ledger: Lines) -> None:
+    ledger.live("4-2", 1, 2)
+    ledger.state("4-2", 9, 2, 5, 1, 2)
+    code, output = run()
+    assert code == 0
+    assert output == [
+        "4-2  1970-01-01 00:00:01.001  BrokersChanged (live brokers 1,2)",
+        "    00:00:01.001  1#1      event     BrokersChanged (live brokers 1,2)",
+        "    00:00:01.002  1#2      write     ok: set /brokers/topics/t/partitions/0/state "
+        "at version 9 -> 10, zxid 0x9",
+        "now: no broker answers",
+    ]
+
+
+def test_only_the_last_chains_are_told_if_so_asked(ledger: Lines) -> None:
+    for i in range(3):
+        ledger.isr(i, 1, 1, [1, 2], [1])
+    _, output = run("--last", "1")
+    assert [line[:4] for line in output if not line.startswith(" ")] == ["1#3 ", "now:"]
+
+
+def test_a_program_gets_the_lines_of_the_ledger(ledger: Lines) -> None:
+    ledger.state("4-2", 9, 2, 5, 1, 2)
+    _, output = run("--json")
+    told = json.loads(output[0])
+    assert told["chains"][0]["lines"][0]["zxid"] == 9
+    assert told["leader"] is None
+
+
+@pytest.mark.row("C38")
+def test_the_lifecycle_is_one_line_per_stage(ledger: Lines) -> None:
+    ledger.request("4-2", to=2)
+    code, output = run("--lifecycle")
+    assert code == 0
+    assert output == [
+        "1970-01-01 00:00:01.001  4-2  controller, broker id 1, requested start-replica for topic t "
+        "partition 0, to broker id 2, at epoch 1"
+    ]
+    _, output = run("--lifecycle", "--json")
+    assert json.loads(output[0])[0]["stage"] == "requested"
+
+
+@pytest.mark.parametrize("more", [[], ["--lifecycle"]])
+def test_a_partition_that_no_ledger_names_is_exit_code_1(ledger: Lines, more: list[str]) -> None:
+    ledger.live("4-1", 1)
+    code, output = run(*more)
+    assert code == 1
+    assert "t-0" in output[-1]

@@ -1,0 +1,74 @@
+"""`why` on the command line, over pictures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from support.ledger_lines import Scene
+
+from minikafka.cli import why as module
+from minikafka.cli.why import why
+from minikafka.explain.picture import Picture
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    scene = Scene()
+
+    async def gather(*_: object) -> Picture:
+        return scene.picture()
+
+    monkeypatch.setattr(module, "cluster", lambda data: None)
+    monkeypatch.setattr(module, "gather", gather)
+    return scene
+
+
+def test_a_healthy_partition_is_answered_in_two_lines(scene: Scene) -> None:
+    done = CliRunner().invoke(why, ["t-0"])
+    assert done.exit_code == 0
+    assert done.output == (
+        "t-0: leader 1, epoch 1, ISR 1,2,3, replicas 1,2,3 (says the controller)\n"
+        "nothing is wrong with t-0\n"
+    )
+
+
+def test_what_is_wrong_is_a_tree_down_to_the_broker_and_the_event(scene: Scene) -> None:
+    scene.ledger.live("1-2", 1, 2)
+    scene.in_sync(1, 2).down(3)
+    done = CliRunner().invoke(why, ["t-0"])
+    assert done.exit_code == 0
+    assert done.output.splitlines()[1:] == [
+        "- t-0 is under-replicated: 2 of 3 replicas are in sync (ISR 1,2)",
+        "  - replica 3 is not in the ISR",
+        "    - broker 3 is down: it has no process  [1-2 1#1]",
+    ]
+
+
+def test_a_program_is_told_whether_all_is_well_and_who_is_in_the_way(scene: Scene) -> None:
+    healthy = json.loads(CliRunner().invoke(why, ["t-0", "--json"]).output)
+    assert (healthy["healthy"], healthy["blocking_brokers"]) == (True, [])
+    scene.in_sync(1, 2).down(3)
+    told = json.loads(CliRunner().invoke(why, ["t-0", "--json"]).output)
+    assert (told["healthy"], told["blocking_brokers"]) == (False, [3])
+    assert (told["topic"], told["partition"], told["leader"]) == ("t", 0, 1)
+
+
+def test_an_offset_is_answered_too(scene: Scene) -> None:
+    done = CliRunner().invoke(why, ["t-0", "--offset", "4"])
+    assert "- offset 4 is visible: it lies below the high watermark 10" in done.output
+
+
+def test_a_partition_that_nobody_knows_is_exit_code_1(scene: Scene) -> None:
+    scene.answers.clear()
+    done = CliRunner().invoke(why, ["t-0"])
+    assert done.exit_code == 1
+    assert "nobody knows t-0: no such topic or partition" in done.output
+
+
+@pytest.mark.parametrize("text", ["t", "t-", "-0", "t-x"])
+def test_what_names_no_partition_is_exit_code_2(scene: Scene, text: str) -> None:
+    done = CliRunner().invoke(why, ["--", text])
+    assert done.exit_code == 2
+    assert "TOPIC-PARTITION" in done.output

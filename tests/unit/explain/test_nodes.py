@@ -1,0 +1,63 @@
+"""ZooKeeper's word on one partition."""
+
+from __future__ import annotations
+
+import pytest
+from support.controller_bench import create_topic, new_ensemble
+from support.memory_coordination import Ensemble, MemoryCoordination
+
+from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.explain.nodes import nodes_of, read_nodes
+from minikafka.explain.picture import Nodes
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.zk import layout
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def ensemble() -> Ensemble:
+    return new_ensemble()
+
+
+async def read(ensemble: Ensemble) -> Nodes:
+    coordination = MemoryCoordination(ensemble)
+    coordination.attach()
+    return await nodes_of(coordination, TP)
+
+
+async def test_everything_that_is_there_is_told(ensemble: Ensemble) -> None:
+    create_topic(ensemble, "t", [2, 3])
+    ensemble.put(layout.CONTROLLER, layout.encode_controller(3, 0))
+    ensemble.put(layout.broker_path(3), b"{}")
+    state = LeaderAndIsr(2, 4, (2, 3), 1, 0)
+    ensemble.put(layout.state_path(TP), layout.encode_state(state))
+    ensemble.put(layout.delete_topic_path("t"), b"")
+    ensemble.put(layout.REASSIGN_PARTITIONS, layout.encode_reassignments({TP: (3, 4)}))
+    assert await read(ensemble) == Nodes(
+        controller=3,
+        brokers=(3,),
+        topic_exists=True,
+        assignment=ReplicaAssignment((2, 3)),
+        state=state,
+        is_marked=True,
+        target=(3, 4),
+    )
+
+
+async def test_what_is_not_there_is_none(ensemble: Ensemble) -> None:
+    assert await read(ensemble) == Nodes(None, (), False, None, None, False, None)
+
+
+async def test_what_cannot_be_read_is_not_guessed(ensemble: Ensemble) -> None:
+    for path in (layout.CONTROLLER, layout.topic_path("t"), layout.state_path(TP)):
+        ensemble.put(path, b"nonsense")
+    ensemble.put(layout.REASSIGN_PARTITIONS, b"nonsense")
+    found = await read(ensemble)
+    assert (found.controller, found.assignment, found.state, found.target) == (None,) * 4
+    assert found.topic_exists
+
+
+async def test_a_zookeeper_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minikafka.explain.nodes.TIMEOUT_MS", 200)
+    assert await read_nodes("127.0.0.1:1", TP, SystemClock(), SystemRng()) is None

@@ -1,0 +1,154 @@
+"""The causal chains of a partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.ledger_lines import NAMES, TP, Lines
+
+from minikafka.base.model import TopicPartition
+from minikafka.explain.trace import chains, only, tell
+
+OTHER = TopicPartition("u", 0)
+
+
+@pytest.fixture
+def ledger() -> Lines:
+    return Lines()
+
+
+def a_death(ledger: Lines) -> None:
+    """Broker 3 dies: event, decision, write, request, effect and answer; and metadata for everybody."""
+    ledger.live("4-2", 1, 2)
+    fields = {"verdict": "move", "machine": "partition", "from": "OnlinePartition"}
+    ledger.add("decision", "4-2", **fields, to="OfflinePartition", partitions=NAMES)
+    ledger.state("4-2", 9, 2, 5, 1, 2)
+    ledger.request("4-2", 2, leader=2, leader_epoch=5, isr=[1, 2])
+    ledger.request("4-2", 1, "UpdateMetadata", leader=2, leader_epoch=5, isr=[1, 2])
+    head = {"phase": "completed", "from": 1, "controller_epoch": 4, "error": 0}
+    result = {"became": "leader", "error": 0, "leader_epoch": 5, "partitions": NAMES}
+    ledger.add("effect", "4-2", 2, request="LeaderAndIsr", **head, results=[result])
+    metadata = {"partition_count": 1, "live_brokers": [1, 2]}
+    ledger.add("effect", "4-2", 1, request="UpdateMetadata", **head, **metadata)
+    ledger.add("response", "4-2", request="LeaderAndIsr", error=0, errors={}, **{"from": 2})
+
+
+def kinds(ledger: Lines, tp: TopicPartition = TP) -> list[list[str]]:
+    return [[line["kind"] for line in chain.lines] for chain in chains(ledger.lines, tp)]
+
+
+def test_a_chain_goes_from_the_event_to_the_answer(ledger: Lines) -> None:
+    a_death(ledger)
+    (chain,) = chains(ledger.lines, TP)
+    assert (chain.cause, chain.title) == ("4-2", "BrokersChanged (live brokers 1,2)")
+    assert [line["kind"] for line in chain.lines] == [
+        "event",
+        "decision",
+        "write",
+        "request",
+        "request",
+        "effect",
+        "effect",
+        "response",
+    ]
+    assert [tell(line) for line in chain.lines] == [
+        "BrokersChanged (live brokers 1,2)",
+        "partition OnlinePartition -> OfflinePartition",
+        "ok: set /brokers/topics/t/partitions/0/state at version 9 -> 10, zxid 0x9",
+        "LeaderAndIsr to broker 2: leader 2, epoch 5, ISR 1,2",
+        "UpdateMetadata to broker 1: leader 2, epoch 5, ISR 1,2",
+        "LeaderAndIsr of controller 1 completed: leader",
+        "UpdateMetadata of controller 1 completed",
+        "LeaderAndIsr answered by broker 2",
+    ]
+
+
+def test_what_does_not_concern_the_partition_is_not_in_its_chains(ledger: Lines) -> None:
+    a_death(ledger)
+    assert kinds(ledger, OTHER) == []
+    ledger.add("effect", "4-2", 3, request="UpdateMetadata", phase="completed", error=0)
+    assert len(kinds(ledger)[0]) == 8
+
+
+def test_an_isr_change_is_a_chain_of_its_own(ledger: Lines) -> None:
+    line = ledger.isr(12, 2, 5, [1, 2], [2])
+    (chain,) = chains(ledger.lines, TP)
+    assert chain.cause == f"2#{line['n']}"
+    assert chain.title == "ISR 1,2 -> 2, ok, version 1 -> 2, zxid 0xc"
+
+
+def test_events_without_consequences_for_the_partition_make_no_chain(ledger: Lines) -> None:
+    ledger.live("4-1", 1, 2, 3)
+    assert kinds(ledger) == []
+
+
+def test_a_node_of_the_whole_topic_concerns_each_of_its_partitions(ledger: Lines) -> None:
+    operation = {"op": "set", "path": "/brokers/topics/t", "expected": 3, "actual": 4, "data": "{}"}
+    other = operation | {"path": "/brokers/topics/t/partitions/1/state"}
+    fields = {"check": {}, "outcome": "ok", "zxid": 4}
+    ledger.add("write", "4-3", **fields, operations=[operation])
+    ledger.add("write", "4-4", **fields, operations=[other])
+    assert [chain.cause for chain in chains(ledger.lines, TP)] == ["4-3"]
+
+
+def test_for_people_a_line_is_narrowed_to_the_partition(ledger: Lines) -> None:
+    line = ledger.state("4-2", 9, 2, 5, 1, 2)
+    line["operations"].append(
+        dict(line["operations"][0], path="/brokers/topics/t/partitions/7/state")
+    )
+    assert "partitions/7" in tell(line)
+    assert "partitions/7" not in tell(only(line, TP))
+
+
+@pytest.mark.row("C39")
+def test_what_waits_in_the_queue_of_a_broker_is_told(ledger: Lines) -> None:
+    line = ledger.request("4-2", 2) | {"queued": 3}
+    assert tell(line) == "LeaderAndIsr to broker 2 (3 queued): leader 1, epoch 1, ISR 1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        ("step", {"operation": "deletion", "step": "queued"}, "deletion.queued"),
+        (
+            "retry",
+            {"to": 2, "request": "StopReplica", "attempt": 4, "error": "OSError"},
+            "no answer from broker 2 to StopReplica, attempt 4: OSError",
+        ),
+        (
+            "response",
+            {"request": "StopReplica", "error": 11, "errors": {}, "from": 2},
+            "StopReplica answered by broker 2, error 11",
+        ),
+        ("answer", {"results": [{"code": "NONE"}]}, "NONE"),
+        (
+            "effect",
+            {"request": "LeaderAndIsr", "from": 1, "phase": "failed", "error": "NotConnected"},
+            "LeaderAndIsr of controller 1 failed, error NotConnected",
+        ),
+        (
+            "decision",
+            {"verdict": "refuse", "machine": "replica", "replica": 3, "reason": "is late"},
+            "refused: replica 3: it is late",
+        ),
+        ("broker", {"fact": "log directory failed", "error": "EIO"}, "log directory failed EIO"),
+        (
+            "election",
+            {"outcome": "won", "epoch": 4, "reason": ""},
+            "broker 1 won the election of epoch 4",
+        ),
+        ("lost", {"lines": 3}, "lost"),
+    ],
+)
+def test_every_kind_has_words(ledger: Lines, kind: str, fields: dict[str, Any], words: str) -> None:
+    assert tell(ledger.add(kind, "4-1", **fields)) == words
+
+
+def test_a_chain_can_be_read_by_programs(ledger: Lines) -> None:
+    a_death(ledger)
+    (chain,) = chains(ledger.lines, TP)
+    told = chain.as_json()
+    assert told["cause"] == "4-2"
+    assert told["lines"][2]["zxid"] == 9
+    assert told["lines"][0]["text"] == "BrokersChanged (live brokers 1,2)"
