@@ -102,9 +102,8 @@ class LeaderAndIsr:
     zk_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """One partition inside LeaderAndIsr and UpdateMetadata requests."""
+class PartitionState(NamedTuple):
+    """One partition inside LeaderAndIsr and UpdateMetadata requests; there may be 100,000 in one."""
 
     tp: TopicPartition
     leader: BrokerId

@@ -20,7 +20,7 @@ from minikafka.base.model import Broker, BrokerId, ControllerRequest, Controller
 from minikafka.base.ports import Clock, ControlPlane, Ledger, Rng, Tasks
 from minikafka.ledger.record import NOTHING, RETRY
 from minikafka.ledger.requests import name_of
-from minikafka.rpc.messages import decode_response, encode
+from minikafka.rpc.messages import SharedRows, decode_response, encode
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class Channels:
         self._tasks = tasks
         self._rng = rng
         self._channels: dict[BrokerId, _Channel] = {}
+        self._shared = SharedRows()
 
     def add(self, broker: Broker) -> None:
         """Open the channel; one to an older incarnation or address of it is dropped (R19)."""
@@ -58,7 +59,9 @@ class Channels:
             if known.broker == broker:
                 return
             self.remove(broker.id)
-        channel = _Channel(broker, self._control_plane, self._clock, self._rng, self._ledger)
+        channel = _Channel(
+            broker, self._control_plane, self._clock, self._rng, self._ledger, self._shared
+        )
         self._channels[broker.id] = channel
         self._tasks.spawn(channel.run(), f"channel-to-{broker.id}")
 
@@ -86,6 +89,7 @@ class Channels:
         """Resign: drop everything at once, without another byte to any broker."""
         for broker_id in list(self._channels):
             self.remove(broker_id)
+        self._shared = SharedRows()
 
 
 class _Channel:
@@ -98,8 +102,10 @@ class _Channel:
         clock: Clock,
         rng: Rng,
         ledger: Ledger,
+        shared: SharedRows,
     ) -> None:
         self.broker = broker
+        self._shared = shared
         self._ledger = ledger
         self.queue: deque[tuple[ControllerRequest, OnResponse]] = deque()
         self._control_plane = control_plane
@@ -134,7 +140,7 @@ class _Channel:
 
     async def _deliver(self, request: ControllerRequest) -> ControllerResponse:
         """Send until there is an answer."""
-        method, body = encode(request)
+        method, body = encode(request, self._shared)
         attempt = 0
         while True:
             attempt += 1

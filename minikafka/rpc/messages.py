@@ -81,7 +81,33 @@ class NewTopic(NamedTuple):
     replication_factor: int
 
 
-def encode(request: ControllerRequest) -> tuple[str, Body]:
+class Rows(list[list[Any]]):
+    """Rows that several bodies share; `packed` is what they are as bytes, once somebody found out."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, rows: Iterable[list[Any]]) -> None:
+        super().__init__(rows)
+        self.packed = b""
+
+
+class SharedRows:
+    """The rows of what was encoded last: the same partitions go to every broker at about the same time."""
+
+    def __init__(self) -> None:
+        self._partitions: tuple[PartitionState, ...] = ()
+        self._rows = Rows(())
+
+    def of(self, partitions: tuple[PartitionState, ...]) -> Rows:
+        """Rows of these partitions; they must not be changed."""
+        if partitions is not self._partitions:
+            # A state's fields are in the order of a row.
+            self._rows = Rows([*state.tp, *state[1:]] for state in partitions)
+            self._partitions = partitions
+        return self._rows
+
+
+def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tuple[str, Body]:
     """Method name and body of a controller request."""
     body: Body = {
         "controller_id": request.controller_id,
@@ -92,7 +118,7 @@ def encode(request: ControllerRequest) -> tuple[str, Body]:
     if isinstance(request, StopReplicaRequest):
         body["partitions"] = [[*p.tp, p.leader_epoch, p.delete] for p in request.partitions]
         return STOP_REPLICA, body
-    body["partitions"] = [_state_row(state) for state in request.partitions]
+    body["partitions"] = (shared or SharedRows()).of(request.partitions)
     body["topic_ids"] = [list(pair) for pair in request.topic_ids]
     if isinstance(request, LeaderAndIsrRequest):
         body["brokers"] = [_broker_row(broker) for broker in request.live_leaders]
@@ -114,7 +140,7 @@ def decode(method: str, body: object) -> ControllerRequest:
     kind = LeaderAndIsrRequest if method == LEADER_AND_ISR else UpdateMetadataRequest
     return kind(
         *_epochs(fields),
-        _rows(fields["partitions"], _state),
+        _rows(fields["partitions"], _Decoder().state),
         _rows(fields["brokers"], _broker),
         _rows(fields["topic_ids"], _topic_id),
         _cause(fields),
@@ -132,7 +158,7 @@ def encode_response(response: ControllerResponse) -> Body:
 def decode_response(body: object) -> ControllerResponse:
     """A broker's answer. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "error", "partitions")
-    partitions = _rows(fields["partitions"], _partition_error)
+    partitions = _rows(fields["partitions"], _Decoder().result)
     return ControllerResponse(_error(fields["error"]), partitions)
 
 
@@ -213,38 +239,56 @@ def _step(value: object) -> str:
     return _text(value, _STEP)
 
 
-def _state_row(state: PartitionState) -> list[Any]:
-    return [
-        *state.tp,
-        state.leader,
-        state.leader_epoch,
-        list(state.isr),
-        state.zk_version,
-        state.controller_epoch,
-        list(state.replicas),
-        list(state.adding),
-        list(state.removing),
-        list(state.offline),
-        state.is_new,
-    ]
+class _Decoder:
+    """Decodes the rows of one body: names and lists of brokers that were checked once are known."""
 
+    def __init__(self) -> None:
+        self._topics: dict[str, str] = {}
+        self._ids: dict[tuple[Any, ...], tuple[int, ...]] = {(): ()}
 
-def _state(row: object) -> PartitionState:
-    topic, partition, leader, epoch, isr, zk_version, controller_epoch, *rest = _list(row, 12)
-    replicas, adding, removing, offline, is_new = rest
-    return PartitionState(
-        _topic_partition([topic, partition]),
-        _integer(leader, LEADER_DURING_DELETE, _INT32_MAX),
-        _integer(epoch, EPOCH_DURING_DELETE, _INT32_MAX),
-        _broker_ids(isr),
-        _integer(zk_version, -1, _INT32_MAX),
-        _integer(controller_epoch, -1, _INT32_MAX),
-        _broker_ids(replicas),
-        _broker_ids(adding),
-        _broker_ids(removing),
-        _broker_ids(offline),
-        _boolean(is_new),
-    )
+    def result(self, row: object) -> tuple[TopicPartition, int]:
+        """A partition and its error code. Raises KafkaError(INVALID_REQUEST)."""
+        topic, partition, error = _list(row, 3)
+        tp = TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX))
+        return tp, _error(error)
+
+    def state(self, row: object) -> PartitionState:
+        """A partition's state. Raises KafkaError(INVALID_REQUEST)."""
+        topic, partition, leader, epoch, isr, zk_version, controller_epoch, *rest = _list(row, 12)
+        replicas, adding, removing, offline, is_new = rest
+        return PartitionState(
+            TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX)),
+            _integer(leader, LEADER_DURING_DELETE, _INT32_MAX),
+            _integer(epoch, EPOCH_DURING_DELETE, _INT32_MAX),
+            self._broker_ids(isr),
+            _integer(zk_version, -1, _INT32_MAX),
+            _integer(controller_epoch, -1, _INT32_MAX),
+            self._broker_ids(replicas),
+            () if adding == [] else self._broker_ids(adding),
+            () if removing == [] else self._broker_ids(removing),
+            () if offline == [] else self._broker_ids(offline),
+            _boolean(is_new),
+        )
+
+    def _topic(self, name: object) -> str:
+        known = self._topics.get(name) if type(name) is str else None
+        if known is None:
+            known = _text(name, TOPIC_NAME)
+            self._topics[known] = known
+        return known
+
+    def _broker_ids(self, value: object) -> tuple[int, ...]:
+        """Equal lists become one tuple, which saves memory too."""
+        if not isinstance(value, list | tuple) or len(value) > REPLICAS_MAX:
+            raise _invalid(f"expected a list of at most {REPLICAS_MAX} broker ids")
+        key = tuple(value)
+        try:
+            known = self._ids.get(key)
+        except TypeError as error:
+            raise _invalid("expected broker ids") from error
+        if known is None:
+            known = self._ids[key] = tuple([_broker_id(item) for item in key])
+        return known
 
 
 def _broker_row(broker: Broker) -> list[Any]:
@@ -281,11 +325,6 @@ def _stop_replica(row: object) -> StopReplicaPartition:
 def _topic_partition(row: object) -> TopicPartition:
     topic, partition = _list(row, 2)
     return TopicPartition(_text(topic, TOPIC_NAME), _integer(partition, 0, _INT32_MAX))
-
-
-def _partition_error(row: object) -> tuple[TopicPartition, int]:
-    topic, partition, error = _list(row, 3)
-    return _topic_partition([topic, partition]), _error(error)
 
 
 def _topic_id(row: object) -> tuple[str, bytes]:
@@ -338,12 +377,6 @@ def _list(value: object, length: int) -> list[Any]:
     if not isinstance(value, list) or len(value) != length:
         raise _invalid(f"expected a row of {length} fields")
     return value
-
-
-def _broker_ids(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > REPLICAS_MAX:
-        raise _invalid(f"expected a list of at most {REPLICAS_MAX} broker ids")
-    return tuple([_broker_id(item) for item in value])
 
 
 def _broker_id(value: object) -> int:

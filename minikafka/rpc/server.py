@@ -26,7 +26,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener, Rng, Timer
-from minikafka.rpc.messages import ROWS_MAX, STATE_CHANGES
+from minikafka.rpc.messages import ROWS_MAX, STATE_CHANGES, Rows
 from minikafka.rpc.signatures import Sealed, Signer, Verifier, body_hash
 
 logger = logging.getLogger(__name__)
@@ -278,7 +278,17 @@ async def _limited(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _pack(body: dict[str, Any]) -> bytes:
-    data = cast("bytes", msgpack.packb(body))
+    packer = msgpack.Packer()
+    pieces = [packer.pack_map_header(len(body))]
+    for name, value in body.items():
+        pieces.append(packer.pack(name))
+        if not isinstance(value, Rows):
+            pieces.append(packer.pack(value))
+            continue
+        if not value.packed:
+            value.packed = packer.pack(value)
+        pieces.append(value.packed)
+    data = b"".join(pieces)
     if len(data) > BODY_MAX_BYTES:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a body of {len(data)} bytes is too large")
     return data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 from support.memory_cluster import MemoryCluster
@@ -223,7 +222,7 @@ async def test_the_time_to_stay_in_sync_is_the_configured_one(hosted: Hosted) ->
 async def test_to_lead_raises_no_high_watermark(hosted: Hosted) -> None:
     assert await hosted.tell(state(replicas=(0, 9))) == [0]
     hosted.produce(T0, b"m1")
-    assert await hosted.tell(replace(state(epoch=4, replicas=(0, 9)), isr=(0, 9))) == [0]
+    assert await hosted.tell(state(epoch=4, replicas=(0, 9))._replace(isr=(0, 9))) == [0]
     partition = hosted.replicas.partitions[T0]
     assert (partition.high_watermark, partition.log.log_end_offset) == (0, 1)
 
@@ -236,5 +235,5 @@ async def test_gauges_have_kafkas_names_and_follow_what_is_led(hosted: Hosted) -
     assert metrics["ActiveControllerCount"] == 1
     assert (metrics["OfflinePartitionsCount"], metrics["PreferredReplicaImbalanceCount"]) == (0, 0)
     assert metrics["UnderReplicatedPartitions"] == 0
-    assert await hosted.tell(replace(state(epoch=4, replicas=(0, 9)), isr=(0,))) == [0]
+    assert await hosted.tell(state(epoch=4, replicas=(0, 9))._replace(isr=(0,))) == [0]
     assert hosted.broker.describe()["metrics"]["UnderReplicatedPartitions"] == 1

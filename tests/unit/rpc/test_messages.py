@@ -214,3 +214,28 @@ def test_topic_names_of_kafka_are_allowed() -> None:
         method, body = messages.encode(STOP_REPLICA)
         body["partitions"][0][0] = name
         assert messages.decode(method, body)
+
+
+def test_partitions_that_go_to_several_brokers_are_rows_once() -> None:
+    shared = messages.SharedRows()
+    first = messages.encode(LEADER_AND_ISR, shared)[1]["partitions"]
+    again = messages.encode(LEADER_AND_ISR, shared)[1]["partitions"]
+    assert again is first
+    assert messages.encode(LEADER_AND_ISR)[1]["partitions"] == first
+
+
+@pytest.mark.parametrize("value", [0, None, False, "", {}])
+@pytest.mark.parametrize("index", [8, 9, 10])
+def test_nothing_but_a_list_is_a_list_of_brokers(index: int, value: object) -> None:
+    method, body = messages.encode(LEADER_AND_ISR)
+    body["partitions"][0][index] = value
+    assert refused(method, body)
+
+
+def test_a_list_of_brokers_that_is_equal_to_a_good_one_becomes_the_good_one() -> None:
+    method, body = messages.encode(LEADER_AND_ISR)
+    row = body["partitions"][0]
+    row[4], row[7] = [1, 2], [True, 2.0]
+    decoded = messages.decode(method, body)
+    assert isinstance(decoded, LeaderAndIsrRequest)
+    assert [type(id_) for id_ in decoded.partitions[0].replicas] == [int, int]

@@ -114,14 +114,10 @@ def test_right_after_an_election_the_end_is_not_known(
     cold = Cold()
     partition = leader(cold, tmp_path, 100, replicas=(1, 2))
     after = state("t", 0, (1, 2))
-    partition.become_leader(type(after)(**{**fields(after), "leader_epoch": 1}), 0)
+    partition.become_leader(after._replace(leader_epoch=1), 0)
     assert ask(cold, LATEST, version).error_code == code
     assert ask(cold, 50, version).error_code == code
     assert ask(cold, EARLIEST, version).offset == 0
-
-
-def fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
 
 
 @pytest.mark.parametrize(
