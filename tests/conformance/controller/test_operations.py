@@ -17,7 +17,13 @@ from minikafka.base.model import (
 )
 from minikafka.controller.context import PartitionStatus, ReplicaStatus
 from minikafka.controller.elections import Election
-from minikafka.controller.events import LogDirsFailed, StartChannel, StopChannel
+from minikafka.controller.events import (
+    LogDirsFailed,
+    RebalanceDue,
+    StartChannel,
+    StopChannel,
+    UncleanElectionEnabled,
+)
 from minikafka.controller.story import ILLEGAL, MOVE, PARTITION
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -397,3 +403,29 @@ def test_a_failover_elects_what_is_new_and_offline_and_leaves_what_is_being_dele
     assert world.nodes[T0].leader == 1
     assert world.nodes[TopicPartition("n", 0)].leader == 1
     assert world.nodes[TopicPartition("d", 0)].leader == -1, "nobody elects for it"
+
+
+@pytest.mark.row("R62")
+def test_balancing_leaves_alone_what_cannot_be_given_back() -> None:
+    world = World().create("t", [0, 1, 2], [0, 1, 2]).create("d", [0, 1, 2])
+    world.kill(0).register(0, epoch=2)
+    world.expand(T0, [1, 2, 0])
+    d0 = TopicPartition("d", 0)
+    world.expand(d0, [1, 2, 0])
+    begun(world.mark("d"))
+    world.handle(RebalanceDue())
+    assert (world.nodes[T0].leader, world.nodes[T1].leader) == (0, 1), "t-1 is not in sync"
+    assert elections(world) == [Election.PREFERRED.value]
+    assert d0 not in {tp for write in world.writes for tp in write.states}
+
+
+@pytest.mark.row("F8", "R63")
+def test_elections_may_be_triggered_for_one_topic_alone() -> None:
+    world = World().create("t", [0, 1]).create("u", [0, 1])
+    for tp in (T0, U0):
+        world.shrink(tp, [0])
+        world.context.set_leadership(tp, world.nodes[tp])
+    world.kill(0)
+    world.unclean = {"t", "u"}
+    begun(world).handle(UncleanElectionEnabled(("u",)))
+    assert (world.nodes[T0].leader, world.nodes[U0].leader) == (-1, 1)

@@ -12,7 +12,7 @@ from support.controller_bench import Candidate, create_topic, new_ensemble, stat
 from support.manual_clock import ManualClock
 from support.memory_coordination import Ensemble, MemoryCoordination
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, MultiFailed, NoNode
 from minikafka.base.model import (
     Broker,
     ControllerResponse,
@@ -159,7 +159,7 @@ def reassign(office: Office, targets: dict[TopicPartition, list[int]]) -> None:
     office.ensemble.put(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(targets))
 
 
-@pytest.mark.row("D2", "D3", "D5", "D6", "D16", "D17", "T8", "R18")
+@pytest.mark.row("D2", "D3", "D5", "D6", "D16", "D17", "T8", "T9", "R18")
 async def test_a_new_controller_does_everything_in_the_order_of_row_d5() -> None:
     office = Office()
     ensemble = office.ensemble
@@ -172,6 +172,8 @@ async def test_a_new_controller_does_everything_in_the_order_of_row_d5() -> None
     reassign(office, {TopicPartition("r", 0): [3]})
     preferred = layout.encode_preferred_election([T0])
     ensemble.put(layout.PREFERRED_ELECTION, preferred)
+    stale = layout.ISR_CHANGE_PREFIX + "0000000003"
+    ensemble.put(stale, layout.encode_isr_change([T0]))
     await office.start()
     order = [
         ("watch", layout.CONTROLLER),
@@ -179,6 +181,7 @@ async def test_a_new_controller_does_everything_in_the_order_of_row_d5() -> None
         ("write", layout.CONTROLLER_EPOCH),
         ("watch", layout.REASSIGN_PARTITIONS),
         ("watch", layout.ISR_CHANGES),
+        ("write", stale),
         ("watch", layout.PREFERRED_ELECTION),
         ("watch", layout.TOPICS),
         ("watch", layout.DELETE_TOPICS),
@@ -678,3 +681,71 @@ async def test_brokers_get_one_request_of_each_kind_however_many_partitions(
     sent = [type(r) for to, r in office.candidate.channels.sent if to == 3]
     assert sent[-2:] == [LeaderAndIsrRequest, UpdateMetadataRequest]
     assert all(isinstance(op, Check | Create) for op in office.coordination.multis[-1])
+
+
+@pytest.mark.row("D4", "R12")
+async def test_an_election_that_fails_for_another_reason_leaves_nobody_and_is_held_again() -> None:
+    office = Office()
+    multi = office.coordination.multi
+
+    async def refused(ops: Any, **session: Any) -> Any:
+        office.coordination.multi = multi  # type: ignore[method-assign]
+        raise MultiFailed(0, NoNode("/"))
+
+    office.coordination.multi = refused  # type: ignore[method-assign]
+    await office.candidate.start()
+    await until(lambda: office.coordination.multi == multi)
+    assert not office.candidate.service.is_active
+    assert not office.there(layout.CONTROLLER)
+    await until(lambda: office.candidate.service.is_active)
+    assert office.candidate.service.epoch == 1
+    await office.candidate.close()
+
+
+@pytest.mark.row("D4", "R12")
+async def test_a_controller_that_breaks_takes_its_node_away(office: Office) -> None:
+    session = office.ensemble.nodes[layout.CONTROLLER].czxid
+    term = office.candidate.service._term
+    assert term is not None
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("illegal state")
+
+    term.machine.handle = broken  # type: ignore[method-assign]
+    create_topic(office.ensemble, "t", [2])
+    await until(lambda: office.candidate.service.epoch == 2 and office.candidate.service.is_active)
+    assert office.ensemble.nodes[layout.CONTROLLER].czxid > session, "deleted, and made anew"
+    await office.led(2)
+
+
+@pytest.mark.row("R11")
+async def test_many_reads_and_writes_are_under_way_at_once_and_never_too_many() -> None:
+    office = Office()
+    for number in range(600):
+        create_topic(office.ensemble, f"t{number}", [2, 3])
+    reads = Gauge(office.coordination, "get")
+    multis = Gauge(office.coordination, "multi")
+    await office.start()
+    await office.led(2, TopicPartition("t599", 0))
+    assert 100 < reads.most <= 256
+    assert 1 < multis.most <= 4
+    largest = max(len(ops) for ops in office.coordination.multis)
+    assert largest <= 201
+    await office.candidate.close()
+
+
+class Gauge:
+    """How many calls of one method are under way at most."""
+
+    def __init__(self, coordination: Traced, name: str) -> None:
+        self.most = self.now = 0
+        self._call = getattr(coordination, name)
+        setattr(coordination, name, self._counted)
+
+    async def _counted(self, *args: Any, **kwargs: Any) -> Any:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await self._call(*args, **kwargs)
+        finally:
+            self.now -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,10 +15,11 @@ from support.memory_storage import MemoryStorage
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Check, Create, Set
 from minikafka.broker.broker import Broker
 from minikafka.client import Client, NewTopic
+from minikafka.client.admin import Resource, ResourceType
 from minikafka.record.batch import Record
 from minikafka.zk import layout
 
@@ -285,3 +287,94 @@ async def test_a_registration_of_a_stranger_is_waited_for_and_then_refused(
         with pytest.raises(ConfigError, match=r"broker\.id=7"):
             await cluster.start(7)
         assert cluster.ensemble.nodes[path].owner == 999
+
+
+@pytest.mark.row("R23")
+async def test_a_broker_asks_again_to_be_relieved_and_then_goes_all_the_same() -> None:
+    keys = {"controlled_shutdown_max_retries": 2, "controlled_shutdown_retry_backoff_ms": 1}
+    async with MemoryCluster(2, **keys) as cluster, cluster.client() as client:
+        going = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        other = 1 - going
+        await client.create_topics(NewTopic("t", assignment={0: (going, other)}))
+        await until(settled(cluster))
+        lone = cluster.brokers[going].replicas.partitions[T0]
+        await drop_from_isr(cluster, going, other)
+        asked = 0
+        ask = ruling(cluster).controller.controlled_shutdown
+
+        async def counted(broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+            nonlocal asked
+            asked += 1
+            return await ask(broker_id, broker_epoch)
+
+        ruling(cluster).controller.controlled_shutdown = counted  # type: ignore[method-assign]
+        await cluster.stop(going)
+        assert asked == 3
+        assert lone.leader == going, "nobody else could lead"
+        assert going not in cluster.brokers
+
+
+async def drop_from_isr(cluster: MemoryCluster, leader: int, follower: int) -> None:
+    """The leader's ISR is itself alone, and the controller knows."""
+    cluster.brokers[follower].replicas.fetchers.remove(T0)
+    partition = cluster.brokers[leader].replicas.partitions[T0]
+    node = cluster.ensemble.nodes[layout.state_path(T0)]
+    state = layout.decode_state(node.data, node.version)
+    partition.isr_state = type(partition.isr_state)((leader,))
+    partition.followers.clear()
+    alone = LeaderAndIsr(leader, state.leader_epoch, (leader,), state.controller_epoch, 0)
+    cluster.ensemble.put(layout.state_path(T0), layout.encode_state(alone))
+    cluster.ensemble.put(layout.ISR_CHANGE_PREFIX + "9", layout.encode_isr_change([T0]))
+    await until(lambda: ruling(cluster).metadata.topics["t"][0].isr == (leader,))
+
+
+@pytest.mark.row("R67", "R16", "X10")
+async def test_a_broker_that_loses_a_directory_says_so_and_its_leaders_move() -> None:
+    async with MemoryCluster(2, log_dirs="/a,/b") as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", assignment={0: (1, 0), 1: (1, 0)}))
+        for number in (0, 1):
+            await client.produce("t", values(5), partition=number)
+        await until(settled(cluster))
+        replicas = cluster.brokers[1].replicas.partitions
+        lost, kept = replicas[T0], replicas[TopicPartition("t", 1)]
+        directory = lost.log.directory.rpartition("/")[0]
+        assert kept.log.directory.rpartition("/")[0] != directory
+        cluster.storages[1].fail(directory, errno.EIO)
+        await client.produce("t", values(5), partition=0)
+        assert cluster.brokers[0].replicas.partitions[T0].is_leader
+        assert kept.is_leader
+        assert cluster.brokers[1].describe()["metrics"]["OfflineReplicaCount"] == 1
+        await until(lambda: ruling(cluster).metadata.topics["t"][0].offline == (1,))
+        await until(lambda: not cluster.ensemble.children(layout.LOG_DIR_EVENTS))
+
+
+@pytest.mark.row("M5", "B4")
+async def test_high_watermarks_are_written_at_the_configured_interval() -> None:
+    interval = {"replica_high_watermark_checkpoint_interval_ms": 20}
+    async with MemoryCluster(2, **interval) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 2))
+        await client.produce("t", values(3))
+        path = "/data/replication-offset-checkpoint"
+        for storage in cluster.storages.values():
+            await until(
+                lambda s=storage: s.exists(path) and b"t 0 3" in s.read(path)  # type: ignore[misc]
+            )
+
+
+@pytest.mark.row("R71", "A15")
+async def test_settings_of_a_topic_hold_at_once_whoever_wrote_them() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 2))
+        replicas = [broker.replicas.partitions[T0] for broker in cluster.brokers.values()]
+        assert {partition.min_isr for partition in replicas} == {1}
+        topic = Resource(ResourceType.TOPIC, "t")
+        (outcome,) = (
+            await client.admin.alter_configs({topic: {"min.insync.replicas": "2"}})
+        ).values()
+        assert outcome.ok
+        await until(lambda: {partition.min_isr for partition in replicas} == {2})
+        written = layout.encode_config({"min.insync.replicas": "1"})
+        cluster.ensemble.put(layout.topic_config_path("t"), written)
+        told = b'{"version":2,"entity_path":"topics/t"}'
+        cluster.ensemble.put(layout.CONFIG_CHANGES + "/config_change_0000009999", told)
+        await until(lambda: {partition.min_isr for partition in replicas} == {1})

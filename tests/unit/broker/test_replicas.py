@@ -162,7 +162,7 @@ async def test_a_replica_starts_only_where_it_is_assigned(hosted: Hosted) -> Non
     assert T0 not in hosted.replicas.logs.logs
 
 
-@pytest.mark.row("C14", "B4", "M5")
+@pytest.mark.row("C14", "B4")
 async def test_after_a_restart_the_high_watermark_is_the_one_of_the_checkpoint_within_the_log(
     hosted: Hosted,
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from minikafka.cli.status import combined
 from minikafka.cluster.state import combine
 
@@ -17,6 +19,7 @@ def processes() -> dict[str, Any]:
     return {"bootstrap": "b", "zookeeper": "z", "zookeeper_pid": 9, "brokers": brokers}
 
 
+@pytest.mark.row("J7")
 def test_a_broker_is_up_silent_or_down() -> None:
     replica = {
         "topic": "t",

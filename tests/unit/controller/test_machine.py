@@ -318,7 +318,7 @@ def test_failover_tells_metadata_first_then_roles_then_elects_what_has_no_leader
     assert world.context.replica_status(T0, 0) is ReplicaStatus.OFFLINE
 
 
-@pytest.mark.row("D17")
+@pytest.mark.row("D17", "C21")
 def test_failover_finishes_a_topic_that_was_created_just_before() -> None:
     world = World()
     world.topics["t"] = image([0, 1])

@@ -127,6 +127,7 @@ def test_a_segment_that_lost_its_end_takes_the_later_ones_along(storage: MemoryS
     assert offsets(read_all(log)) == list(range(18))
 
 
+@pytest.mark.row("R25")
 def test_segments_below_the_recovery_point_are_not_scanned(storage: MemoryStorage) -> None:
     three_segments(storage)
     storage.files[path(0)][SIZE + 70] ^= 1

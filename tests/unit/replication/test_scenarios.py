@@ -305,6 +305,7 @@ def test_an_idle_follower_that_could_not_join_at_its_last_fetch_joins_later() ->
     assert joining.broker_id == 2
 
 
+@pytest.mark.row("R24")
 def test_a_follower_that_was_not_alive_at_its_last_fetch_joins_once_it_is() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
