@@ -26,7 +26,7 @@ from minikafka.controller.elections import Refusal
 from minikafka.controller.events import Steps
 from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import MOVE, REFUSE, REPLICA, Decision, Story
+from minikafka.controller.story import REFUSE, REPLICA, Decision, Story
 
 _STOPPABLE: Final = frozenset(
     {
@@ -130,7 +130,7 @@ class ReplicaStateMachine:
     def _mark(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus) -> None:
         previous = self._context.replica_status(tp, broker)
         self._context.set_replica_status(tp, broker, target)
-        self._story.decide(Decision(MOVE, REPLICA, broker, previous.value, target.value), tp)
+        self._story.move_replica(tp, broker, previous, target)
         message = "Changed state of replica %d for partition %s from %s to %s"
         self._story.say(logging.DEBUG, tp, message, broker, tp, previous.value, target.value)
 

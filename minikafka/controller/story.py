@@ -77,10 +77,23 @@ class Story:
             maxlen=_REMEMBERED_LINES_MAX
         )
         self._decisions: dict[Decision, list[TopicPartition]] = {}
+        self._moving: tuple[BrokerId | None, Enum | None, Enum | None] = (None, None, None)
+        self._moved: list[TopicPartition] = []
 
     def decide(self, decision: Decision, tp: TopicPartition) -> None:
         """Keep for the ledger what was decided for the partition."""
         self._decisions.setdefault(decision, []).append(tp)
+
+    def move_replica(
+        self, tp: TopicPartition, broker: BrokerId, previous: Enum, target: Enum
+    ) -> None:
+        """Keep that the broker's replica moved. Most move as the one before, and cost an append."""
+        known_broker, known_previous, known_target = self._moving
+        if broker != known_broker or previous is not known_previous or target is not known_target:
+            move = Decision(MOVE, REPLICA, broker, previous.value, target.value)
+            self._moved = self._decisions.setdefault(move, [])
+            self._moving = (broker, previous, target)
+        self._moved.append(tp)
 
     def choose(
         self,
@@ -98,6 +111,7 @@ class Story:
     def decisions(self) -> dict[Decision, list[TopicPartition]]:
         """What was decided since the last call, in the order of deciding."""
         taken, self._decisions = self._decisions, {}
+        self._moving = (None, None, None)
         return taken
 
     def say(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
