@@ -211,7 +211,7 @@ class _Move:
         try:
             await self._begin(admin)
             if not self._given.waits:
-                return self._tell_begun()
+                return await self._tell_begun(admin)
             await self._follow(admin)
             verdicts = await self._look(admin)
         except asyncio.CancelledError:
@@ -253,7 +253,7 @@ class _Move:
         found = await look(admin, self._accepted, *patience) if self._accepted else {}
         return {**found, **self._rejected}
 
-    def _tell_begun(self) -> bool:
+    async def _tell_begun(self, admin: Admin) -> bool:
         begun = {tp: Verdict(t, State.IN_PROGRESS) for tp, t in self._accepted.items()}
         if self._given.as_json:
             self._tell({**begun, **self._rejected}, interrupted=False)
@@ -263,6 +263,8 @@ class _Move:
                 names = ",".join(map(str, sorted(begun)))
                 click.echo(f"Successfully started partition reassignment for {names}")
                 self._tell_how()
+        if not begun:
+            await self._lift(admin)
         return not self._rejected
 
     async def _tell_interrupted(self, admin: Admin) -> None:
@@ -306,9 +308,14 @@ class _Move:
     async def _settle(self, admin: Admin, verdicts: Mapping[TopicPartition, Verdict]) -> bool:
         if count(verdicts.values(), State.IN_PROGRESS):
             self._tell_how()
-        elif self._given.throttle and await throttle.lift(admin, {tp.topic for tp in self._plan}):
-            click.echo("The throttle was removed.", err=True)
+        else:
+            await self._lift(admin)
         return count(verdicts.values(), State.COMPLETED) == len(verdicts)
+
+    async def _lift(self, admin: Admin) -> None:
+        topics = {tp.topic for tp in self._plan}
+        if self._given.throttle and await throttle.lift(admin, topics):
+            click.echo("The throttle was removed.", err=True)
 
     def _tell_how(self) -> None:
         """How to come back to moves that go on."""
@@ -331,8 +338,7 @@ class _Verify:
         if isinstance(plan, list):
             plan = await _as_they_are(admin, self._given.topics, plan)
         verdicts = await look(admin, plan, _SOON_MS)
-        at_rest = not await admin.list_reassignments()
-        lifted = at_rest and await throttle.lift(admin, {tp.topic for tp in plan})
+        lifted = await throttle.lift(admin, {tp.topic for tp in plan})
         rows = sorted(verdicts.items())
         done = all(verdict.state is State.COMPLETED for _, verdict in rows)
         if self._given.as_json:
@@ -396,8 +402,7 @@ class _Cancel:
         cancelled = [tp for tp, outcome in outcomes.items() if outcome.ok]
         while self._given.waits and cancelled and await admin.list_reassignments(cancelled):
             await self._clock.sleep(POLL_MS)
-        if active.keys() <= set(cancelled):
-            await throttle.lift(admin, {tp.topic for tp in chosen})
+        await throttle.lift(admin, {tp.topic for tp in chosen})
         if self._given.as_json:
             rows = [
                 {

@@ -62,7 +62,12 @@ async def put(
 
 
 async def lift(admin: Admin, topics: Iterable[str]) -> bool:
-    """Remove every throttle from all live brokers and these topics; whether there was one."""
+    """Remove every throttle from all live brokers and these topics, unless anything still moves.
+
+    Whether there was one to remove.
+    """
+    if await admin.list_reassignments():
+        return False
     brokers = (await admin.describe_cluster()).brokers
     known = await admin.describe_topics(sorted(set(topics)))
     resources = [_broker(broker) for broker in sorted(brokers)]

@@ -130,10 +130,15 @@ class ScriptedAdmin(Admin):
     async def alter_configs(
         self, changes: Mapping[Resource, Mapping[str, str | None]]
     ) -> dict[Resource, Outcome]:
+        outcomes = {}
         for resource, values in changes.items():
+            if resource.name.isdecimal() and int(resource.name) not in self.racks:
+                outcomes[resource] = Outcome(ErrorCode.BROKER_NOT_AVAILABLE, "no such broker")
+                continue
+            outcomes[resource] = DONE
             now: dict[str, Any] = {**self.configs.get(resource, {}), **values}
             self.configs[resource] = {k: v for k, v in now.items() if v is not None}
-        return dict.fromkeys(changes, DONE)
+        return outcomes
 
     async def describe_log_dirs(
         self,

@@ -244,6 +244,22 @@ def test_a_throttle_goes_when_the_command_has_seen_the_end(admin: ScriptedAdmin)
     assert not any(admin.configs.values())
 
 
+def test_a_throttle_goes_when_nothing_began(admin: ScriptedAdmin) -> None:
+    refused = ["--topic", "t", "--partition", "1", "--replicas", "2,9"]
+    done = call(*refused, "--throttle", "1000", "--no-wait")
+    assert done.exit_code == 1
+    assert "broker 9 is not throttled: BROKER_NOT_AVAILABLE" in done.stderr
+    assert not any(admin.configs.values())
+
+
+def test_a_throttle_stays_while_other_partitions_move(admin: ScriptedAdmin) -> None:
+    admin.paused = {5}
+    call(*MOVE, "--throttle", "1000", "--no-wait")
+    other = ["--topic", "u", "--partition", "0", "--replicas", "2"]
+    assert call(*other).exit_code == 0
+    assert admin.configs[Resource(ResourceType.TOPIC, "t")]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
