@@ -233,7 +233,7 @@ class Follower:
         buf, view, start, end = records
         if end > start:
             try:
-                partition.append_as_follower(buf, view, start, end)
+                partition.log.append_replicated(buf, view, start, end)
             except CorruptBatch as corrupt:
                 logger.error("partition %s: corrupt data from leader: %s", partition.tp, corrupt)
                 self._delay(key, followed, self.backoff_ms)

@@ -427,10 +427,6 @@ class Partition:
 
     # ---- following
 
-    def append_as_follower(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
-        """Append the leader's batches [start, end), offsets kept. Raises CorruptBatch, StorageFailed."""
-        self.log.append_replicated(buf, view, start, end)
-
     def follow_high_watermark(self, leader_high_watermark: int) -> None:
         """R33: min(leader's, own written end), taken after the append and after any truncation (trap 15)."""
         end = self.log.written_log_end_offset

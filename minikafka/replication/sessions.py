@@ -185,11 +185,18 @@ class Session:
         ):
             self._bind(item)
             progress, partition = item.progress, item.partition
-        item.error = error = self._refusal(partition, leader_epoch, offset)
-        if error or progress is None or partition is None:
-            item.error = error or _NOT_LEADER
+        if (
+            partition is None
+            or progress is None
+            or partition.leader_epoch != leader_epoch
+            or not partition.is_leader
+            or partition.offline
+            or offset < partition.log.log_start_offset
+        ):
+            item.error = self._refusal(partition, leader_epoch, offset) or _NOT_LEADER
             item.mark_dirty()
             return
+        item.error = 0
         log = partition.log
         item.diverging = diverging = (
             partition.diverging(last_epoch, offset)
@@ -222,13 +229,10 @@ class Session:
     def _refusal(self, partition: Partition | None, leader_epoch: int, offset: int) -> int:
         if partition is None:
             return _UNKNOWN
-        if not partition.is_leader or partition.leader_epoch != leader_epoch or partition.offline:
-            error = partition.check_leader_epoch(leader_epoch)
-            if error:
-                return error
-        if offset < partition.log.log_start_offset:
-            return _OUT_OF_RANGE
-        return 0
+        error = partition.check_leader_epoch(leader_epoch)
+        if error:
+            return error
+        return _OUT_OF_RANGE if offset < partition.log.log_start_offset else 0
 
     def forget(self, topic: bytes, number: int) -> None:
         """The follower fetches this partition no more."""
@@ -252,7 +256,12 @@ class Session:
         if not self.parked:
             return
         if len(self.dirty) == 1 and now < self.scanned + _SCAN_MS and self.max_bytes > 0:
-            self._serve_one(self.dirty.pop())
+            item = self.dirty.pop()
+            item.dirty = False
+            answer = self._answer(item, self.max_bytes)
+            if answer is not None:
+                self.parked = False
+                self.respond(0, [(item.topic, [answer])])
             return
         topics: dict[bytes, list[Answer]] = {}
         left = self.max_bytes
@@ -271,12 +280,6 @@ class Session:
             self._add_high_watermarks(topics, now)
         if topics:
             self.answer_now(list(topics.items()))
-
-    def _serve_one(self, item: Item) -> None:
-        item.dirty = False
-        answer = self._answer(item, self.max_bytes)
-        if answer is not None:
-            self.answer_now([(item.topic, [answer])])
 
     def answer_now(self, topics: Topics) -> None:
         """Send this answer, which may be empty; the follower's next fetch parks again."""

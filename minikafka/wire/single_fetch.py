@@ -29,6 +29,7 @@ _REQUEST_TAIL: Final = b"\0\0\1\1\0"
 """No tags of the partition and of the topic, nothing forgotten, no rack, no tags."""
 _RESPONSE_TAIL: Final = b"\0\0\0"
 _JOIN_BELOW_BYTES: Final = 4096
+_length: Final = lru_cache(1024)(uvarint)
 
 SingleRequest = tuple[Any, ...]
 """See `single_request`."""
@@ -78,7 +79,7 @@ def encode_single_response(
     if len(rows) != 1 or error or diverging is not None or name > _NAME_MAX:
         return None
     layout = _response_layout(name)
-    length = uvarint(count + 1)
+    length = _length(count + 1)
     size = layout.size + len(length) + count - 1
     head = layout.pack(
         size, correlation, 0, 0, 0, session_id, _ONE, name, topic, _ONE,
@@ -98,13 +99,20 @@ def single_response(buf: bytearray, start: int, stop: int) -> SingleResponse | N
         return None
     layout = _response_layout(name)
     records = start + layout.size
-    if records >= stop:
+    if records + 1 >= stop:
         return None
     (_, _, tags, _, error, session_id, topics, _, topic, partitions, number, refused, high_watermark, _,
      log_start, aborted, _) = layout.unpack_from(buf, start)  # fmt: skip
     if tags or topics != _ONE or partitions != _ONE or error or refused or aborted:
         return None
-    size, records = read_uvarint(buf, records)
+    size = buf[records]
+    if size < 128:
+        records += 1
+    elif buf[records + 1] < 128:
+        size += (buf[records + 1] << 7) - 128
+        records += 2
+    else:
+        size, records = read_uvarint(buf, records)
     end = records + max(size - 1, 0)
     if end + len(_RESPONSE_TAIL) != stop or buf[end:stop] != _RESPONSE_TAIL:
         return None
