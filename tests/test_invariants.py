@@ -10,8 +10,6 @@ from support.ledger_lines import NAMES, Lines
 
 from minikafka.ledger.reader import name_of
 
-pytestmark = pytest.mark.row("I10")
-
 
 @pytest.fixture
 def ledger() -> Lines:

@@ -429,3 +429,17 @@ def test_elections_may_be_triggered_for_one_topic_alone() -> None:
     world.unclean = {"t", "u"}
     begun(world).handle(UncleanElectionEnabled(("u",)))
     assert (world.nodes[T0].leader, world.nodes[U0].leader) == (-1, 1)
+
+
+@pytest.mark.row("F4", "J1", "J3")
+def test_an_election_tells_the_replicas_their_roles_and_everyone_the_leader() -> None:
+    world = begun(World(brokers=4).create("t", [0, 1, 2])).kill(0)
+    roles = {
+        number: [p for r in world.sent_to(number, LeaderAndIsrRequest) for p in r.partitions]
+        for number in range(4)
+    }
+    assert [bool(told) for told in roles.values()] == [False, True, True, False]
+    assert {(p.leader, p.leader_epoch, p.isr) for p in roles[2]} == {(1, 1, (1, 2))}
+    for number in (1, 2, 3):
+        shown = world.sent_to(number, UpdateMetadataRequest)[0].partitions
+        assert [(p.tp, p.leader) for p in shown] == [(T0, 1)]

@@ -227,8 +227,10 @@ async def test_a_broker_that_joins_is_used_by_the_next_topic() -> None:
         assert TopicPartition("u", 0) in cluster.brokers[2].replicas.partitions
 
 
-@pytest.mark.row("B3")
-async def test_produces_that_wait_for_a_follower_are_counted() -> None:
+@pytest.mark.row("B3", "X15")
+async def test_produces_that_wait_for_a_follower_are_counted_and_hold_up_no_other_partition() -> (
+    None
+):
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await client.produce("t", values(1))
@@ -241,6 +243,10 @@ async def test_produces_that_wait_for_a_follower_are_counted() -> None:
         fetchers.remove(T0)
         sending = cluster.brokers[1].tasks.spawn(_produce(client), "produce")
         await until(lambda: waiting() == 1)
+        async with cluster.client() as other:
+            await other.create_topics(NewTopic("u", assignment={0: (0, 1)}))
+            await other.produce("u", values(1))
+        assert waiting() == 1
         fetchers.add(followed)
         await until(lambda: waiting() == 0)
         del sending
