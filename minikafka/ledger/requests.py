@@ -6,8 +6,10 @@ and the plan that foresees it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from minikafka.base.model import (
@@ -49,6 +51,11 @@ def request_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
         yield {**head, "states": states, **part}
 
 
+_told_of: Final = attrgetter(
+    "leader", "leader_epoch", "isr", "is_new", "adding", "removing", "offline"
+)
+
+
 @lru_cache(maxsize=1)
 def _tell_states(
     states: tuple[PartitionState, ...],
@@ -59,14 +66,9 @@ def _tell_states(
 
 def _leaderships(states: Sequence[PartitionState]) -> list[dict[str, Any]]:
     """Partitions that are told the same leadership stand together."""
-    groups: dict[tuple[Any, ...], list[TopicPartition]] = {}
-    for s in states:
-        key = (s.leader, s.leader_epoch, s.isr, s.is_new, s.adding, s.removing, s.offline)
-        group = groups.get(key)
-        if group is None:
-            groups[key] = [s.tp]
-        else:
-            group.append(s.tp)
+    groups: defaultdict[tuple[Any, ...], list[TopicPartition]] = defaultdict(list)
+    for state in states:
+        groups[_told_of(state)].append(state.tp)
     return [_leadership(key, tps) for key, tps in groups.items()]
 
 
