@@ -151,7 +151,8 @@ class Reader:
 
     async def _read_topic_names(self) -> list[ExternalEvent]:
         names = await self._children(Signal.TOPICS)
-        gone = tuple(topic for topic in self._topics if topic not in set(names))
+        there = set(names)
+        gone = tuple(topic for topic in self._topics if topic not in there)
         for topic in gone:
             del self._topics[topic]
         added = await self._read_topics([topic for topic in names if topic not in self._topics])
@@ -162,7 +163,8 @@ class Reader:
         dirty, self._dirty_topics = list(self._dirty_topics), {}
         before = {topic: self._topics.get(topic) for topic in dirty}
         images = await self._read_topics(dirty)
-        events: list[ExternalEvent] = []
+        ended = tuple(topic for topic in dirty if before[topic] and topic not in self._topics)
+        events: list[ExternalEvent] = [TopicsChanged({}, ended)] if ended else []
         for topic, image in images.items():
             if before[topic] == self._topics[topic]:
                 events.append(AssignmentChanged(topic, image.assignment))
@@ -172,11 +174,15 @@ class Reader:
         return events
 
     async def _read_topics(self, topics: Sequence[str]) -> dict[str, TopicImage]:
-        """Topic nodes that are there and readable, their czxids remembered."""
+        """Topic nodes that are there and readable, their czxids remembered, and forgotten where there is none.
+
+        One that is made again before the names are read next is a new one then.
+        """
         images = {}
         nodes = await self._data(Signal.ASSIGNMENTS, [layout.topic_path(topic) for topic in topics])
         for topic, node in zip(topics, nodes, strict=True):
             if node is None:
+                self._topics.pop(topic, None)
                 continue
             try:
                 images[topic] = TopicImage(*layout.decode_topic(node[0]))

@@ -120,6 +120,26 @@ async def test_added_partitions_come_to_life(office: Office) -> None:
 
 
 @pytest.mark.row("R69")
+async def test_a_topic_made_again_after_its_end_was_seen_starts_anew(office: Office) -> None:
+    """Its node was missing when its data was read, and is there again when the names of all are."""
+    create_topic(office.ensemble, "t", [2, 3])
+    await office.leader(2)
+    coordination = office.candidate.coordination
+    children = coordination.children
+
+    async def after_it_was_made_again(path: str, *, watch: bool = False) -> Any:
+        if path == layout.TOPICS and layout.topic_path("t") not in office.ensemble.nodes:
+            create_topic(office.ensemble, "t", [3, 1])
+        return await children(path, watch=watch)
+
+    coordination.children = after_it_was_made_again
+    for path in (layout.state_path(T0), layout.partition_path(T0), layout.partitions_path("t")):
+        office.ensemble.delete(path)
+    office.ensemble.delete(layout.topic_path("t"))
+    await office.leader(3)
+
+
+@pytest.mark.row("R69")
 async def test_a_topic_deleted_and_made_again_between_two_reads_starts_anew(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
     await office.leader(2)
