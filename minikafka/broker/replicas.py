@@ -42,6 +42,7 @@ from minikafka.zk import layout
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
 
+_DELETION_INTERVAL_MS: Final = 500
 _NONE: Final = 0
 _STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
 _STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
@@ -100,6 +101,7 @@ class ReplicaManager:
             "isr-lag",
         )
         self.tasks.spawn(self._every(100, self._expire_sessions), "session-expiry")
+        self.tasks.spawn(self._delete_renamed(), "log-deletion")
 
     async def _every(self, ms: int, action: Callable[[int], None]) -> None:
         while True:
@@ -437,7 +439,16 @@ class ReplicaManager:
         self.fetchers.check(now)
         self.purgatory.finish_tick(now)
 
-    # ---- checkpoints
+    # ---- files and checkpoints
+
+    async def _delete_renamed(self) -> None:
+        """Remove the files of deleted replicas when their delay is over (R66)."""
+        while True:
+            await self.clock.sleep(_DELETION_INTERVAL_MS)
+            try:
+                await self.logs.delete_renamed(self.clock.now())
+            except StorageFailed as failure:
+                self._directory_failed(failure)
 
     def _start_checkpoints(self) -> None:
         """High watermarks are checkpointed only once the replicas are known (R35)."""

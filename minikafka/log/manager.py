@@ -64,7 +64,8 @@ class LogManager:
         self.offline: set[TopicPartition] = set()
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
         self._failed: list[LogDirectory] = []
-        self._deleted: list[str] = []
+        self._deleted: list[tuple[int, str]] = []
+        """Directories that were renamed for deletion, and the monotonic ms from which on they may go."""
 
     @property
     def live_directories(self) -> list[str]:
@@ -197,14 +198,23 @@ class LogManager:
         )
 
     def rename_for_deletion(self, tp: TopicPartition) -> None:
-        """Take the log out of service; its files go with `delete_renamed` (R66). Nothing if it is not here."""
-        if tp in self.logs:
-            self._deleted.append(self._move_aside(tp, DELETED_SUFFIX))
+        """Take the log out of service; its files go with `delete_renamed`, `file.delete.delay.ms` later (R66).
 
-    async def delete_renamed(self) -> None:
-        """Delete the files of all logs that were renamed for deletion."""
-        deleted, self._deleted = self._deleted, []
-        for path in deleted:
+        Nothing if it is not here.
+        """
+        log = self.logs.get(tp)
+        if log is not None:
+            due = self.clock.now() + log.config.file_delete_delay_ms
+            self._deleted.append((due, self._move_aside(tp, DELETED_SUFFIX)))
+
+    async def delete_renamed(self, now: int) -> None:
+        """Delete the files of all logs that were renamed for deletion and have waited long enough.
+
+        Raises StorageFailed.
+        """
+        ripe = [path for due, path in self._deleted if due <= now]
+        self._deleted = [(due, path) for due, path in self._deleted if due > now]
+        for path in ripe:
             await self.executor.run(partial(self.storage.remove_tree, path))
 
     # ---- checkpoints

@@ -174,3 +174,15 @@ async def test_a_deleted_topic_is_gone_everywhere_also_from_a_broker_that_was_do
             await client.create_topics(NewTopic("t", 1, 3))
             await client.produce("t", values(3))
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(3))
+
+
+@pytest.mark.row("R66")
+async def test_the_files_of_a_deleted_topic_go_after_their_delay() -> None:
+    async with MemoryCluster(**{"log.segment.delete.delay.ms": 0}) as cluster:
+        await placed(cluster)
+        async with cluster.client() as client:
+            await client.delete_topics("t")
+        storages = cluster.storages.values()
+        await until(
+            lambda: not any(path.startswith("/data/t-") for s in storages for path in s.files)
+        )

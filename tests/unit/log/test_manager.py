@@ -222,7 +222,10 @@ class TestTopics:
         assert logs.get(A0) is None
         assert [name for name in storage.names("/d") if name.endswith("-delete")]
         assert list((await started(storage.clone())).logs) == [B0], "a restart removes them too"
-        await logs.delete_renamed()
+        delay = SMALL.file_delete_delay_ms
+        await logs.delete_renamed(logs.clock.now() + delay - 1)
+        assert [name for name in storage.names("/d") if name.endswith("-delete")]
+        await logs.delete_renamed(logs.clock.now() + delay)
         assert not [name for name in storage.names("/d") if name.endswith("-delete")]
 
     async def test_the_longest_topic_name_can_be_deleted(self, storage: MemoryStorage) -> None:
@@ -316,7 +319,7 @@ class TestNewLogs:
         logs.create(A1, ID, SMALL, is_new=True)
         logs.create(B0, OTHER_ID, SMALL, is_new=True)
         logs.rename_for_deletion(A0)
-        await logs.delete_renamed()
+        await logs.delete_renamed(logs.clock.now() + SMALL.file_delete_delay_ms)
         again = await started(storage.clone())
         assert {tp: log.topic_id for tp, log in again.logs.items()} == {A1: ID, B0: OTHER_ID}
 
