@@ -1,15 +1,16 @@
 """ZooKeeper's bytes: what each request looks like and what its answer means. The only door to aiozk.
 
 Of aiozk the request and response classes are used, nothing of its client (`zookeeper.md` §0). Added to
-them are a Stat decoded at once, MultiRead and AddWatch. Invariant: whatever the server says comes out as
-a value of `base.ports` or an exception of `base.errors`; bytes that are no answer raise ValueError.
+them are a Stat decoded at once and AddWatch; writes, multis and MultiReads are put together here, because
+a controller sends a hundred thousand of their parts in a row. Invariant: whatever the server says comes
+out as a value of `base.ports` or an exception of `base.errors`; bytes that are no answer raise ValueError.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aiozk import protocol
 from aiozk.protocol.part import Part
@@ -78,6 +79,29 @@ _VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
 }
 _STAT: Final = struct.Struct("!qqqqiiiqiiq")
 _MULTI_HEADER: Final = struct.Struct("!i?i")
+_NULL: Final = -1
+"""Length of a buffer that is not there."""
+_EPHEMERAL: Final = 1
+_SEQUENTIAL: Final = 2
+_OPEN_TO_ALL: Final = struct.pack("!iii5si6s", 1, 31, 5, b"world", 6, b"anyone")
+
+# Opcodes, of requests and of the operations in a multi.
+_DELETE: Final = 2
+_GET_DATA: Final = 4
+_SET_DATA: Final = 5
+_GET_CHILDREN: Final = 8
+_CHECK: Final = 13
+_MULTI: Final = 14
+_CREATE2: Final = 15
+_MULTI_READ: Final = 22
+_ERROR: Final = -1
+_HEADERS: Final = {
+    opcode: _MULTI_HEADER.pack(opcode, False, -1)
+    for opcode in (_DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK, _CREATE2)
+}
+_LAST: Final = _MULTI_HEADER.pack(-1, True, -1)
+
+_ParseResult: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 
 class Call(NamedTuple, Generic[Answer_co]):
@@ -130,10 +154,6 @@ class _GetChildren2(Response):  # type: ignore[misc]
 class _Create2(Response):  # type: ignore[misc]
     opcode = protocol.Create2Response.opcode
     parts = (("path", UString), ("stat", _StatPart))
-
-
-class _MultiReadRequest(protocol.TransactionRequest):  # type: ignore[misc]
-    opcode = 22
 
 
 class _AddWatchRequest(Request):  # type: ignore[misc]
@@ -211,47 +231,43 @@ def create(op: Create) -> Call[tuple[str, Stat]]:
         answer = _parsed(_Create2, payload)
         return answer.path, answer.stat
 
-    return Call(_operation(op).serialize(), decode, op.path)
+    return Call(_write(op), decode, op.path)
 
 
 def set_data(op: Set) -> Call[Stat]:
     """The new Stat."""
-    return Call(_operation(op).serialize(), _stat_of_set, op.path)
+    return Call(_write(op), _stat_of_set, op.path)
 
 
 def delete(op: Delete) -> Call[None]:
     """Nothing."""
-    return Call(_operation(op).serialize(), _nothing, op.path)
+    return Call(_write(op), _nothing, op.path)
 
 
 def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
     """A Stat for every create and set, None for the others. Raises MultiFailed."""
-    transaction = protocol.TransactionRequest()
-    for op in ops:
-        transaction.add(_operation(op))
 
     def decode(payload: bytes) -> list[Stat | None]:
-        results = _results(payload, len(ops))
+        results = _results(payload, len(ops), _WRITE_RESULTS)
         for index, result in enumerate(results):
             if type(result) is int and result not in _ROLLED_BACK:
                 raise _multi_failed(index, result, ops[index].path)
         if any(type(result) is int for result in results):
             raise _multi_failed(0, _RUNTIME_INCONSISTENCY, ops[0].path)
-        return [getattr(result, "stat", None) for result in results]
+        return results
 
-    return Call(transaction.serialize(), decode, ops[0].path if ops else "")
+    body = _batch(_MULTI, map(_operation, ops))
+    return Call(body, decode, ops[0].path if ops else "")
 
 
 def get_data_of_many(paths: Sequence[str]) -> Call[list[tuple[bytes, Stat] | None]]:
     """Data and Stat of each, None where there is no node; MultiRead (ZooKeeper 3.6). Sets no watches."""
-    reads = [protocol.GetDataRequest(path=path, watch=False) for path in paths]
-    return _multi_read(reads, lambda answer: (answer.data or b"", answer.stat))
+    return _multi_read(_GET_DATA, paths)
 
 
 def get_children_of_many(paths: Sequence[str]) -> Call[list[list[str] | None]]:
     """Sorted names of each, None where there is no node; MultiRead (ZooKeeper 3.6). Sets no watches."""
-    reads = [protocol.GetChildrenRequest(path=path, watch=False) for path in paths]
-    return _multi_read(reads, lambda answer: sorted(answer.children))
+    return _multi_read(_GET_CHILDREN, paths)
 
 
 def add_tree_watch(path: str) -> Call[None]:
@@ -269,42 +285,52 @@ def close() -> Call[None]:
     return Call(protocol.CloseRequest().serialize(), _nothing, "")
 
 
-def _operation(op: MultiOp) -> Any:
-    if isinstance(op, Check):
-        return protocol.CheckVersionRequest(path=op.path, version=op.version)
+def _write(op: MultiOp) -> bytes:
+    """A write that is a request of its own."""
+    opcode, fields = _operation(op)
+    return LENGTH.pack(opcode) + fields
+
+
+def _operation(op: MultiOp) -> tuple[int, bytes]:
+    """Opcode and fields of a write."""
+    path = _buffer(op.path.encode())
     if isinstance(op, Set):
-        return protocol.SetDataRequest(path=op.path, data=op.data, version=op.version)
+        return _SET_DATA, path + _buffer(op.data) + LENGTH.pack(op.version)
+    if isinstance(op, Check):
+        return _CHECK, path + LENGTH.pack(op.version)
     if isinstance(op, Delete):
-        return protocol.DeleteRequest(path=op.path, version=op.version)
-    request = protocol.Create2Request(
-        path=op.path, data=op.data, acl=[protocol.acl.UNRESTRICTED_ACCESS]
-    )
-    request.set_flags(ephemeral=op.ephemeral, sequential=op.sequential)
-    return request
+        return _DELETE, path + LENGTH.pack(op.version)
+    flags = _EPHEMERAL * op.ephemeral | _SEQUENTIAL * op.sequential
+    return _CREATE2, path + _buffer(op.data) + _OPEN_TO_ALL + LENGTH.pack(flags)
 
 
-def _multi_read(reads: Sequence[Any], value: Callable[[Any], Answer]) -> Call[list[Answer | None]]:
-    transaction = _MultiReadRequest()
-    for read in reads:
-        transaction.add(read)
-
-    def decode(payload: bytes) -> list[Answer | None]:
-        results = _results(payload, len(reads))
-        return [
-            _read_result(read.path, result, value)
-            for read, result in zip(reads, results, strict=True)
-        ]
-
-    return Call(transaction.serialize(), decode, reads[0].path if reads else "")
+def _batch(opcode: int, operations: Iterable[tuple[int, bytes]]) -> bytes:
+    """A multi or MultiRead: each operation behind a header."""
+    pieces = [LENGTH.pack(opcode)]
+    for kind, fields in operations:
+        pieces += (_HEADERS[kind], fields)
+    pieces.append(_LAST)
+    return b"".join(pieces)
 
 
-def _read_result(path: str, result: Any, value: Callable[[Any], Answer]) -> Answer | None:
-    if type(result) is not int:
-        return value(result)
-    error = error_of(result, path)
-    if isinstance(error, NoNode):
-        return None
-    raise error
+def _multi_read(kind: int, paths: Sequence[str]) -> Call[list[Any]]:
+    def decode(payload: bytes) -> list[Any]:
+        results = _results(payload, len(paths), _READ_RESULTS)
+        for index, result in enumerate(results):
+            if type(result) is int:
+                error = error_of(result, paths[index])
+                if not isinstance(error, NoNode):
+                    raise error
+                results[index] = None
+        return results
+
+    # No watch is asked for.
+    reads = ((kind, _buffer(path.encode()) + b"\x00") for path in paths)
+    return Call(_batch(_MULTI_READ, reads), decode, paths[0] if paths else "")
+
+
+def _buffer(data: bytes) -> bytes:
+    return LENGTH.pack(len(data)) + data
 
 
 def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
@@ -312,23 +338,82 @@ def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
     return MultiFailed(index, error) if isinstance(error, ServerVerdict) else error
 
 
-def _results(payload: bytes, count: int) -> list[Any]:
-    """Of each operation of a multi or MultiRead its response, or its error code as an int."""
+def _results(payload: bytes, count: int, kinds: Mapping[int, _ParseResult]) -> list[Any]:
+    """Of each operation of a multi or MultiRead its result, or its error code as an int."""
     results: list[Any] = []
     offset = 0
-    while True:
-        opcode, is_last, _ = _unpack(_MULTI_HEADER, payload, offset)
-        offset += _MULTI_HEADER.size
-        if is_last and len(results) == count:
-            return results
-        if is_last:
-            raise ValueError(f"not an answer of ZooKeeper: {len(results)} results for {count}")
-        if opcode == -1:
-            results += _unpack(LENGTH, payload, offset)
-            offset += LENGTH.size
-        else:
-            result, offset = _parsed_at(protocol.response_xref.get(opcode), payload, offset)
+    try:
+        while True:
+            opcode, is_last, _ = _MULTI_HEADER.unpack_from(payload, offset)
+            offset += _MULTI_HEADER.size
+            if is_last:
+                break
+            result, offset = kinds[opcode](payload, offset)
             results.append(result)
+    except (struct.error, KeyError) as error:
+        raise ValueError(f"not an answer of ZooKeeper: {error!r}") from error
+    if len(results) != count:
+        raise ValueError(f"not an answer of ZooKeeper: {len(results)} results for {count}")
+    return results
+
+
+# What one operation of a multi or MultiRead comes to, and the offset behind it.
+
+
+def _error_result(payload: bytes, offset: int) -> tuple[int, int]:
+    return LENGTH.unpack_from(payload, offset)[0], offset + LENGTH.size
+
+
+def _no_result(payload: bytes, offset: int) -> tuple[None, int]:
+    return None, offset
+
+
+def _stat_result(payload: bytes, offset: int) -> tuple[Stat, int]:
+    return Stat._make(_STAT.unpack_from(payload, offset)), offset + _STAT.size
+
+
+def _created_result(payload: bytes, offset: int) -> tuple[Stat, int]:
+    return _stat_result(payload, _buffer_at(payload, offset)[1])
+
+
+def _data_result(payload: bytes, offset: int) -> tuple[tuple[bytes, Stat], int]:
+    data, offset = _buffer_at(payload, offset)
+    stat, offset = _stat_result(payload, offset)
+    return (data, stat), offset
+
+
+def _children_result(payload: bytes, offset: int) -> tuple[list[str], int]:
+    (count,) = LENGTH.unpack_from(payload, offset)
+    offset += LENGTH.size
+    names = []
+    for _ in range(count):
+        name, offset = _buffer_at(payload, offset)
+        names.append(name.decode())
+    return sorted(names), offset
+
+
+def _buffer_at(payload: bytes, offset: int) -> tuple[bytes, int]:
+    """Null comes out empty."""
+    (size,) = LENGTH.unpack_from(payload, offset)
+    start = offset + LENGTH.size
+    end = start + max(size, 0)
+    if size < _NULL or end > len(payload):
+        raise ValueError(f"not an answer of ZooKeeper: {size} bytes at {offset}")
+    return payload[start:end], end
+
+
+_WRITE_RESULTS: Final[Mapping[int, _ParseResult]] = {
+    _ERROR: _error_result,
+    _CHECK: _no_result,
+    _DELETE: _no_result,
+    _SET_DATA: _stat_result,
+    _CREATE2: _created_result,
+}
+_READ_RESULTS: Final[Mapping[int, _ParseResult]] = {
+    _ERROR: _error_result,
+    _GET_DATA: _data_result,
+    _GET_CHILDREN: _children_result,
+}
 
 
 def _stat(payload: bytes) -> Stat:

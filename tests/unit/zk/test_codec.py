@@ -201,3 +201,26 @@ def test_an_answer_to_another_number_of_operations_is_none() -> None:
     for call in (CALLS[5], CALLS[6]):
         with pytest.raises(ValueError, match="not an answer"):
             call.decode(END)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        header(4) + struct.pack("!i", 9) + b"x" + STAT_BYTES + END,
+        header(4) + struct.pack("!i", 10_000) + END,
+        header(4) + struct.pack("!i", -2) + STAT_BYTES + END,
+        header(4) + text(b"x") + STAT_BYTES[:-1],
+        header(5) + STAT_BYTES + END,
+        header(4) + text(b"x") + STAT_BYTES + header(4) + text(b"x") + STAT_BYTES + END,
+        END,
+        b"",
+    ],
+)
+def test_an_answer_that_is_none_to_many_reads_is_refused(payload: bytes) -> None:
+    with pytest.raises(ValueError, match="not an answer of ZooKeeper"):
+        codec.get_data_of_many(["/a"]).decode(payload)
+
+
+def test_a_node_without_data_reads_as_empty_also_among_many() -> None:
+    null = header(4) + struct.pack("!i", -1) + STAT_BYTES
+    assert codec.get_data_of_many(["/a"]).decode(null + END) == [(b"", STAT)]
