@@ -1,0 +1,95 @@
+"""The ZooKeeper and the brokers of a plan: what is imagined lies over what is real, which stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+from support.memory_coordination import Ensemble, MemoryCoordination
+
+from minikafka.base.errors import NoNode
+from minikafka.base.model import (
+    Broker,
+    ControllerRequest,
+    ControllerResponse,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.base.ports import Check, Create, Delete, Set, WatchKind
+from minikafka.broker.controller.imagined import ImaginedChannels, ImaginedStore
+
+
+@pytest.fixture
+def ensemble() -> Ensemble:
+    ensemble = Ensemble()
+    ensemble.put("/a", b"real")
+    ensemble.put("/a/x", b"")
+    return ensemble
+
+
+@pytest.fixture
+def store(ensemble: Ensemble) -> ImaginedStore:
+    coordination = MemoryCoordination(ensemble)
+    coordination.attach()
+    return ImaginedStore(coordination)
+
+
+async def test_what_is_written_is_read_again_and_is_not_real(
+    store: ImaginedStore, ensemble: Ensemble
+) -> None:
+    stats = await store.multi(
+        [Check("/e", 4), Set("/a", b"new", 7), Create("/a/y", b"z"), Delete("/a/x", -1)]
+    )
+    assert [stat.version if stat else None for stat in stats] == [None, 8, 0, None]
+    assert (await store.get("/a"))[0] == b"new"
+    assert await store.children_many(["/a", "/nowhere"]) == [["y"], None]
+    assert await store.exists("/a/x") is None
+    assert ensemble.nodes["/a"].data == b"real"
+    assert "/a/y" not in ensemble.nodes
+
+
+async def test_what_is_not_written_is_as_it_really_is(store: ImaginedStore) -> None:
+    assert (await store.get("/a"))[0] == b"real"
+    assert await store.get_many(["/a/x", "/b"]) == [(b"", (await store.get("/a/x"))[1]), None]
+    with pytest.raises(NoNode):
+        await store.get("/b")
+    with pytest.raises(NoNode):
+        await store.children("/b")
+
+
+async def test_others_may_change_it_too(store: ImaginedStore) -> None:
+    store.put("/a", b"theirs", 5)
+    store.remove("/a/x")
+    data, stat = await store.get("/a")
+    assert (data, stat.version) == (b"theirs", 5)
+    assert (await store.children("/a"))[0] == []
+
+
+async def test_a_node_that_was_removed_has_no_children(store: ImaginedStore) -> None:
+    store.remove("/a")
+    assert await store.children_many(["/a"]) == [None]
+
+
+def test_a_watch_never_fires(store: ImaginedStore) -> None:
+    watch = store.watch(WatchKind.DATA, "/a")
+    watch.on_signal(lambda signal: pytest.fail("fired"))
+    assert not watch.fired()
+
+
+def test_brokers_do_what_they_are_told_when_they_are_asked_to_answer() -> None:
+    channels = ImaginedChannels()
+    channels.add(Broker(1, "h", 1, "h", 2))
+    told: list[tuple[int, ControllerRequest, ControllerResponse]] = []
+    tp = TopicPartition("t", 0)
+    stop = StopReplicaRequest(1, 1, 1, (StopReplicaPartition(tp, 1, delete=True),))
+    metadata = UpdateMetadataRequest(1, 1, 1, (), (), ())
+    channels.send(1, stop, lambda *found: told.append(found))
+    channels.send(2, metadata, lambda *found: told.append(found))
+    channels.send(3, metadata, lambda *found: told.append(found))
+    channels.remove(3)
+    assert channels.answer()
+    assert told == [
+        (1, stop, ControllerResponse(0, ((tp, 0),))),
+        (2, metadata, ControllerResponse(0)),
+    ]
+    assert not channels.answer()

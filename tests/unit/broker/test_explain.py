@@ -1,0 +1,84 @@
+"""What a broker tells of one partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.memory_cluster import MemoryCluster
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Call
+from minikafka.broker.explain import partition_asked
+from minikafka.client import NewTopic
+from minikafka.rpc.messages import EXPLAIN, PLAN
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(3) as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 1, 3))
+        yield cluster
+
+
+async def explain(cluster: MemoryCluster, broker: Any, tp: TopicPartition = T0) -> dict[str, Any]:
+    found = await broker.on_call(Call(EXPLAIN, {"topic": tp.topic, "partition": tp.partition}))
+    json.dumps(found)
+    return dict(found)
+
+
+def leader(cluster: MemoryCluster) -> Any:
+    return next(
+        b for b in cluster.brokers.values() if (p := b.replicas.partition(T0)) and p.is_leader
+    )
+
+
+async def test_a_leader_tells_how_far_every_follower_is(cluster: MemoryCluster) -> None:
+    broker = leader(cluster)
+
+    async def fetched() -> bool:
+        replica = (await explain(cluster, broker))["replica"]
+        return all(follower["log_end_offset"] == 0 for follower in replica["followers"])
+
+    while not await fetched():
+        await broker.clock.sleep(5)
+    replica = (await explain(cluster, broker))["replica"]
+    assert (replica["role"], len(replica["followers"]), replica["pending_isr"]) == (
+        "leader",
+        2,
+        None,
+    )
+    assert all(follower["last_fetch_ms"] >= 0 for follower in replica["followers"])
+
+
+async def test_the_controller_tells_its_view_and_the_others_do_not(cluster: MemoryCluster) -> None:
+    views = [await explain(cluster, broker) for broker in cluster.brokers.values()]
+    ruling = [view["controller"] for view in views if view["controller"]]
+    assert [view["partition"]["leader"] for view in ruling] == [leader(cluster).config.broker_id]
+    assert all(view["settings"]["unclean.leader.election.enable"] is False for view in views)
+
+
+async def test_a_partition_that_is_not_here_is_none(cluster: MemoryCluster) -> None:
+    found = await explain(cluster, leader(cluster), TopicPartition("u", 0))
+    assert (found["replica"], found["metadata"]) == (None, None)
+    assert "min.insync.replicas" not in found["settings"]
+
+
+async def test_a_plan_is_answered_by_the_controller(cluster: MemoryCluster) -> None:
+    ruling = next(b for b in cluster.brokers.values() if b.controller.is_active)
+    victim = next(id_ for id_ in cluster.brokers if id_ != ruling.config.broker_id)
+    found = await ruling.on_call(Call(PLAN, {"operation": "kill-broker", "broker": victim}))
+    assert any(line["kind"] == "request" for line in found["lines"])
+
+
+@pytest.mark.parametrize("body", [{}, {"topic": "t"}, {"topic": 1, "partition": 0}])
+def test_a_call_that_names_no_partition_is_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(KafkaError) as refused:
+        partition_asked(body)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
