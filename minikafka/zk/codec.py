@@ -329,8 +329,9 @@ def _multi_read(kind: int, paths: Sequence[str]) -> Call[list[Any]]:
     return Call(_batch(_MULTI_READ, reads), decode, paths[0] if paths else "")
 
 
-def _buffer(data: bytes) -> bytes:
-    return LENGTH.pack(len(data)) + data
+def _buffer(data: bytes | None) -> bytes:
+    """None is null, which other clients may write and a test does."""
+    return LENGTH.pack(_NULL) if data is None else LENGTH.pack(len(data)) + data
 
 
 def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
