@@ -77,7 +77,7 @@ class DynamicConfig:
         """The file's settings with these over them. Raises ConfigError."""
         kept = {name: value for name, value in values.items() if name not in THROTTLES}
         parsed = parse_all(BrokerConfig.keys(), kept)
-        config = replace(self.static, **parsed, given=self.static.given | kept.keys())
+        config = replace(self.static, **parsed, given=self.static.given.union(kept))
         TopicConfig.from_broker(config, {})
         return config
 

@@ -10,7 +10,7 @@ from typing import Any
 from support.znodes import Znodes
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import (
     LEADER_DURING_DELETE,
     Broker,
@@ -28,6 +28,7 @@ from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.services import Services
+from minikafka.log.manager import Directory
 from minikafka.zk import layout
 
 
@@ -124,6 +125,16 @@ class Replicas:
     def __init__(self) -> None:
         self.hosted: dict[TopicPartition, Any] = {}
         self.errors: dict[TopicPartition, int] = {}
+        self.directories: list[Directory] = []
+        self.failure: StorageFailed | None = None
+
+    def log_directories(self) -> list[Directory]:
+        return self.directories
+
+    def room(self, directory: str) -> tuple[int, int]:
+        if self.failure is not None:
+            raise self.failure
+        return 1000, 400
 
     def partition(self, tp: TopicPartition) -> Any:
         return self.hosted.get(tp)

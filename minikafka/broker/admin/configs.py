@@ -149,11 +149,11 @@ class ConfigAdmin:
             _check_changes(item)
             await self._write(self._target(item), item, validate_only)
         except ConfigError as error:
-            shown = f"ConfigResource(type={_type_name(item.type)}, name='{item.name}')"
+            shown = f"ConfigResource(type={type_name(item.type)}, name='{item.name}')"
             message = f"Invalid config value for resource {shown}: {error}"
             return Result(item.type, item.name, ErrorCode.INVALID_CONFIG, message)
         except (KafkaError, CoordinationError) as error:
-            about = f"settings of {_type_name(item.type)} {item.name}"
+            about = f"settings of {type_name(item.type)} {item.name}"
             return Result(item.type, item.name, *refusal(error, about))
         return Result(item.type, item.name)
 
@@ -168,7 +168,7 @@ class ConfigAdmin:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "AlterConfigs is only supported for topics and brokers, "
-            f"but resource type is {_type_name(item.type)}",
+            f"but resource type is {type_name(item.type)}",
         )
 
     def _topic(self, name: str) -> _Target:
@@ -252,7 +252,8 @@ def broker_id(name: str) -> int:
     return int(name)
 
 
-def _type_name(number: int) -> str:
+def type_name(number: int) -> str:
+    """How Kafka calls a type of resources."""
     try:
         return ResourceType(number).name
     except ValueError:

@@ -31,6 +31,7 @@ from minikafka.broker.admin.configs import (
     ResourceType,
     Result,
     broker_id,
+    type_name,
 )
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.config_entries import (
@@ -101,7 +102,8 @@ def _entries(
             f"but received {name}",
         )
     raise KafkaError(
-        ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here"
+        ErrorCode.INVALID_REQUEST,
+        f"Unsupported resource type: {type_name(resource.resource_type)}",
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.model import NO_LEADER, PartitionResult, TopicPartition
+from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.services import Entity, Handler, Services
 from minikafka.wire.codec import milliseconds, response
 from minikafka.wire.versions import ELECT_LEADERS
@@ -74,7 +74,9 @@ def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
     state = services.metadata.topics.get(tp.topic, {}).get(tp.partition)
     if state is None:
         return True
-    return state.leader == state.replicas[0] if kind == PREFERRED else state.leader != NO_LEADER
+    if kind == PREFERRED:
+        return state.leader == state.replicas[0]
+    return services.metadata.is_alive(state.leader)
 
 
 def _failed(

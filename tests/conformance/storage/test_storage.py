@@ -173,3 +173,9 @@ def test_a_second_name_that_cannot_be_is_refused_without_an_error(place: Place) 
     assert not storage.link(place.path("missing"), place.path("c"))
     assert not storage.link(place.path("a"), place.path("b"))
     assert storage.read(place.path("b")) == b"b"
+
+
+def test_the_disk_has_room_and_no_more_can_be_used_than_there_is(place: Place) -> None:
+    place.storage.make_directories(f"{place.root}/a")
+    total, usable = place.storage.room(f"{place.root}/a")
+    assert 0 <= usable <= total

@@ -127,3 +127,12 @@ def test_nested_tables_of_toml_become_dotted_names():
     nested = {"log": {"segment": {"bytes": 1}, "dirs": ["a"]}, "broker.id": 3}
 
     assert flatten(nested) == {"log.segment.bytes": 1, "log.dirs": ["a"], "broker.id": 3}
+
+
+@pytest.mark.parametrize("text", ["", "*", "0:1", "0:1, 12:34"])
+def test_a_list_may_have_a_form_of_its_words_or_be_everything(text):
+    row = Key(Kind.LIST, (), "", form="[0-9]+:[0-9]+", name="k")
+    assert row.text(row.parse(text)) == text.replace(" ", "")
+    for wrong in ("a", "0:1,*", "0", "0:1:2"):
+        with pytest.raises(ConfigError, match="k cannot be"):
+            row.parse(wrong)

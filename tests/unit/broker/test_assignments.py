@@ -8,7 +8,14 @@ import pytest
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
-from minikafka.broker.assignments import assign, checked_assignment
+from minikafka.broker.assignments import (
+    PARTITIONS_MAX,
+    assign,
+    assign_more,
+    check_replication_factor,
+    check_room,
+    checked_assignment,
+)
 
 
 def brokers(count: int, racks: int = 0) -> list[Broker]:
@@ -85,3 +92,29 @@ def test_an_assignment_that_cannot_be_used_is_refused_with_the_reason(
 
 def test_an_assignment_by_hand_is_taken_as_it_is() -> None:
     assert checked_assignment(((1, (2, 1)), (0, (1, 3))), {1, 2, 3}) == {0: (1, 3), 1: (2, 1)}
+
+
+@pytest.mark.row("R70")
+def test_more_partitions_go_on_in_the_round_that_begins_at_the_first_preferred_replica() -> None:
+    numbered = [Broker(id_, "h", 1, "h", 2) for id_ in (1, 2, 3)]
+    assert assign_more(numbered, {0: (2, 3), 1: (3, 1)}, 3) == {2: (1, 3), 3: (2, 3), 4: (3, 1)}
+    one = assign_more(numbered, {0: (9, 1)}, 2)  # the first preferred replica is away
+    assert one == {1: (2, 3), 2: (3, 1)}
+
+
+@pytest.mark.parametrize(
+    ("factor", "available", "words"), [(0, 3, "larger than 0"), (3, 2, "available brokers: 2")]
+)
+def test_replicas_that_brokers_cannot_hold_are_refused(
+    factor: int, available: int, words: str
+) -> None:
+    check_replication_factor(2, 2)
+    with pytest.raises(KafkaError, match=words) as caught:
+        check_replication_factor(factor, available)
+    assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_a_request_has_room_for_so_many_partitions() -> None:
+    check_room(5, 5)
+    with pytest.raises(KafkaError, match=str(PARTITIONS_MAX)):
+        check_room(6, 5)

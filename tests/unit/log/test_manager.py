@@ -342,3 +342,19 @@ class TestNewLogs:
         await logs.sync_rolled()
         assert log.recovery_point == 3
         assert storage.read("/d/a-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+
+class TestDirectories:
+    async def test_each_directory_shows_its_logs_and_a_failed_one_nothing(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage, "/d", "/e")
+        for tp in (A0, A1):
+            produce(logs.create(tp, ID, SMALL, True), 2, 2)
+        shown = {directory.path: directory.replicas for directory in logs.directories()}
+        (replica,) = shown["/d"] or ()
+        log = logs.logs[replica.tp]
+        assert (replica.size, replica.log_end_offset) == (log.written_position, 4)
+        assert len(shown["/e"] or ()) == 1
+        logs.fail_directory("/e")
+        assert {d.path: d.replicas is None for d in logs.directories()} == {"/d": False, "/e": True}

@@ -158,3 +158,32 @@ def test_malformed_data_is_a_value_error_without_a_path(name: str, data: bytes) 
         DECODERS[name](data)
     assert type(caught.value) is ValueError
     assert "/brokers" not in str(caught.value)
+
+
+@pytest.mark.row("R71")
+def test_a_notification_of_changed_settings_is_kafkas_and_old_ones_are_read_too() -> None:
+    data = layout.encode_config_change("brokers", layout.ALL_BROKERS)
+    assert data == b'{"version":2,"entity_path":"brokers/<default>"}'
+    assert layout.decode_config_change(data) == ("brokers", "<default>")
+    old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    assert layout.decode_config_change(old) == ("topics", "t")
+    assert layout.decode_config_change(b'{"entity_path":"users/u/clients/c"}')[0] == "users"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"entity_path":"topics"}',
+        b'{"entity_path":"/t"}',
+        b'{"entity_path":"topics/"}',
+        b'{"entity_path":7}',
+        b'{"entity_type":"topics"}',
+        b'{"entity_type":"topics","entity_name":7}',
+    ],
+)
+def test_a_notification_that_names_nobody_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        layout.decode_config_change(data)

@@ -8,9 +8,15 @@ import pytest
 from support.cold import Cold, state
 
 from minikafka.base.errors import ErrorCode, NotConnected
-from minikafka.broker.apis.configs import BROKER, TOPIC, describe_configs
+from minikafka.broker.apis.configs import (
+    BROKER,
+    TOPIC,
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+)
 from minikafka.wire import codec
-from minikafka.wire.versions import DESCRIBE_CONFIGS
+from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS
 from minikafka.zk import layout
 
 
@@ -105,3 +111,50 @@ async def test_brokers_are_described_while_zookeeper_is_out_of_reach() -> None:
     cold.znodes.failures = [NotConnected()]
     assert (await ask(cold, TOPIC, "t")).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert (await ask(cold, BROKER, "1")).error_code == 0
+
+
+@pytest.mark.parametrize(("api", "version"), [(33, 0), (33, 1), (33, 2), (44, 0), (44, 1)])
+async def test_each_resource_is_altered_and_answered_for_itself(api: int, version: int) -> None:
+    cold = with_topic()
+    operation = {} if api == ALTER_CONFIGS else {"config_operation": 0}
+    resources = [
+        {
+            "resource_type": resource_type,
+            "resource_name": name,
+            "configs": [{"name": key, "value": "7", **operation}],
+        }
+        for resource_type, name, key in (
+            (TOPIC, "t", "segment.ms"),
+            (TOPIC, "none", "segment.ms"),
+            (8, "1", "root"),
+        )
+    ]
+    request = codec.request(api, version, resources=resources, validate_only=False)
+    handler = alter_configs if api == ALTER_CONFIGS else incremental_alter_configs
+    answer = await handler(cold.services, request, version)
+    frame = codec.encode_response(1, api, version, answer)
+    got = codec.decode_response(api, version, frame[4:]).responses
+    assert [(r.resource_type, r.resource_name, int(r.error_code)) for r in got] == [
+        (TOPIC, "t", 0),
+        (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (8, "1", ErrorCode.INVALID_REQUEST),
+    ]
+    stored = layout.decode_config(cold.znodes.nodes[layout.topic_config_path("t")][0])
+    kept = {} if api == ALTER_CONFIGS else {"retention.ms": "5"}
+    assert stored == {**kept, "segment.ms": "7"}
+
+
+async def test_what_was_altered_while_brokers_run_is_shown_with_its_place() -> None:
+    cold = with_topic()
+    rate = "leader.replication.throttled.rate"
+    cold.settings.load({"min.insync.replicas": "2"}, {"min.insync.replicas": "3", rate: "9"})
+    shown = {e.name: e for e in (await ask(cold, BROKER, "1", include_synonyms=True)).configs}
+    least = shown["min.insync.replicas"]
+    assert (least.value, least.config_source, least.read_only) == ("3", 2, False)
+    assert [(s.value, s.source) for s in least.synonyms] == [("3", 2), ("2", 3), ("1", 5)]
+    assert (shown[rate].value, shown[rate].config_source) == ("9", 2)
+    assert shown["broker.id"].read_only
+    (cluster,) = (await ask(cold, BROKER, "", include_synonyms=True)).configs
+    assert (cluster.name, cluster.value, cluster.config_source) == ("min.insync.replicas", "2", 3)
+    inherited = {e.name: e for e in (await ask(cold, TOPIC, "t")).configs}["min.insync.replicas"]
+    assert (inherited.value, inherited.config_source) == ("3", 2)

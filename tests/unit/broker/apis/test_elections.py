@@ -1,0 +1,127 @@
+"""ElectLeaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.cold import Cold, state
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import PartitionResult, TopicPartition
+from minikafka.broker.apis.elections import PREFERRED, UNCLEAN, elect_leaders
+from minikafka.wire import codec
+from minikafka.wire.versions import ELECT_LEADERS
+
+pytestmark = pytest.mark.row("R61")
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+NOT_NEEDED = PartitionResult(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed.")
+
+
+class Controller:
+    """Elects whomever a test says."""
+
+    controller_id = 1
+
+    def __init__(self) -> None:
+        self.rules = True
+        self.asked: list[tuple[bool, list[TopicPartition] | None]] = []
+        self.results: dict[TopicPartition, PartitionResult] = {}
+
+    async def elect_leaders(
+        self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, PartitionResult]:
+        if not self.rules:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        self.asked.append((unclean, None if partitions is None else list(partitions)))
+        return dict(self.results)
+
+
+def with_controller(**results: PartitionResult) -> tuple[Cold, Controller]:
+    cold, controller = Cold(), Controller()
+    cold.update(state("t", 0, (1, 2), 2), state("t", 1, (9, 1), 9), state("u", 0, (3, 1), 3))
+    services: Any = cold.services
+    services.controller = controller
+    return cold, controller
+
+
+def decoded(answer: Any, version: int) -> dict[TopicPartition, int]:
+    frame = codec.encode_response(1, ELECT_LEADERS, version, answer)
+    got = codec.decode_response(ELECT_LEADERS, version, frame[4:])
+    return {
+        TopicPartition(topic.topic, result.partition_id): int(result.error_code)
+        for topic in got.replica_election_results
+        for result in topic.partition_result
+    }
+
+
+def request(version: int, topics: Any, timeout: int = 60_000, **rest: Any) -> Any:
+    asked = topics and [{"topic": name, "partitions": parts} for name, parts in topics.items()]
+    return codec.request(ELECT_LEADERS, version, topic_partitions=asked, timeout=timeout, **rest)
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_the_answer_comes_when_the_metadata_shows_the_leader(version: int) -> None:
+    cold, controller = with_controller()
+    controller.results = {T0: PartitionResult(), U0: NOT_NEEDED}
+    rest = {} if version == 0 else {"election_type": PREFERRED}
+    asked = request(version, {"t": [0], "u": [0]}, **rest)
+    electing: asyncio.Future[Any] = asyncio.ensure_future(
+        _awaited(elect_leaders(cold.services, asked, version))
+    )
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not electing.done()
+    cold.update(state("t", 0, (1, 2), 1))
+    assert decoded(await electing, version) == {T0: 0, U0: ErrorCode.ELECTION_NOT_NEEDED}
+    assert controller.asked == [(False, [T0, U0])]
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer
+
+
+async def test_a_leader_that_is_not_shown_in_time_has_a_timeout() -> None:
+    cold, controller = with_controller()
+    controller.results = {T0: PartitionResult(), U0: PartitionResult()}
+    answer = await elect_leaders(cold.services, request(2, {"t": [0], "u": [0]}, timeout=1), 2)
+    assert decoded(answer, 2) == {T0: ErrorCode.REQUEST_TIMED_OUT, U0: 0}
+
+
+async def test_an_unclean_election_waits_for_any_leader_that_is_alive() -> None:
+    cold, controller = with_controller()
+    controller.results = {T0: PartitionResult(), T1: PartitionResult()}
+    asked = request(2, {"t": [0, 1]}, timeout=1, election_type=UNCLEAN)
+    answer = await elect_leaders(cold.services, asked, 2)
+    assert decoded(answer, 2) == {T0: 0, T1: ErrorCode.REQUEST_TIMED_OUT}
+    assert controller.asked == [(True, [T0, T1])]
+
+
+async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> None:
+    cold, controller = with_controller()
+    failed = PartitionResult(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 2 is down")
+    controller.results = {T0: NOT_NEEDED, T1: failed}
+    answer = await elect_leaders(cold.services, request(2, None), 2)
+    assert decoded(answer, 2) == {T1: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert controller.asked == [(False, None)]
+
+
+async def test_another_broker_sends_the_client_to_the_controller() -> None:
+    cold, controller = with_controller()
+    controller.rules = False
+    answer = await elect_leaders(cold.services, request(1, {"t": [0]}), 1)
+    assert answer.error_code == ErrorCode.NOT_CONTROLLER
+    assert decoded(answer, 1) == {T0: ErrorCode.NOT_CONTROLLER}
+    assert decoded(await elect_leaders(cold.services, request(0, {"t": [0]}), 0), 0) == {
+        T0: ErrorCode.NOT_CONTROLLER
+    }
+
+
+async def test_an_unknown_type_of_election_is_refused() -> None:
+    cold, controller = with_controller()
+    answer = await elect_leaders(cold.services, request(2, {"t": [0]}, election_type=7), 2)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert controller.asked == []

@@ -1,0 +1,100 @@
+"""DescribeLogDirs and AlterReplicaLogDirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.cold import Cold
+
+from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.broker.apis.logdirs import alter_replica_log_dirs, describe_log_dirs
+from minikafka.log.manager import Directory, Replica
+from minikafka.wire import codec
+from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+class Hosted:
+    high_watermark = 10
+
+
+def with_directories() -> Cold:
+    cold = Cold()
+    cold.replicas.directories = [
+        Directory("/a", (Replica(T0, 100, 7), Replica(U0, 0, 0))),
+        Directory("/b", (Replica(T1, 5, 10),)),
+        Directory("/broken", None),
+    ]
+    cold.replicas.hosted = {T0: Hosted(), T1: Hosted()}
+    return cold
+
+
+def described(cold: Cold, version: int, topics: Any) -> dict[str, Any]:
+    request = codec.request(DESCRIBE_LOG_DIRS, version, topics=topics)
+    answer = describe_log_dirs(cold.services, request, version)
+    frame = codec.encode_response(1, DESCRIBE_LOG_DIRS, version, answer)
+    got = codec.decode_response(DESCRIBE_LOG_DIRS, version, frame[4:])
+    return {result.log_dir: result for result in got.results}
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_directory_shows_its_replicas_with_sizes_and_lags(version: int) -> None:
+    got = described(with_directories(), version, None)
+    assert {path: int(result.error_code) for path, result in got.items()} == {
+        "/a": 0,
+        "/b": 0,
+        "/broken": ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+    (row,) = next(topic for topic in got["/a"].topics if topic.name == "t").partitions
+    assert (row.partition_index, row.partition_size, row.offset_lag) == (0, 100, 3)
+    assert not row.is_future_key
+    assert got["/b"].topics[0].partitions[0].offset_lag == 0
+    if version >= 4:
+        assert (got["/a"].total_bytes, got["/a"].usable_bytes) == (1000, 400)
+        assert (got["/broken"].total_bytes, got["/broken"].usable_bytes) == (-1, -1)
+
+
+def test_only_the_replicas_that_were_asked_for_are_shown() -> None:
+    got = described(with_directories(), 4, [{"topic": "t", "partitions": [1, 9]}])
+    assert got["/a"].topics == ()
+    assert [row.partition_index for row in got["/b"].topics[0].partitions] == [1]
+
+
+@pytest.mark.row("R67")
+def test_a_directory_whose_disk_does_not_answer_is_a_failed_one() -> None:
+    cold = with_directories()
+    cold.replicas.failure = StorageFailed("/a", OSError(5, "broken"))
+    assert described(cold, 4, None)["/a"].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_replicas_stay_where_they_are_and_each_is_told_why(version: int) -> None:
+    asked = {"/a": [T0, T1], "/b/": [U0], "/broken": [T1], "/none": [T0]}
+    dirs = [
+        {
+            "path": path,
+            "topics": [{"name": tp.topic, "partitions": [tp.partition]} for tp in partitions],
+        }
+        for path, partitions in asked.items()
+    ]
+    dirs.append({"path": "/a", "topics": [{"name": "else", "partitions": [3]}]})
+    request = codec.request(ALTER_REPLICA_LOG_DIRS, version, dirs=dirs)
+    answer = alter_replica_log_dirs(with_directories().services, request, version)
+    frame = codec.encode_response(1, ALTER_REPLICA_LOG_DIRS, version, answer)
+    got = codec.decode_response(ALTER_REPLICA_LOG_DIRS, version, frame[4:])
+    assert {
+        topic.topic_name: [(row.partition_index, int(row.error_code)) for row in topic.partitions]
+        for topic in got.results
+    } == {
+        "t": [
+            (0, 0),
+            (1, ErrorCode.UNSUPPORTED_VERSION),
+            (1, ErrorCode.KAFKA_STORAGE_ERROR),
+            (0, ErrorCode.LOG_DIR_NOT_FOUND),
+        ],
+        "u": [(0, ErrorCode.UNSUPPORTED_VERSION)],
+        "else": [(3, ErrorCode.REPLICA_NOT_AVAILABLE)],
+    }

@@ -1,0 +1,132 @@
+"""AlterPartitionReassignments and ListPartitionReassignments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from support.cold import Cold
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
+from minikafka.broker.apis.reassignments import (
+    alter_partition_reassignments,
+    list_partition_reassignments,
+)
+from minikafka.wire import codec
+from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
+
+pytestmark = pytest.mark.row("R57")
+
+Targets = Mapping[TopicPartition, tuple[BrokerId, ...] | None]
+
+
+class Controller:
+    """Answers as a test says; `rules`: whether it is the controller at all."""
+
+    controller_id = 1
+
+    def __init__(self) -> None:
+        self.rules = True
+        self.targets: Targets = {}
+        self.results: dict[TopicPartition, PartitionResult] = {}
+        self.moving: dict[TopicPartition, ReplicaAssignment] = {}
+
+    async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, PartitionResult]:
+        self._check()
+        self.targets = targets
+        return {tp: self.results.get(tp, PartitionResult()) for tp in targets}
+
+    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        self._check()
+        return self.moving
+
+    def _check(self) -> None:
+        if not self.rules:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+
+def with_controller() -> tuple[Cold, Controller]:
+    cold, controller = Cold(), Controller()
+    services: Any = cold.services
+    services.controller = controller
+    return cold, controller
+
+
+async def alter(cold: Cold, **topics: list[tuple[int, list[int] | None]]) -> Any:
+    asked = [
+        {"name": name, "partitions": [{"partition_index": p, "replicas": r} for p, r in entries]}
+        for name, entries in topics.items()
+    ]
+    request = codec.request(ALTER_PARTITION_REASSIGNMENTS, 0, topics=asked)
+    answer = await alter_partition_reassignments(cold.services, request, 0)
+    frame = codec.encode_response(1, ALTER_PARTITION_REASSIGNMENTS, 0, answer)
+    return codec.decode_response(ALTER_PARTITION_REASSIGNMENTS, 0, frame[4:])
+
+
+def listed(cold: Cold, topics: Any) -> Any:
+    request = codec.request(LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
+    answer = list_partition_reassignments(cold.services, request, 0)
+    frame = codec.encode_response(1, LIST_PARTITION_REASSIGNMENTS, 0, answer)
+    return codec.decode_response(LIST_PARTITION_REASSIGNMENTS, 0, frame[4:])
+
+
+async def test_targets_and_cancellations_reach_the_controller_and_each_has_its_answer() -> None:
+    cold, controller = with_controller()
+    refused = PartitionResult(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")
+    controller.results[TopicPartition("t", 1)] = refused
+    got = await alter(cold, t=[(0, [1, 2]), (1, None)], u=[(0, [])])
+    assert controller.targets == {
+        TopicPartition("t", 0): (1, 2),
+        TopicPartition("t", 1): None,
+        TopicPartition("u", 0): (),
+    }
+    assert (got.error_code, got.error_message) == (0, None)
+    assert [
+        [(p.partition_index, int(p.error_code), p.error_message) for p in topic.partitions]
+        for topic in got.responses
+    ] == [
+        [(0, 0, None), (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")],
+        [(0, 0, None)],
+    ]
+
+
+async def test_a_partition_given_twice_is_left_alone() -> None:
+    cold, controller = with_controller()
+    got = await alter(cold, t=[(0, [1]), (0, [2]), (1, [2])])
+    assert controller.targets == {TopicPartition("t", 1): (2,)}
+    codes = {p.partition_index: int(p.error_code) for p in got.responses[0].partitions}
+    assert codes == {0: ErrorCode.INVALID_REQUEST, 1: 0}
+
+
+async def test_another_broker_sends_the_client_to_the_controller() -> None:
+    cold, controller = with_controller()
+    controller.rules = False
+    assert (await alter(cold, t=[(0, [1])])).error_code == ErrorCode.NOT_CONTROLLER
+    assert listed(cold, None).error_code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.row("R55")
+def test_what_is_moving_is_listed_with_what_comes_and_goes() -> None:
+    cold, controller = with_controller()
+    controller.moving = {
+        TopicPartition("t", 1): ReplicaAssignment((3, 1, 2), adding=(3,), removing=(2,)),
+        TopicPartition("t", 0): ReplicaAssignment((2, 1), adding=(2,)),
+        TopicPartition("u", 0): ReplicaAssignment((1, 2), removing=(2,)),
+    }
+    got = listed(cold, None)
+    assert [(topic.name, len(topic.partitions)) for topic in got.topics] == [("t", 2), ("u", 1)]
+    shown = got.topics[0].partitions[1]
+    assert (shown.partition_index, shown.replicas) == (1, (3, 1, 2))
+    assert (shown.adding_replicas, shown.removing_replicas) == ((3,), (2,))
+
+
+def test_only_what_was_asked_for_is_listed() -> None:
+    cold, controller = with_controller()
+    controller.moving = {TopicPartition("t", 0): ReplicaAssignment((2, 1), adding=(2,))}
+    asked = [{"name": "t", "partition_indexes": [0, 5]}, {"name": "none", "partition_indexes": [0]}]
+    (topic,) = listed(cold, asked).topics
+    assert [p.partition_index for p in topic.partitions] == [0]
+    assert listed(cold, []).topics == ()
+    assert listed(cold, [{"name": "t", "partition_indexes": [1]}]).topics == ()

@@ -1,0 +1,224 @@
+"""Settings that change while a broker runs: what it reads, when, and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from support.cold import LoopClock
+from support.memory_coordination import Ensemble, MemoryCoordination
+from support.until import until
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Check
+from minikafka.broker.config_changes import KEPT_MS, ConfigChanges
+from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk import layout
+
+pytestmark = pytest.mark.row("R71")
+
+UNCLEAN = {"unclean.leader.election.enable": "true"}
+
+
+class Replicas:
+    def __init__(self) -> None:
+        self.configured: list[list[str] | None] = []
+        self.inherited: list[BrokerConfig] = []
+
+    async def topics_configured(self, topics: Sequence[str] | None) -> None:
+        self.configured.append(None if topics is None else list(topics))
+
+    def inherit(self, config: BrokerConfig) -> None:
+        self.inherited.append(config)
+
+
+class Controller:
+    def __init__(self) -> None:
+        self.is_active = False
+        self.generation = 1
+        self.inherited: list[BrokerConfig] = []
+        self.unclean: list[list[str] | None] = []
+
+    def fence(self) -> Check:
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return Check(layout.CONTROLLER_EPOCH, 0)
+
+    def inherit(self, config: BrokerConfig) -> None:
+        self.inherited.append(config)
+
+    def unclean_election_enabled(self, topics: Sequence[str] | None) -> None:
+        self.unclean.append(None if topics is None else list(topics))
+
+
+class World:
+    def __init__(self) -> None:
+        self.ensemble = Ensemble()
+        for path in (layout.CONFIG_CHANGES, layout.TOPIC_CONFIGS, layout.BROKER_CONFIGS):
+            self.ensemble.put(path)
+        self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
+        self.clock = LoopClock()
+        self.ensemble.wall_ms = self.clock.wall_ms
+        self.session = MemoryCoordination(self.ensemble)
+        self.session.attach()
+        self.settings = DynamicConfig(BrokerConfig.from_mapping({"broker.id": 1}))
+        self.replicas = Replicas()
+        self.controller = Controller()
+        self.crashes: list[tuple[str, Exception]] = []
+        self.tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
+        self.changes = ConfigChanges(
+            self.session, self.clock, self.tasks, self.settings, self.replicas, self.controller
+        )
+        self._sequence = 0
+
+    def write(self, path: str, overrides: dict[str, str], notification: bytes) -> None:
+        """As Kafka's tools and other brokers do: the settings, then the notification."""
+        self.ensemble.put(path, layout.encode_config(overrides))
+        self.notify(notification)
+
+    def notify(self, notification: bytes) -> None:
+        self._sequence += 1
+        self.ensemble.put(f"{layout.CONFIG_CHANGE_PREFIX}{self._sequence:010d}", notification)
+
+    def write_topic(self, topic: str, **overrides: str) -> None:
+        values = {name.replace("_", "."): value for name, value in overrides.items()}
+        path = layout.topic_config_path(topic)
+        self.write(path, values, layout.encode_config_change("topics", topic))
+
+    def write_broker(self, name: str, overrides: dict[str, str]) -> None:
+        path = layout.broker_config_path(name)
+        self.write(path, overrides, layout.encode_config_change("brokers", name))
+
+    def names(self) -> list[str]:
+        return self.ensemble.children(layout.CONFIG_CHANGES)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.tasks.close()
+    assert world.crashes == []
+
+
+async def test_a_brokers_own_settings_are_in_force_when_it_has_started(world: World) -> None:
+    world.write_broker("1", {"min.insync.replicas": "3"})
+    world.write_broker("<default>", {"min.insync.replicas": "2", **UNCLEAN})
+    await world.changes.start()
+    assert world.settings.current.min_insync_replicas == 3
+    assert world.replicas.inherited == world.controller.inherited == [world.settings.current]
+
+
+async def test_a_topics_new_settings_are_applied_when_their_notification_comes(
+    world: World,
+) -> None:
+    await world.changes.start()
+    world.write_topic("t", min_insync_replicas="2")
+    await until(lambda: ["t"] in world.replicas.configured)
+    world.write_topic("u", retention_ms="1")
+    await until(lambda: ["u"] in world.replicas.configured)
+
+
+@pytest.mark.parametrize(
+    "notification",
+    [
+        b'{"version":2,"entity_path":"topics/t"}',
+        b'{"version":1,"entity_type":"topics","entity_name":"t"}',
+    ],
+)
+async def test_notifications_of_old_and_new_tools_are_understood(
+    world: World, notification: bytes
+) -> None:
+    await world.changes.start()
+    world.notify(notification)
+    await until(lambda: ["t"] in world.replicas.configured)
+
+
+async def test_one_that_cannot_be_read_does_not_hold_up_the_next(world: World) -> None:
+    await world.changes.start()
+    world.notify(b"nonsense")
+    world.notify(b'{"version":2,"entity_path":"clients/c"}')
+    world.notify(b'{"version":2,"entity_path":"nothing"}')
+    world.write_topic("t")
+    await until(lambda: ["t"] in world.replicas.configured)
+
+
+async def test_another_brokers_settings_are_none_of_ours(world: World) -> None:
+    await world.changes.start()
+    world.write_broker("2", {"min.insync.replicas": "2"})
+    world.write_topic("t")
+    await until(lambda: ["t"] in world.replicas.configured)
+    assert world.settings.current == world.settings.static
+
+
+@pytest.mark.row("R63")
+async def test_unclean_election_turned_on_for_a_topic_is_told_the_controller_at_once(
+    world: World,
+) -> None:
+    world.controller.is_active = True
+    await world.changes.start()
+    world.write_topic("t", unclean_leader_election_enable="true")
+    await until(lambda: world.controller.unclean)
+    world.write_topic("u", unclean_leader_election_enable="false")
+    await until(lambda: ["u"] in world.replicas.configured)
+    assert world.controller.unclean == [["t"]]
+
+
+@pytest.mark.row("R63")
+async def test_unclean_election_turned_on_for_all_is_told_once(world: World) -> None:
+    world.controller.is_active = True
+    await world.changes.start()
+    world.write_broker("<default>", UNCLEAN)
+    await until(lambda: world.controller.unclean)
+    world.write_broker("<default>", {**UNCLEAN, "min.insync.replicas": "2"})
+    await until(lambda: world.settings.current.min_insync_replicas == 2)
+    assert world.controller.unclean == [None]
+
+
+async def test_what_was_just_written_here_can_be_applied_without_the_watch(world: World) -> None:
+    await world.changes.start()
+    world.write_broker("1", {"min.insync.replicas": "2"})
+    await world.changes.apply_now()
+    assert world.settings.current.min_insync_replicas == 2
+
+
+async def test_everything_is_read_again_when_notifications_may_have_been_missed(
+    world: World,
+) -> None:
+    await world.changes.start()
+    before = len(world.replicas.configured)
+    world.session.suspend()
+    path = layout.broker_config_path("1")
+    world.ensemble.put(path, layout.encode_config({"min.insync.replicas": "2"}))
+    world.session.attach()
+    await until(lambda: world.settings.current.min_insync_replicas == 2)
+    await until(lambda: None in world.replicas.configured[before:])
+
+
+async def test_the_controller_removes_notifications_that_are_old_under_its_check(
+    world: World,
+) -> None:
+    world.ensemble.wall_ms = lambda: world.clock.wall_ms() - KEPT_MS - 1
+    world.write_topic("old")
+    world.ensemble.wall_ms = world.clock.wall_ms
+    world.write_topic("young")
+    world.controller.is_active = True
+    await world.changes.start()
+    await until(lambda: len(world.names()) == 1)
+    (ops,) = world.session.multis
+    assert ops[0] == Check(layout.CONTROLLER_EPOCH, 0)
+    world.write_topic("next")
+    await until(lambda: ["next"] in world.replicas.configured)
+    assert len(world.names()) == 2
+
+
+async def test_other_brokers_remove_nothing(world: World) -> None:
+    world.ensemble.wall_ms = lambda: 0
+    world.write_topic("old")
+    await world.changes.start()
+    world.write_topic("older")
+    await until(lambda: ["older"] in world.replicas.configured)
+    assert len(world.names()) == 2
+    assert world.session.multis == []

@@ -1,0 +1,89 @@
+"""A broker's settings in their three layers."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.errors import ConfigError
+from minikafka.broker.dynamic_config import DYNAMIC, DynamicConfig
+
+pytestmark = pytest.mark.row("R71")
+
+UNCLEAN = "unclean.leader.election.enable"
+RATE = "leader.replication.throttled.rate"
+
+
+def settings(**static: object) -> DynamicConfig:
+    keys = {name.replace("_", "."): value for name, value in static.items()}
+    return DynamicConfig(BrokerConfig.from_mapping({"broker.id": 1, **keys}))
+
+
+def test_the_brokers_own_goes_before_that_of_all_and_both_before_the_file() -> None:
+    dynamic = settings(min_insync_replicas=2)
+    assert dynamic.current.min_insync_replicas == 2
+    assert dynamic.load({"min.insync.replicas": "3"}, {})
+    assert dynamic.current.min_insync_replicas == 3
+    assert dynamic.load({"min.insync.replicas": "3"}, {"min.insync.replicas": "4"})
+    assert dynamic.current.min_insync_replicas == 4
+    assert dynamic.load({}, {})
+    assert dynamic.current == dynamic.static
+
+
+def test_what_changes_nothing_is_told_apart() -> None:
+    dynamic = settings()
+    assert dynamic.load({UNCLEAN: "true"}, {})
+    assert not dynamic.load({UNCLEAN: "true"}, {RATE: "5"})
+    assert dynamic.own == {RATE: "5"}
+
+
+def test_topics_inherit_what_was_altered() -> None:
+    dynamic = settings()
+    dynamic.load({"log.retention.ms": "7", "message.max.bytes": "99"}, {})
+    topic = TopicConfig.from_broker(dynamic.current, {})
+    assert (topic.retention_ms, topic.max_message_bytes) == (7, 99)
+
+
+def test_what_is_stored_but_cannot_be_used_is_passed_over() -> None:
+    dynamic = settings()
+    dynamic.load(
+        {"min.insync.replicas": "0", "num.io.threads": "9", "broker.id": "7", UNCLEAN: "true"}, {}
+    )
+    assert dynamic.cluster == {UNCLEAN: "true"}
+    assert dynamic.current.broker_id == 1
+    assert dynamic.current.unclean_leader_election_enable
+
+
+def test_settings_that_do_not_go_together_are_passed_over_as_a_whole() -> None:
+    dynamic = settings()
+    dynamic.load(
+        {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"}, {}
+    )
+    assert dynamic.current == dynamic.static
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"broker.rack": "a"}, "broker.rack"),
+        ({"listeners": "x", "broker.id": "2"}, "broker.id, listeners"),
+        ({"min.insync.replicas": "0"}, "at least 1"),
+        ({RATE: "-1"}, "at least 0"),
+        ({"min.insync.replica": "1"}, "min.insync.replicas"),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"},
+            "max.compaction.lag.ms",
+        ),
+    ],
+)
+def test_what_cannot_be_set_is_refused_with_the_reason(values: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        settings().check(values)
+
+
+def test_the_keys_that_can_be_altered_are_those_of_kafkas_list_that_exist_here() -> None:
+    assert {"log.retention.ms", "log.roll.ms", "message.max.bytes", "compression.type"} <= set(
+        DYNAMIC
+    )
+    assert not {"log.retention.hours", "broker.id", "num.partitions"} & set(DYNAMIC)
+    settings().check(dict.fromkeys(("log.retention.ms", "log.segment.bytes", RATE), "1000"))
