@@ -11,17 +11,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 
+import endings
 from display import Display, Step
 from load import Stream, create_topic, read_back
 from verdict import IsrWatch, in_background, show_verdict
 
-from minikafka.base.errors import MinikafkaError
 from minikafka.cluster import LocalCluster
 from minikafka.history import verdict
 
@@ -39,18 +38,11 @@ KINDS = ("kill", "pause", "stop")
 SHOW_SECONDS = 0.2
 
 
-def main() -> None:
-    """Run it; Ctrl-C and SIGTERM end everything first."""
+def main() -> bool:
+    """Run it, shown; whether the verdict is good."""
     arguments = parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with Display() as display:
-            held = asyncio.run(chaos(display, arguments.seconds, arguments.seed))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (MinikafkaError, OSError, RuntimeError) as error:
-        sys.exit(f"chaos: {error}")
-    sys.exit(0 if held else 1)
+    with Display() as display:
+        return asyncio.run(chaos(display, arguments.seconds, arguments.seed))
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -142,4 +134,4 @@ async def pause(step: Step, stream: Stream, seconds: float, deadline: float) -> 
 
 
 if __name__ == "__main__":
-    main()
+    endings.run("chaos", main)

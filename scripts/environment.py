@@ -3,7 +3,11 @@
 Standard library only. Invariant: the stamp in .venv is written last, so an environment whose making was
 cut short is made anew, and one that is complete costs nothing but the reading of the stamp.
 
-    python environment.py [SCRIPT [ARGUMENTS…]]
+    scripts/environment [SCRIPT [ARGUMENTS…]]
+
+Ctrl-C is quiet at any moment: `scripts/environment` lends its standard error as descriptor 3 and gives none
+of its own, so that an interpreter that is only starting says nothing; and the program is started with SIGINT
+held back until it is ready for it (`endings.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ NEWS_SECONDS = 5.0
 """How often a line is printed where it cannot be overwritten."""
 _NEWS = re.compile(rb"\s*(Collecting|Downloading|Building wheel for|Installing collected) ?(\S*)")
 _PR_SET_PDEATHSIG = 1
+_LENT_STDERR = 3
 
 
 class Progress:
@@ -56,11 +61,15 @@ def main(arguments: Sequence[str]) -> NoReturn:
     """Make the environment where it is not there, then run the script in this very process."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        os.dup2(_LENT_STDERR, sys.stderr.fileno())
+        os.close(_LENT_STDERR)
         with LOCK.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_complete():
                 make()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(130)
     except (OSError, RuntimeError) as error:
         sys.exit(f"environment: {error}")

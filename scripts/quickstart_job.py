@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
+import endings
 import source_lines
 from display import Display, Step
 from load import Stream, create_topic, read_back
@@ -28,7 +29,6 @@ from source_lines import Lines
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.config import ClusterConfig
-from minikafka.base.errors import MinikafkaError
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.directory import is_free, try_lock
 from minikafka.history import Reading, verdict
@@ -47,17 +47,10 @@ TABLE_COUNTS = ("lost", "duplicated", "reordered", "differing")
 SHOW_SECONDS = 0.1
 
 
-def main() -> None:
-    """Run it; Ctrl-C and SIGTERM end everything first."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with Display() as display, run_directory() as directory:
-            held = asyncio.run(quickstart(display, directory))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (MinikafkaError, OSError, RuntimeError) as error:
-        sys.exit(f"quickstart: {error}")
-    sys.exit(0 if held else 1)
+def main() -> bool:
+    """Run it, shown; whether the verdict is good."""
+    with Display() as display, run_directory() as directory:
+        return asyncio.run(quickstart(display, directory))
 
 
 @contextmanager
@@ -257,4 +250,4 @@ async def spark_job(lines: Lines, directory: Path) -> AsyncIterator[Process]:
 
 
 if __name__ == "__main__":
-    main()
+    endings.run("quickstart", main)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import Final, NoReturn
 
@@ -56,6 +57,9 @@ class _Commands(click.Group):
 @click.version_option(package_name="minikafka")
 def commands() -> None:
     """A Kafka-compatible cluster on this machine: brokers, topics, records."""
+    # Called when the module of the command is loaded: from here on Ctrl-C is an exception.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> NoReturn:
@@ -65,7 +69,7 @@ def main() -> NoReturn:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone: nothing is left to say, not even when the stream closes.
