@@ -185,7 +185,7 @@ class LocalCluster:
     async def start_zookeeper(self) -> None:
         """Start the managed ZooKeeper again, on its port and data."""
         async with self.directory.locked(self._clock):
-            server = self._spawn_zookeeper([])
+            server = await self._spawn_zookeeper([])
             if server is not None:
                 await server.wait_until_serving()
 
@@ -318,7 +318,7 @@ class LocalCluster:
             wanted = list(record.brokers)
         else:
             wanted = [await self._not_running(only)]
-        zookeeper = self._spawn_zookeeper(started)
+        zookeeper = await self._spawn_zookeeper(started)
         for broker in wanted:
             process = self.process(broker.id)
             if process is None:
@@ -402,14 +402,16 @@ class LocalCluster:
             BrokerConfig.from_mapping(keys)
             self.directory.write_broker_file(broker.id, keys)
 
-    def _spawn_zookeeper(self, started: list[ProcessId]) -> ManagedZooKeeper | None:
+    async def _spawn_zookeeper(self, started: list[ProcessId]) -> ManagedZooKeeper | None:
         """Start the managed ZooKeeper and write that down; None when there is none to start."""
         record = self.record
         if not record.managed or is_alive(record.zookeeper_process):
             return None
+        port = int(record.zookeeper.rpartition(":")[2])
+        await self._wait_until_free(port)
         server = ManagedZooKeeper(
             self.directory.zookeeper,
-            int(record.zookeeper.rpartition(":")[2]),
+            port,
             clock=self._clock,
             attached=self._owner is not None,
             log=self.directory.output("zookeeper"),
@@ -424,7 +426,9 @@ class LocalCluster:
     async def _spawn_broker(self, broker: BrokerRecord, started: list[ProcessId]) -> None:
         """Start its process and write that down."""
         for port in (broker.port, broker.control_port):
-            await self._wait_until_free(port, broker.id)
+            if not await self._wait_until_free(port):
+                text = f"port {port} of broker {broker.id} is taken: end what listens there"
+                raise ClusterError(f"{text}, or choose others (minikafka up --port FIRST_PORT)")
         arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
         if self._owner is not None:
             arguments += ["--parent", str(self._owner.pid)]
@@ -432,14 +436,14 @@ class LocalCluster:
         started.append(process)
         self.directory.write(self.record.with_broker(replace(broker, process=process)))
 
-    async def _wait_until_free(self, port: int, broker_id: int) -> None:
-        """A process that was killed keeps its ports for a moment, until the last of its threads has gone."""
+    async def _wait_until_free(self, port: int) -> bool:
+        """Whether it became free soon: a process that was killed keeps its ports until its last thread has gone."""
         deadline = self._clock.now() + PORT_WAIT_MS
         while not is_free(port):
             if self._clock.now() >= deadline:
-                text = f"port {port} of broker {broker_id} is taken: end what listens there"
-                raise ClusterError(f"{text}, or choose others (minikafka up --port FIRST_PORT)")
+                return False
             await self._clock.sleep(POLL_MS)
+        return True
 
     async def _wait_until_serving(self, ids: Collection[int]) -> None:
         """Until each of them is registered and knows the others and the controller. Raises ClusterError."""

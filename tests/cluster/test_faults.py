@@ -164,6 +164,19 @@ async def test_a_port_that_somebody_listens_on_is_named_and_nothing_is_left(tmp_
         assert wanted.zookeeper_process() is None
 
 
+async def test_zookeeper_is_started_as_soon_as_its_port_is_free_again(
+    cluster: LocalCluster,
+) -> None:
+    port = int(cluster.zookeeper.rpartition(":")[2])
+    await cluster.kill_zookeeper()
+    with socket.create_server(("127.0.0.1", port)):
+        starting = asyncio.create_task(cluster.start_zookeeper())
+        await asyncio.sleep(0.2)
+        assert not starting.done()
+    await starting
+    assert cluster.zookeeper_process() is not None
+
+
 async def test_a_key_that_cannot_be_is_named_before_anything_starts(tmp_path: Path) -> None:
     wanted = LocalCluster(1, data=tmp_path, config={"log.segment.byts": 1})
     with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
