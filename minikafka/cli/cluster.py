@@ -24,7 +24,7 @@ from minikafka.cli.target import (
     run,
 )
 from minikafka.client import Client, ClusterInfo, TopicInfo
-from minikafka.client.admin import LogDir
+from minikafka.client.answers import LogDir
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.state import ClusterState
 

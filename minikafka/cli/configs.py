@@ -22,7 +22,7 @@ from minikafka.cli.target import (
     run,
 )
 from minikafka.client import Client
-from minikafka.client.admin import ConfigSource, Resource, ResourceType, Setting, Settings
+from minikafka.client.answers import ConfigSource, Resource, ResourceType, Setting, Settings
 
 
 @click.group()

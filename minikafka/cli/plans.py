@@ -84,6 +84,11 @@ def as_json(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> dict[str, Any]
     return {"version": FILE_VERSION, "partitions": partitions}
 
 
+def as_text(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> str:
+    """The plan on one line, as Kafka's tool prints it."""
+    return json.dumps(as_json(plan), separators=(",", ":"))
+
+
 def manual_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
     """`1:2:3,2:3:1` as Kafka's topic tool has it: replicas by colons, partitions by commas."""
     assignment = {}

@@ -14,7 +14,8 @@ from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.cli.plans import Plan
 from minikafka.cli.progress import Amount, Progress, size
-from minikafka.client.admin import POLL_MS, SETTLE_MS, Admin, Outcome
+from minikafka.client.admin import POLL_MS, SETTLE_MS, Admin
+from minikafka.client.answers import Outcome
 
 SAMPLE_MS = 1_000
 """How often log directories are measured for the progress display."""

@@ -12,7 +12,8 @@ from typing import Final
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.cli.plans import Plan
-from minikafka.client.admin import Admin, Outcome, Resource, ResourceType
+from minikafka.client.admin import Admin
+from minikafka.client.answers import Outcome, Resource, ResourceType
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS: Final = (

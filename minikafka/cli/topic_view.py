@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import PartitionInfo, TopicInfo
-from minikafka.client.admin import Admin, ConfigSource, Resource, ResourceType
+from minikafka.client.admin import Admin
+from minikafka.client.answers import ConfigSource, Resource, ResourceType
 
 NOT_MOVING = ReplicaAssignment(())
 

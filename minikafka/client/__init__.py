@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from minikafka.client.admin import Admin, NewTopic, Outcome
+from minikafka.client.admin import Admin, NewTopic
+from minikafka.client.answers import Outcome
 from minikafka.client.client import Client, Fetched, Produced
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.metadata import ClusterInfo, Node, PartitionInfo, TopicInfo

@@ -12,14 +12,22 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
+from minikafka.client.answers import (
+    LogDir,
+    Outcome,
+    Resource,
+    ResourceType,
+    Settings,
+    read_log_dir,
+    read_outcome,
+    read_settings,
+)
 from minikafka.client.attempts import GRACE_MS, Attempts
 from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, described, error_code
 from minikafka.client.network import Address, Network, request
@@ -49,85 +57,6 @@ class NewTopic(NamedTuple):
     replication_factor: int = -1
     configs: Mapping[str, str] = {}
     assignment: Mapping[int, Sequence[int]] = {}
-
-
-class Outcome(NamedTuple):
-    """What a request came to for one of its items; prints as `CODE: message`."""
-
-    code: ErrorCode
-    message: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether it was done."""
-        return self.code is ErrorCode.NONE
-
-    def __str__(self) -> str:
-        return f"{self.code.name}: {self.message}" if self.message else self.code.name
-
-
-class ResourceType(IntEnum):
-    """What has settings, by Kafka's numbers."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-class Resource(NamedTuple):
-    """A topic, a broker by its id, or all brokers (the empty name)."""
-
-    type: ResourceType
-    name: str
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers (KIP-226)."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-
-
-class Synonym(NamedTuple):
-    """One place that could give a key its value; the first that does wins."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-class Setting(NamedTuple):
-    """One key of a resource; `value` is None for a secret, and where there is none."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    read_only: bool
-    sensitive: bool
-    synonyms: tuple[Synonym, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """All keys of a resource, or why they cannot be told."""
-
-    outcome: Outcome
-    entries: tuple[Setting, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LogDir:
-    """One log directory of a broker. `sizes`: bytes by partition; -1 where a broker does not say."""
-
-    path: str
-    outcome: Outcome
-    sizes: Mapping[TopicPartition, int]
-    total_bytes: int
-    usable_bytes: int
 
 
 class Admin:
@@ -378,7 +307,7 @@ class Admin:
 
         found = await self._by_resource(versions.DESCRIBE_CONFIGS, list(resources), body)
         return {
-            resource: Settings(answer) if isinstance(answer, Outcome) else _settings(answer)
+            resource: Settings(answer) if isinstance(answer, Outcome) else read_settings(answer)
             for resource, answer in found.items()
         }
 
@@ -406,7 +335,7 @@ class Admin:
 
         found = await self._by_resource(versions.INCREMENTAL_ALTER_CONFIGS, list(changes), body)
         return {
-            resource: answer if isinstance(answer, Outcome) else _outcome(answer)
+            resource: answer if isinstance(answer, Outcome) else read_outcome(answer)
             for resource, answer in found.items()
         }
 
@@ -496,7 +425,7 @@ class Admin:
             response = await self._network.ask(address, api, LOG_DIRS_TIMEOUT_MS, body)
         except OSError:
             return None
-        return [_log_dir(found) for found in response.results]
+        return [read_log_dir(found) for found in response.results]
 
     # The controller
 
@@ -559,22 +488,17 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return grouped
 
 
-def _outcome(answer: Any) -> Outcome:
-    code = error_code(answer.error_code)
-    return Outcome(code, getattr(answer, "error_message", None) or None)
-
-
 def _moved(outcome: Outcome) -> bool:
     return outcome.code is ErrorCode.NOT_CONTROLLER
 
 
 def _by_name(answers: Any) -> dict[str, Outcome]:
-    return {answer.name: _outcome(answer) for answer in answers}
+    return {answer.name: read_outcome(answer) for answer in answers}
 
 
 def _reassignment_outcomes(response: Any) -> dict[TopicPartition, Outcome]:
     return {
-        TopicPartition(topic.name, answer.partition_index): _outcome(answer)
+        TopicPartition(topic.name, answer.partition_index): read_outcome(answer)
         for topic in response.responses
         for answer in topic.partitions
     }
@@ -582,39 +506,7 @@ def _reassignment_outcomes(response: Any) -> dict[TopicPartition, Outcome]:
 
 def _election_outcomes(response: Any) -> dict[TopicPartition, Outcome]:
     return {
-        TopicPartition(topic.topic, answer.partition_id): _outcome(answer)
+        TopicPartition(topic.topic, answer.partition_id): read_outcome(answer)
         for topic in response.replica_election_results
         for answer in topic.partition_result
     }
-
-
-def _settings(answer: Any) -> Settings:
-    entries = (
-        Setting(
-            entry.name,
-            entry.value,
-            _source(entry.config_source),
-            entry.read_only,
-            entry.is_sensitive,
-            tuple(Synonym(s.name, s.value, _source(s.source)) for s in entry.synonyms),
-        )
-        for entry in answer.configs
-    )
-    return Settings(_outcome(answer), tuple(entries))
-
-
-def _source(number: int) -> ConfigSource:
-    try:
-        return ConfigSource(number)
-    except ValueError:
-        return ConfigSource.UNKNOWN
-
-
-def _log_dir(found: Any) -> LogDir:
-    sizes = {
-        TopicPartition(topic.name, partition.partition_index): partition.partition_size
-        for topic in found.topics
-        for partition in topic.partitions
-        if not partition.is_future_key
-    }
-    return LogDir(found.log_dir, _outcome(found), sizes, found.total_bytes, found.usable_bytes)

@@ -18,7 +18,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Transport
 from minikafka.client import consumer
-from minikafka.client.admin import Admin, NewTopic, Outcome
+from minikafka.client.admin import Admin, NewTopic
+from minikafka.client.answers import Outcome
 from minikafka.client.attempts import GRACE_MS, Attempts
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request

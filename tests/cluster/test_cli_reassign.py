@@ -16,7 +16,7 @@ from support.running_cluster import eventually
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.client.answers import Resource, ResourceType
 from minikafka.cluster import LocalCluster
 
 

@@ -12,15 +12,8 @@ from typing import Any
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import ClusterInfo, NewTopic, Node, Outcome, PartitionInfo, TopicInfo
-from minikafka.client.admin import (
-    Admin,
-    ConfigSource,
-    LogDir,
-    Resource,
-    ResourceType,
-    Setting,
-    Settings,
-)
+from minikafka.client.admin import Admin
+from minikafka.client.answers import ConfigSource, LogDir, Resource, ResourceType, Setting, Settings
 
 DONE = Outcome(ErrorCode.NONE)
 

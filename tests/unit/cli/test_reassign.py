@@ -14,7 +14,8 @@ from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli import reassign as module
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.cli.moves import Given, Move
+from minikafka.client.answers import Resource, ResourceType
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 MOVE = ["--topic", "t", "--partition", "0", "--replicas", "3,4,5"]
@@ -102,10 +103,10 @@ async def test_an_interrupt_says_what_completed_and_leaves_the_rest_running(
     admin: ScriptedAdmin, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     admin.paused = {5}
-    given = module.Given(
+    given = Given(
         ("t",), (0, 1), ("3,4,5", "3,2,1"), None, None, None, None, True, None, as_json, []
     )
-    move = asyncio.create_task(module._Move(given, given.plan()).do(admin))
+    move = asyncio.create_task(Move(given, given.plan()).do(admin))
     async with asyncio.timeout(10):
         while T1 in admin.moving or not admin.looked:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)

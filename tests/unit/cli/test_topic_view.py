@@ -9,7 +9,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli.topic_view import Found, as_json_topic, find, lines
 from minikafka.client import PartitionInfo, TopicInfo
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.client.answers import Resource, ResourceType
 
 TOPIC = TopicInfo(
     "t",

@@ -14,7 +14,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import Client, NewTopic, Outcome, admin
-from minikafka.client.admin import ConfigSource, Resource, ResourceType
+from minikafka.client.answers import ConfigSource, Resource, ResourceType
 from minikafka.wire import versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

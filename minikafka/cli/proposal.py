@@ -1,0 +1,75 @@
+"""A plan that spreads topics evenly over brokers, next to the one of now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.broker.assignments import assign
+from minikafka.cli import plans
+from minikafka.cli.plans import Plan
+from minikafka.cli.reassignments import ids
+from minikafka.client.admin import Admin
+from minikafka.runtime.clock import SystemRng
+
+
+class Propose:
+    """Propose a plan that spreads topics over brokers (R70), by racks where every broker has one."""
+
+    def __init__(
+        self, topics: Sequence[str], brokers: tuple[BrokerId, ...] | None, *, as_json: bool
+    ) -> None:
+        self._as_json = as_json
+        self._topics = topics
+        self._brokers = brokers
+        self._rng = SystemRng()
+
+    async def do(self, admin: Admin) -> bool:
+        """True. Raises KafkaError for topics and brokers that are not there."""
+        known = await admin.describe_topics(self._topics)
+        missing = [name for name in self._topics if name not in known]
+        if missing:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+        brokers = await self._usable(admin)
+        current: Plan = {}
+        proposed: Plan = {}
+        for name in self._topics:
+            partitions = known[name].partitions
+            before = [partitions[number].replicas for number in sorted(partitions)]
+            current |= {TopicPartition(name, at): replicas for at, replicas in enumerate(before)}
+            spread = self._spread(name, brokers, len(before), len(before[0]))
+            proposed |= {TopicPartition(name, at): replicas for at, replicas in spread.items()}
+        if self._as_json:
+            both = {"current": plans.as_json(current), "proposed": plans.as_json(proposed)}
+            click.echo(json.dumps(both))
+        else:
+            click.echo(f"Current partition replica assignment\n{plans.as_text(current)}\n")
+            click.echo(f"Proposed partition reassignment configuration\n{plans.as_text(proposed)}")
+        return True
+
+    async def _usable(self, admin: Admin) -> list[Broker]:
+        nodes = (await admin.describe_cluster()).brokers
+        wanted = nodes.keys() if self._brokers is None else set(self._brokers)
+        missing = sorted(wanted - nodes.keys())
+        if missing:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker {ids(missing)}")
+        return [
+            Broker(node.id, node.host, node.port, "", 0, rack=node.rack)
+            for node in nodes.values()
+            if node.id in wanted
+        ]
+
+    def _spread(
+        self, topic: str, brokers: Sequence[Broker], partitions: int, factor: int
+    ) -> dict[int, tuple[BrokerId, ...]]:
+        if factor > len(brokers):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{topic} has {factor} replicas, --brokers names only {len(brokers)}",
+            )
+        start, shift = (int(self._rng.uniform(0, len(brokers))) for _ in range(2))
+        return assign(brokers, partitions, factor, start, shift)

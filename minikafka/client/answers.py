@@ -1,0 +1,131 @@
+"""What an administrator is told, item by item: outcomes, settings with their sources, log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.client.metadata import error_code
+
+
+class Outcome(NamedTuple):
+    """What a request came to for one of its items; prints as `CODE: message`."""
+
+    code: ErrorCode
+    message: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was done."""
+        return self.code is ErrorCode.NONE
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}" if self.message else self.code.name
+
+
+class ResourceType(IntEnum):
+    """What has settings, by Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Resource(NamedTuple):
+    """A topic, a broker by its id, or all brokers (the empty name)."""
+
+    type: ResourceType
+    name: str
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by Kafka's numbers (KIP-226)."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+class Synonym(NamedTuple):
+    """One place that could give a key its value; the first that does wins."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class Setting(NamedTuple):
+    """One key of a resource; `value` is None for a secret, and where there is none."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All keys of a resource, or why they cannot be told."""
+
+    outcome: Outcome
+    entries: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """One log directory of a broker. `sizes`: bytes by partition; -1 where a broker does not say."""
+
+    path: str
+    outcome: Outcome
+    sizes: Mapping[TopicPartition, int]
+    total_bytes: int
+    usable_bytes: int
+
+
+def read_outcome(answer: Any) -> Outcome:
+    """What an item of a response says of itself."""
+    code = error_code(answer.error_code)
+    return Outcome(code, getattr(answer, "error_message", None) or None)
+
+
+def read_settings(answer: Any) -> Settings:
+    """A resource of a DescribeConfigs response."""
+    entries = (
+        Setting(
+            entry.name,
+            entry.value,
+            _source(entry.config_source),
+            entry.read_only,
+            entry.is_sensitive,
+            tuple(Synonym(s.name, s.value, _source(s.source)) for s in entry.synonyms),
+        )
+        for entry in answer.configs
+    )
+    return Settings(read_outcome(answer), tuple(entries))
+
+
+def _source(number: int) -> ConfigSource:
+    try:
+        return ConfigSource(number)
+    except ValueError:
+        return ConfigSource.UNKNOWN
+
+
+def read_log_dir(found: Any) -> LogDir:
+    """A directory of a DescribeLogDirs response."""
+    sizes = {
+        TopicPartition(topic.name, partition.partition_index): partition.partition_size
+        for topic in found.topics
+        for partition in topic.partitions
+        if not partition.is_future_key
+    }
+    return LogDir(found.log_dir, read_outcome(found), sizes, found.total_bytes, found.usable_bytes)
