@@ -6,6 +6,7 @@ from benchmarks.kafka import batch_of, produce_request
 from benchmarks.micro import Outcome, main, timed
 from minikafka.wire.frames import frames
 from minikafka.wire.produce import decode
+from minikafka.wire.versions import PRODUCE
 
 TICK = 64
 SIZE_MAX = 1 << 20
@@ -14,25 +15,37 @@ SIZE_MAX = 1 << 20
 class _Decoder:
     """Decodes each request that `frames` finds, and adds up where the records begin."""
 
-    def __init__(self, buffer: bytearray) -> None:
-        self.buffer = buffer
+    def __init__(self) -> None:
         self.total = 0
 
-    def on_request(
-        self, api: int, version: int, correlation: int, start: int, body: int, end: int
+    def on_produce(
+        self,
+        buf: bytearray,
+        view: memoryview,
+        version: int,
+        correlation: int,
+        start: int,
+        body: int,
+        end: int,
     ) -> None:
         """One request."""
-        request = decode(self.buffer, body, end, version)
+        request = decode(buf, body, end, version)
         self.total += request.topics[0][1][0].start
+
+
+def _no_other(view: memoryview, *request: int) -> None:
+    raise AssertionError(request)
 
 
 def _decode(version: int, operations: int) -> Outcome:
     buffer = bytearray(produce_request(version, "topic", 3, batch_of(259), 1) * TICK)
-    decoder = _Decoder(buffer)
+    view = memoryview(buffer)
+    decoder = _Decoder()
+    routes = {PRODUCE: decoder.on_produce}
 
     def work() -> int:
         for _ in range(-(-operations // TICK)):
-            frames(buffer, 0, len(buffer), decoder, SIZE_MAX)
+            frames(buffer, view, 0, len(buffer), routes, _no_other, SIZE_MAX)
         return decoder.total
 
     return timed(operations, work)

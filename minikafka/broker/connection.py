@@ -36,8 +36,8 @@ class Connection(FramedStream):
     """A StreamHandler behind the Kafka listener. `closed(connection)` is told once, at the end."""
 
     __slots__ = (
-        "answers", "buf", "closed", "fetch", "handlers", "last_active", "paused", "produce", "purgatory",
-        "services", "tasks", "unsupported", "view",
+        "answers", "closed", "fetch", "handlers", "last_active", "paused", "produce", "purgatory", "routes",
+        "services", "tasks", "unsupported",
     )  # fmt: skip
 
     def __init__(
@@ -57,12 +57,11 @@ class Connection(FramedStream):
         self.closed = closed
         self.purgatory = replicas.purgatory
         self.answers = AnswerQueue(replicas.purgatory, self.send)
-        self.produce = ProduceApi(replicas, self.answers, services.clock)
+        self.produce = ProduceApi(replicas, self.answers, services.clock, self._close)
         self.fetch = FetchApi(replicas, self.answers, services.clock)
+        self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
         self.last_active = services.clock.now()
-        self.buf = bytearray()
-        self.view = memoryview(self.buf)
 
     def connected(self, link: Link) -> None:
         """The transport is ready."""
@@ -72,8 +71,6 @@ class Connection(FramedStream):
         """Whoever waited on this connection waits no more."""
         self.fetch.close()
         self.answers.entries.clear()
-        self.buf = bytearray()
-        self.view = memoryview(self.buf)
         self.release()
         self.closed(self)
 
@@ -98,11 +95,10 @@ class Connection(FramedStream):
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
         """Every whole request of this tick."""
-        self.buf, self.view = buf, view
         produce = self.produce
         self.last_active = produce.now = self.fetch.now = self.services.clock.now()
         produce.wall_ms = TO_BE_READ
-        return frames(buf, start, end, self, self.frame_max)
+        return frames(buf, view, start, end, self.routes, self._on_other, self.frame_max)
 
     def finish(self) -> None:
         """Write, then answer; then stop reading if too much is under way."""
@@ -111,29 +107,21 @@ class Connection(FramedStream):
             self.paused = True
             self.link.pause_reading()
 
-    def on_request(
-        self, api: int, version: int, correlation: int, start: int, body: int, end: int
-    ) -> None:
-        """One request, in order."""
-        if api == PRODUCE:
-            if not self.produce.on_request(
-                self.buf, self.view, version, correlation, start, body, end
-            ):
-                self.link.close()
-        elif api == FETCH:
-            self.fetch.on_request(self.buf, self.view, version, correlation, body, end)
-        else:
-            self.fetch.release_parked()
-            self._on_other(api, version, correlation, body, end)
+    def _close(self) -> None:
+        self.link.close()
 
-    def _on_other(self, api: int, version: int, correlation: int, body: int, end: int) -> None:
+    def _on_other(
+        self, view: memoryview, api: int, version: int, correlation: int, body: int, end: int
+    ) -> None:
+        """One request that is neither Produce nor Fetch."""
+        self.fetch.release_parked()
         served = SERVED.get(api)
         if served is None or not served[0] <= version <= served[1]:
             if api != API_VERSIONS:
                 raise ProtocolViolation(f"API {api} version {version} is not served")
             self._answer(self.answers.reserve(), self.unsupported(correlation))
             return
-        request = decode_request(api, version, self.view[body:end])
+        request = decode_request(api, version, view[body:end])
         slot = self.answers.reserve()
         response = self.handlers[api](self.services, request, version)
         if isawaitable(response):

@@ -350,8 +350,12 @@ class Log:
         Never beyond `limit_position` (a batch boundary) or the end of the segment; about `max_bytes`, but at
         least one batch. Nothing to read: (b"", the log end or -1, position). Raises StorageFailed.
         """
-        segment = self._active
         end = self.written_position
+        if position == self._newest_position and limit_position == end:
+            newest = self._newest
+            if end - position == len(newest) <= max_bytes and newest:
+                return newest, self.written_log_end_offset, end
+        segment = self._active
         if position < segment.start:
             slot = bisect_right(self.segments, position, key=_start) - 1
             if slot < 0:
@@ -367,13 +371,6 @@ class Log:
                 self.written_log_end_offset if position == self.written_position else -1,
                 position,
             )
-        newest = self._newest
-        if (
-            position == self._newest_position
-            and end == self.written_position
-            and size == len(newest) <= max_bytes
-        ):
-            return newest, self.written_log_end_offset, end
         if size > max_bytes:
             return self._read_cut(segment, position, end, max_bytes)
         data = segment.file.pread(size, position - segment.start)

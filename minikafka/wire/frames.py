@@ -6,8 +6,9 @@ ends the connection before anything is allocated for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 
@@ -21,21 +22,26 @@ _SIZE_MIN: Final = 10
 _unpack = HEADER.unpack_from
 
 
-class Receiver(Protocol):
-    """Takes whole requests, one call each, in order."""
-
-    def on_request(
-        self, api: int, version: int, correlation: int, start: int, body: int, end: int
-    ) -> None:
-        """The frame is [start, end) of the buffer; `body` is the first byte after the client id."""
+Route: TypeAlias = Callable[[bytearray, memoryview, int, int, int, int, int], None]
+"""Takes a whole request: (buf, view, version, correlation id, start, body, end), the frame being [start, end)
+and `body` the first byte after the client id."""
+Other: TypeAlias = Callable[[memoryview, int, int, int, int, int], None]
+"""Takes a request that has no route of its own: (view, api, version, correlation id, body, end)."""
 
 
-def frames(buf: bytearray, start: int, end: int, receiver: Receiver, size_max: int) -> int:
-    """Call `receiver.on_request` for every whole frame in [start, end); where the first partial one begins.
+def frames(
+    buf: bytearray,
+    view: memoryview,
+    start: int,
+    end: int,
+    routes: Mapping[int, Route],
+    other: Other,
+    size_max: int,
+) -> int:
+    """Hand every whole frame in [start, end) to its API's route, in order; where the first partial one begins.
 
     Raises ProtocolViolation for a size or a client id that cannot be.
     """
-    on_request = receiver.on_request
     while end - start >= 14:
         size, api, version, correlation, client = _unpack(buf, start)
         stop = start + 4 + size
@@ -46,7 +52,13 @@ def frames(buf: bytearray, start: int, end: int, receiver: Receiver, size_max: i
         body = start + 14 + client if client > 0 else start + 14
         if size < _SIZE_MIN or body > stop or client < -1:
             raise ProtocolViolation(f"request frame of {size} bytes is malformed")
-        on_request(api, version, correlation, start, body, stop)
+        route = routes.get(api)
+        if route is not None:
+            route(buf, view, version, correlation, start, body, stop)
+        else:
+            other(view, api, version, correlation, body, stop)
+        if stop == end:
+            return end
         start = stop
     if end - start >= 4:
         check_size(buf, start, size_max)

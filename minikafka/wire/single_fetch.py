@@ -39,7 +39,7 @@ SingleResponse = tuple[int, bytes, int, int, int, int, int]
 
 @lru_cache(_NAME_MAX)
 def _request_layout(name: int) -> Struct:
-    return Struct(f">BiiiibiiBB{name - 1}sBiiqiqi5s")
+    return Struct(f">Bii4xi1xiiBx{name - 1}sBiiqi8xi5s")
 
 
 @lru_cache(_NAME_MAX)
@@ -47,11 +47,17 @@ def _response_layout(name: int) -> Struct:
     return Struct(f">iiBihiBB{name - 1}sBihqqqBi")
 
 
+@lru_cache(_NAME_MAX)
+def _response_fields(name: int) -> Struct:
+    """What a follower reads of `_response_layout`."""
+    return Struct(f">8xB4xhiBx{name - 1}sBihq8xqB4x")
+
+
 def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
     """The fields of a request for one partition whose body begins after the client id, else None.
 
-    1 replica id, 2 max wait ms, 4 max bytes, 6 session id, 7 session epoch, 10 topic, 12 partition,
-    13 current leader epoch, 14 fetch offset, 15 last fetched epoch, 17 partition max bytes.
+    1 replica id, 2 max wait ms, 3 max bytes, 4 session id, 5 session epoch, 7 topic, 9 partition,
+    10 current leader epoch, 11 fetch offset, 12 last fetched epoch, 13 partition max bytes.
     """
     if end - body <= _REQUEST_NAME:
         return None
@@ -62,7 +68,7 @@ def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
     if end - body != layout.size:
         return None
     found = layout.unpack_from(buf, body)
-    if found[0] or found[8] != _ONE or found[11] != _ONE or found[18] != _REQUEST_TAIL:
+    if found[0] or found[6] != _ONE or found[8] != _ONE or found[14] != _REQUEST_TAIL:
         return None
     return found
 
@@ -97,12 +103,12 @@ def single_response(buf: bytearray, start: int, stop: int) -> SingleResponse | N
     name = buf[start + _RESPONSE_NAME]
     if not 1 < name <= _NAME_MAX:
         return None
-    layout = _response_layout(name)
+    layout = _response_fields(name)
     records = start + layout.size
     if records + 1 >= stop:
         return None
-    (_, _, tags, _, error, session_id, topics, _, topic, partitions, number, refused, high_watermark, _,
-     log_start, aborted, _) = layout.unpack_from(buf, start)  # fmt: skip
+    (tags, error, session_id, topics, topic, partitions, number, refused, high_watermark, log_start,
+     aborted) = layout.unpack_from(buf, start)  # fmt: skip
     if tags or topics != _ONE or partitions != _ONE or error or refused or aborted:
         return None
     size = buf[records]

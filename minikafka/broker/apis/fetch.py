@@ -70,7 +70,14 @@ class FetchApi:
         self.waiting: dict[ConsumerFetch, None] = {}
 
     def on_request(
-        self, buf: bytearray, view: memoryview, version: int, correlation: int, body: int, end: int
+        self,
+        buf: bytearray,
+        view: memoryview,
+        version: int,
+        correlation: int,
+        _: int,
+        body: int,
+        end: int,
     ) -> None:
         """Answered at the end of this tick, or when there is enough, or when the wait is over."""
         if self.session is not None and version == FOLLOWER_VERSION:
@@ -95,8 +102,8 @@ class FetchApi:
 
     def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
         """The next request of the session, for one partition that it knows; False if it is not that."""
-        (_, replica_id, max_wait_ms, _, max_bytes, _, session_id, session_epoch,
-         _, _, topic, _, number, leader_epoch, offset, last_epoch, _, partition_max_bytes, _) = single  # fmt: skip
+        (_, replica_id, max_wait_ms, max_bytes, session_id, session_epoch, _, topic, _, number,
+         leader_epoch, offset, last_epoch, partition_max_bytes, _) = single  # fmt: skip
         if replica_id < 0 or session_id != session.id or session_epoch != session.epoch:
             return False
         item = session.item(topic, number)

@@ -7,6 +7,7 @@ Knowingly ignored: transactional ids (a later issue), compression.type other tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
@@ -52,10 +53,27 @@ class ProduceApi:
     what they mean: equal bytes mean equal parse (`hot-path.md` §3). It is bounded, and dropped on any error.
     """
 
-    __slots__ = ("answers", "clock", "head_size", "memo", "now", "packs", "replicas", "wall_ms")
+    __slots__ = (
+        "answers",
+        "clock",
+        "close",
+        "head_size",
+        "memo",
+        "now",
+        "packs",
+        "replicas",
+        "wall_ms",
+    )
 
-    def __init__(self, replicas: ReplicaManager, answers: AnswerQueue, clock: Clock) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        answers: AnswerQueue,
+        clock: Clock,
+        close: Callable[[], None],
+    ) -> None:
         self.replicas = replicas
+        self.close = close
         self.answers = answers
         self.clock = clock
         self.memo: dict[bytes, tuple[Partition, int, int, int, Pack]] = {}
@@ -73,8 +91,8 @@ class ProduceApi:
         start: int,
         body: int,
         end: int,
-    ) -> bool:
-        """Append and queue the answer; False when the connection must be closed (an error with acks=0)."""
+    ) -> None:
+        """Append and queue the answer; an error with acks=0, which has no answer, closes the connection."""
         if self.wall_ms == TO_BE_READ:
             self.wall_ms = self.clock.wall_ms()
         known = self.memo.get(
@@ -84,8 +102,9 @@ class ProduceApi:
             records = single_records(buf, start + CLIENT_ID + self.head_size, end, version)
             if records >= 0:
                 stop = end - 3 if version >= 9 else end
-                return self._append_one(buf, view, records, stop, correlation, known)
-        return self._decoded(buf, view, version, correlation, start, body, end)
+                self._append_one(buf, view, records, stop, correlation, known)
+                return
+        self._decoded(buf, view, version, correlation, start, body, end)
 
     def _append_one(
         self,
@@ -95,7 +114,7 @@ class ProduceApi:
         end: int,
         correlation: int,
         known: tuple[Partition, int, int, int, Pack],
-    ) -> bool:
+    ) -> None:
         partition, acks, _, timeout_ms, pack = known
         purgatory = self.replicas.purgatory
         if not partition.log.pending:
@@ -108,7 +127,8 @@ class ProduceApi:
         if required < 0:
             self.memo.clear()
             if acks == 0:
-                return False
+                self.close()
+                return
             answers.entries.append((None, Slot((pack(correlation, -required, -1, -1),))))
             purgatory.ready[answers] = None
         elif acks < 0:
@@ -130,7 +150,6 @@ class ProduceApi:
                 (partition, ALREADY, 0, correlation, partition.appended_base, pack)
             )
             purgatory.ready[answers] = None
-        return True
 
     def _disk_failed(self, partition: Partition, failure: StorageFailed) -> int:
         self.replicas.purgatory.storage_failed(partition, failure)
@@ -147,21 +166,22 @@ class ProduceApi:
         start: int,
         body: int,
         end: int,
-    ) -> bool:
+    ) -> None:
         if not _VERSION_MIN <= version <= _VERSION_MAX:
             raise ProtocolViolation(f"Produce version {version} is not served")
         request = decode(buf, body, end, version)
         if request.acks not in (-1, 0, 1):
             self._refuse(request, correlation, version, _INVALID_ACKS)
-            return True
+            return
         if request.head_end and version >= _ZSTD_SINCE:
             known = self._remember(
                 bytes(view[start + CLIENT_ID : request.head_end]), request, version
             )
             part = request.topics[0][1][0]
             if known is not None and part.start >= 0 and part.end + tail_bytes(version) == end:
-                return self._append_one(buf, view, part.start, part.end, correlation, known)
-        return self._append_many(buf, view, request, correlation, version)
+                self._append_one(buf, view, part.start, part.end, correlation, known)
+                return
+        self._append_many(buf, view, request, correlation, version)
 
     def _remember(
         self, head: bytes, request: ProduceRequest, version: int
@@ -207,7 +227,7 @@ class ProduceApi:
         request: ProduceRequest,
         correlation: int,
         version: int,
-    ) -> bool:
+    ) -> None:
         topics = [
             (
                 topic,
@@ -220,7 +240,9 @@ class ProduceApi:
         ]
         pending = [part for _, parts in topics for part in parts]
         if request.acks == 0:
-            return not any(part.error for part in pending)
+            if any(part.error for part in pending):
+                self.close()
+            return
 
         def encode(_: list[PendingPartition]) -> bytes:
             return encode_response(
@@ -229,7 +251,6 @@ class ProduceApi:
 
         self.answers.wait_many(MultiProduce(pending, encode), self.now + request.timeout_ms)
         self.replicas.purgatory.ready[self.answers] = None
-        return True
 
     def _append_part(
         self,

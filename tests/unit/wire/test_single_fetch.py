@@ -49,13 +49,15 @@ def test_a_request_for_one_partition_is_read_as_the_general_decoder_reads_it(top
     single = single_request(buf, body, end)
     assert single is not None
     decoded = fetch.decode(buf, memoryview(buf), body, end, 12)
-    assert (single[1], single[2], single[4]) == (
+    assert single[1:6] == (
         decoded.replica_id,
         decoded.max_wait_ms,
         decoded.max_bytes,
+        decoded.session_id,
+        decoded.session_epoch,
     )
-    assert (single[6], single[7]) == (decoded.session_id, decoded.session_epoch)
-    assert [(single[10], [(*single[12:17], single[17])])] == decoded.topics
+    [(name, [row])] = decoded.topics
+    assert (single[7], *single[9:14]) == (name, *row[:4], row[5])
 
 
 @pytest.mark.parametrize(
