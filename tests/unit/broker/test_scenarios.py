@@ -1,0 +1,144 @@
+"""What whole brokers leave in their ledgers, line by line, and that it shows no violation."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.invariants import violations
+from support.memory_cluster import MemoryCluster
+from support.until import until
+
+from minikafka.base.model import TopicPartition
+from minikafka.client import NewTopic
+from minikafka.ledger.reader import Line, merged
+from minikafka.ledger.writer import directory_of
+from minikafka.record.batch import Record
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(3) as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 2, 3))
+        yield cluster
+        assert violations(history(cluster)) == []
+
+
+def ledger(cluster: MemoryCluster, broker_id: int) -> list[Line]:
+    """The lines of one broker, as they are in its storage."""
+    storage = cluster.storages[broker_id]
+    (log_dir,) = {path.partition("-ledger")[0] for path in storage.files if "-ledger/" in path}
+    directory = directory_of(log_dir)
+    return [
+        json.loads(line)
+        for name in storage.names(directory)
+        for line in storage.read(f"{directory}/{name}").splitlines()
+    ]
+
+
+def history(cluster: MemoryCluster) -> list[Line]:
+    return merged([ledger(cluster, broker_id) for broker_id in cluster.storages])
+
+
+def facts(cluster: MemoryCluster, broker_id: int) -> list[str]:
+    return [line["fact"] for line in ledger(cluster, broker_id) if line["kind"] == "broker"]
+
+
+def of_kind(lines: list[Line], kind: str, **fields: Any) -> list[Line]:
+    return [
+        line
+        for line in lines
+        if line["kind"] == kind and all(line.get(name) == value for name, value in fields.items())
+    ]
+
+
+async def test_a_broker_notes_its_start_registration_and_controlled_end(
+    cluster: MemoryCluster,
+) -> None:
+    await cluster.stop(2)
+    assert facts(cluster, 2) == [
+        "started",
+        "registered",
+        "controlled shutdown asked",
+        "controlled shutdown answered",
+        "stopped",
+    ]
+    (event,) = of_kind(history(cluster), "event", event="ControlledShutdownRequested")
+    answers = of_kind(history(cluster), "answer", cause=event["cause"])
+    assert [answer["results"][0]["code"] for answer in answers] == ["NONE"]
+
+
+async def test_numbers_go_on_when_a_broker_comes_back(cluster: MemoryCluster) -> None:
+    await cluster.stop(2)
+    await cluster.start(2)
+    lines = ledger(cluster, 2)
+    assert [line["n"] for line in lines] == list(range(1, len(lines) + 1))
+    assert facts(cluster, 2).count("started") == 2
+
+
+async def test_the_term_is_told_from_its_election_to_its_end(cluster: MemoryCluster) -> None:
+    ruling = next(id_ for id_, broker in cluster.brokers.items() if broker.controller.is_active)
+    await cluster.stop(ruling)
+    won, resigned = of_kind(ledger(cluster, ruling), "election")
+    assert (won["outcome"], won["epoch"], won["cause"]) == ("won", 1, "1-0")
+    assert (resigned["outcome"], resigned["reason"]) == ("resigned", "asked to")
+    (write,) = of_kind(ledger(cluster, ruling), "write", cause="1-0")
+    assert [operation["path"] for operation in write["operations"]] == [
+        "/controller",
+        "/controller_epoch",
+        "/controller_epoch",
+    ]
+
+
+async def test_an_isr_change_of_a_leader_is_told_with_its_versions(cluster: MemoryCluster) -> None:
+    await cluster.stop(2)
+    await cluster.start(2)
+
+    def joined() -> list[Line]:
+        lines = of_kind(history(cluster), "isr", outcome="ok", change="expand")
+        return [line for line in lines if 2 in line["isr"]]
+
+    await until(lambda: len(joined()) >= 2)
+    line = joined()[0]
+    assert line["actual"] == line["expected"] + 1
+    assert line["zxid"] > 0
+    assert set(line["isr"]) - set(line["before"]) == {2}
+
+
+async def test_a_failed_directory_is_told_by_its_broker_and_answered_by_the_controller(
+    cluster: MemoryCluster,
+) -> None:
+    broker = next(
+        b for b in cluster.brokers.values() if (p := b.replicas.partition(T0)) and p.is_leader
+    )
+    broker_id = broker.config.broker_id
+    cluster.storages[broker_id].fail(broker.config.log_dirs[0], errno.EIO)
+    broker.replicas.checkpoint_high_watermarks()
+    (line,) = of_kind(ledger_now(cluster, broker), "broker", fact="log directory failed")
+    assert line["partitions"]["t"]
+    await until(lambda: of_kind(history(cluster), "event", event="LogDirsFailed"))
+
+
+def ledger_now(cluster: MemoryCluster, broker: Any) -> list[Line]:
+    """With what the loop has not written yet: the ledger does not lie in the directory that failed."""
+    broker.ledger.flush()
+    return ledger(cluster, broker.config.broker_id)
+
+
+async def test_effects_carry_the_id_of_the_event_that_led_to_them(cluster: MemoryCluster) -> None:
+    async with cluster.client() as client:
+        await client.produce("t", [Record(-1, -1, None, b"x")])
+    lines = history(cluster)
+    (event,) = of_kind(lines, "event", event="TopicsChanged")
+    effects = of_kind(lines, "effect", cause=event["cause"], request="LeaderAndIsr")
+    assert {(line["broker"], line["phase"]) for line in effects} == {
+        (id_, phase) for id_ in cluster.brokers for phase in ("received", "completed")
+    }
+    became = [result["became"] for line in effects for result in line.get("results", ())]
+    assert sorted(set(became)) == ["follower", "leader"]
