@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -147,9 +147,18 @@ class ControllerStore:
         tally = _Tally()
         creates = any(state.zk_version == NO_NODE for state in states.values())
         size = _OPERATIONS_MAX // (_OPERATIONS_PER_CREATE if creates else 1)
-        batches = [dict(batch) for batch in _batches(states.items(), size)]
-        for window in _batches(batches, _MULTIS_IN_FLIGHT):
-            await all_of(self._write_batch(batch, tally) for batch in window)
+        batches = _batches(states.items(), size)
+        parents = await self._absent_parents(states)
+
+        async def write() -> None:
+            for batch in batches:
+                try:
+                    await self._write_batch(dict(batch), tally, parents)
+                except BaseException:
+                    batches.close()  # nobody begins another one
+                    raise
+
+        await all_of(write() for _ in range(_MULTIS_IN_FLIGHT))
         return LeaderAndIsrWritten(tally.ok, tuple(tally.conflicts), tally.failed)
 
     async def write_assignments(
@@ -318,11 +327,19 @@ class ControllerStore:
         self._ledger.record(WRITE, cause, fields)
 
     async def _write_batch(
-        self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally
+        self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally, parents: set[str]
     ) -> None:
-        """Write until every partition of the batch is in the tally."""
+        """Write until every partition of the batch is in the tally.
+
+        `parents`: absent ones; the first batch that needs one makes it, and the others, which ZooKeeper
+        carries out after it, go by that. After a refusal a batch looks for itself.
+        """
+        attempt = 0
         while pending:
-            operations, owners = await self._operations(pending)
+            attempt += 1
+            if attempt > 1:
+                parents = await self._absent_parents(pending)
+            operations, owners = self._operations(pending, parents)
             try:
                 stats = await self._fenced(operations)
             except NotConnected:
@@ -332,10 +349,10 @@ class ControllerStore:
                 await self.steady(lambda: self._coordination.sync(layout.CONTROLLER_EPOCH))
                 await self._read_back(pending, tally)
             except TooLarge:
-                await self._write_halves(pending, tally)
+                await self._write_halves(pending, tally, await self._absent_parents(pending))
                 return
             except MultiFailed as refused:
-                if _is_parent_made_meanwhile(operations[refused.index - 1], refused.error):
+                if _is_for_a_parent(operations[refused.index - 1], refused.error, attempt):
                     continue
                 before = len(pending)
                 await self._read_back(pending, tally)
@@ -350,22 +367,22 @@ class ControllerStore:
                 return
 
     async def _write_halves(
-        self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally
+        self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally, parents: set[str]
     ) -> None:
         if len(pending) == 1:
             (tp,) = pending
             tally.failed[tp] = "the state is too large for ZooKeeper"
             return
         for half in _batches(pending.items(), (len(pending) + 1) // 2):
-            await self._write_batch(dict(half), tally)
+            await self._write_batch(dict(half), tally, parents)
 
-    async def _operations(
-        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    def _operations(
+        self, states: Mapping[TopicPartition, LeaderAndIsr], parents: set[str]
     ) -> tuple[list[MultiOp], list[TopicPartition]]:
-        """The operations, and the partition each is for; the last of a partition is its state node."""
-        parents = await self._absent_parents(
-            [tp for tp, s in states.items() if s.zk_version == NO_NODE]
-        )
+        """The operations, and the partition each is for; the last of a partition is its state node.
+
+        Parents that are among them are taken out of `parents`.
+        """
         operations: list[MultiOp] = []
         owners: list[TopicPartition] = []
         for tp, state in states.items():
@@ -381,7 +398,9 @@ class ControllerStore:
             owners += [tp] * (len(operations) - len(owners))
         return operations, owners
 
-    async def _absent_parents(self, created: Sequence[TopicPartition]) -> set[str]:
+    async def _absent_parents(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> set[str]:
+        """Of the partitions whose state node is to be created."""
+        created = [tp for tp, state in states.items() if state.zk_version == NO_NODE]
         paths = dict.fromkeys(
             path
             for tp in created
@@ -427,12 +446,16 @@ async def all_of(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
     return answers
 
 
-def _is_parent_made_meanwhile(operation: MultiOp, error: ServerVerdict) -> bool:
-    """Two batches of one topic run side by side, and the other one made the common parent."""
-    return isinstance(operation, Create) and not operation.data and isinstance(error, NodeExists)
+def _is_for_a_parent(operation: MultiOp, error: ServerVerdict, attempt: int) -> bool:
+    """Batches of one topic run side by side: another one made the common parent, or was to and was refused."""
+    if not isinstance(operation, Create):
+        return False
+    if isinstance(error, NodeExists):
+        return not operation.data
+    return isinstance(error, NoNode) and attempt == 1
 
 
-def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def _batches(items: Iterable[Item], size: int) -> Generator[list[Item], None, None]:
     """The items in lists of at most that size."""
     batch: list[Item] = []
     for item in items:

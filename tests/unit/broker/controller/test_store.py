@@ -111,6 +111,29 @@ async def test_a_topic_that_is_gone_fails_its_partitions_and_no_others(bench: Be
     assert written.ok == {kept: 0}
 
 
+async def test_the_first_of_many_batches_makes_the_parent_that_all_of_them_need(
+    bench: Bench,
+) -> None:
+    bench.topic("t")
+    tps = [TopicPartition("t", number) for number in range(300)]
+    written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    assert set(written.ok) == set(tps)
+    multis = bench.coordination.multis
+    paths = [op.path for ops in multis for op in ops]
+    assert paths.count(layout.partitions_path("t")) == 1
+    assert max(map(len, multis)) <= 200
+
+
+async def test_a_batch_whose_parent_another_one_failed_to_make_makes_it_itself(
+    bench: Bench,
+) -> None:
+    bench.topic("t")
+    tps = [TopicPartition("t", number) for number in range(100)]
+    bench.coordination.faults = ["lost"]
+    written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    assert set(written.ok) == set(tps)
+
+
 async def test_a_parent_made_by_a_batch_side_by_side_is_no_failure(bench: Bench) -> None:
     bench.topic("t")
     tp = TopicPartition("t", 0)
