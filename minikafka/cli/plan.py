@@ -42,7 +42,7 @@ def kill_broker(broker_id: int, data: str | None, as_json: bool) -> None:
 
 
 @plan.command()
-@click.argument("file", required=False)
+@click.option("--file", metavar="FILE", help="A plan in the JSON of Kafka's reassignment tool.")
 @topics_option
 @partitions_option
 @click.option("--replicas", multiple=True, metavar="1,2,3", help="Where it shall be.")
@@ -56,9 +56,9 @@ def reassign(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """If partitions were reassigned, as FILE (JSON of Kafka's tool) or the options say."""
+    """If partitions were reassigned, as `minikafka reassign` with the same options does."""
     if (file is None) == (not topics):
-        raise click.UsageError("give a FILE, or --topic, --partition and --replicas")
+        raise click.UsageError("give --file, or --topic, --partition and --replicas")
     wanted = plan_file(file) if file else given_plan(topics, partitions, replicas)
     targets = [[tp.topic, tp.partition, list(to)] for tp, to in wanted.items()]
     _show({"operation": "reassign", "targets": targets}, data, as_json)

@@ -86,13 +86,13 @@ def test_a_file_of_kafkas_reassignment_tool_is_understood(cluster: Scripted, tmp
     file = tmp_path / "move.json"
     entry = {"topic": "t", "partition": 0, "replicas": [3, 1]}
     file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
-    assert CliRunner().invoke(plan, ["reassign", str(file)]).exit_code == 0
+    assert CliRunner().invoke(plan, ["reassign", "--file", str(file)]).exit_code == 0
     assert cluster.asked == [{"operation": "reassign", "targets": [["t", 0, [3, 1]]]}]
 
 
 @pytest.mark.parametrize(
     "arguments",
-    ["reassign", "reassign x.json -t t", "kill-broker", "kill-broker two", "delete-topic"],
+    ["reassign", "reassign --file x.json -t t", "kill-broker", "kill-broker two", "delete-topic"],
 )
 def test_what_cannot_be_understood_is_exit_code_2(cluster: Scripted, arguments: str) -> None:
     assert CliRunner().invoke(plan, arguments.split()).exit_code == 2
