@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.manual_clock import ManualClock
+from support.recording_ledger import RecordingLedger
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
@@ -274,3 +275,24 @@ async def test_a_bounced_broker_gets_a_new_channel_to_its_new_address(world: Wor
     attempt = await world.attempt()
     assert (attempt.port, attempt.epoch) == (broker(1, epoch=2).control_port, 2)
     assert world.plane.cancelled == 1
+
+
+async def test_repeated_silence_is_noted_ever_more_rarely(world: World) -> None:
+    ledger = RecordingLedger()
+    world.channels = Channels(world.plane, world.clock, world.tasks, SystemRng(), ledger)
+    world.channels.add(broker(1))
+    world.send(1, 1)
+    for _ in range(9):
+        attempt = await world.attempt()
+        attempt.answer.set_exception(ConnectionRefusedError("nobody there"))
+        await world.settle()
+        world.clock.advance(RETRY_MS)
+    assert [(kind, fields["attempt"]) for kind, _, fields in ledger.lines] == [
+        ("retry", attempt) for attempt in (1, 2, 4, 8)
+    ]
+    assert dict(ledger.lines[0][2]) == {
+        "to": 1,
+        "request": "StopReplica",
+        "attempt": 1,
+        "error": "ConnectionRefusedError nobody there",
+    }
