@@ -22,6 +22,8 @@ REASSIGNMENT_IN_PROGRESS: Final = "topic reassignment in progress"
 class PartitionStatus(Enum):
     """The four states of a partition (F1), by Kafka's names."""
 
+    __hash__ = object.__hash__  # there is one of each; that of Enum is slow
+
     NON_EXISTENT = "NonExistentPartition"
     NEW = "NewPartition"
     ONLINE = "OnlinePartition"
@@ -30,6 +32,8 @@ class PartitionStatus(Enum):
 
 class ReplicaStatus(Enum):
     """The seven states of a replica (G1), by Kafka's names."""
+
+    __hash__ = object.__hash__
 
     NEW = "NewReplica"
     ONLINE = "OnlineReplica"

@@ -104,9 +104,10 @@ class ReplicaStateMachine:
         failures: Failures,
     ) -> list[TopicPartition]:
         legal = []
+        allowed = LEGAL_PREVIOUS[target]
         for tp in partitions:
             status = self._context.replica_status(tp, broker)
-            if status in LEGAL_PREVIOUS[target]:
+            if status in allowed:
                 legal.append(tp)
             else:
                 subject = f"replica {broker} of partition {tp}"

@@ -9,7 +9,7 @@ get any.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
@@ -41,11 +41,13 @@ class RequestBatch:
         self._leader_and_isr: dict[BrokerId, dict[TopicPartition, bool]] = {}
         self._stop_replica: dict[BrokerId, dict[TopicPartition, StopReplicaPartition]] = {}
         self._metadata_brokers: dict[BrokerId, None] = {}
+        self._metadata_to_all = False
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def new_batch(self) -> None:
         """Begin. Raises RuntimeError when the last batch was not sent: some change would be told twice or never."""
-        if self._leader_and_isr or self._stop_replica or self._metadata_brokers:
+        is_begun = self._leader_and_isr or self._stop_replica
+        if is_begun or self._metadata_brokers or self._metadata_to_all:
             raise RuntimeError("the previous batch of controller requests was begun but not sent")
 
     def add_leader_and_isr(
@@ -55,7 +57,8 @@ class RequestBatch:
         for broker in brokers:
             partitions = self._leader_and_isr.setdefault(broker, {})
             partitions[tp] = partitions.get(tp, False) or is_new
-        self.add_update_metadata(self._context.brokers, (tp,))
+        self._metadata_partitions[tp] = None
+        self._metadata_to_all = True
 
     def add_update_metadata(
         self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]
@@ -109,13 +112,11 @@ class RequestBatch:
 
     def _send_update_metadata(self) -> None:
         context = self._context
+        if self._metadata_to_all:
+            self._metadata_brokers.update(dict.fromkeys(context.brokers))
         recipients = [broker for broker in self._metadata_brokers if broker in context.brokers]
         if recipients:
-            states = tuple(
-                self._metadata_state(tp)
-                for tp in self._metadata_partitions
-                if tp in context.leadership
-            )
+            states = tuple(self._metadata_states())
             brokers = tuple(context.brokers.values())
             topic_ids = self._topic_ids(state.tp for state in states)
             self._story.announce(
@@ -138,6 +139,7 @@ class RequestBatch:
                     ),
                 )
         self._metadata_brokers.clear()
+        self._metadata_to_all = False
         self._metadata_partitions.clear()
 
     def _send_stop_replica(self) -> None:
@@ -182,20 +184,30 @@ class RequestBatch:
             is_new=is_new,
         )
 
-    def _metadata_state(self, tp: TopicPartition) -> PartitionState:
+    def _metadata_states(self) -> Iterator[PartitionState]:
+        """What clients are to know of the partitions, those that have a leadership."""
         context = self._context
-        state = context.leadership[tp]
-        replicas = context.replicas(tp)
-        return PartitionState(
-            tp=tp,
-            leader=LEADER_DURING_DELETE if context.is_being_deleted(tp) else state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            zk_version=state.zk_version,
-            controller_epoch=state.controller_epoch,
-            replicas=replicas,
-            offline=tuple(replica for replica in replicas if not context.is_online(tp, replica)),
-        )
+        offline: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}
+        """Of each list of replicas those on brokers that are away; many partitions have the same."""
+        for tp in self._metadata_partitions:
+            state = context.leadership.get(tp)
+            if state is None:
+                continue
+            replicas = context.replicas(tp)
+            away = None if context.offline_directories else offline.get(replicas)
+            if away is None:
+                away = tuple([id_ for id_ in replicas if not context.is_online(tp, id_)])
+                offline[replicas] = away
+            yield PartitionState(
+                tp=tp,
+                leader=LEADER_DURING_DELETE if context.is_being_deleted(tp) else state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=state.isr,
+                zk_version=state.zk_version,
+                controller_epoch=state.controller_epoch,
+                replicas=replicas,
+                offline=away,
+            )
 
     def _live_leaders(self, states: Iterable[PartitionState]) -> tuple[Broker, ...]:
         leaders = {state.leader for state in states}
