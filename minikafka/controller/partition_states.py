@@ -21,7 +21,14 @@ from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.controller import elections
 from minikafka.controller.context import Context, PartitionStatus
 from minikafka.controller.elections import Choice, Election, Refusal, Verdict
-from minikafka.controller.events import NO_NODE, ReadUncleanSettings, Steps, UncleanSettingsRead
+from minikafka.controller.events import (
+    NO_NODE,
+    LeaderAndIsrRead,
+    ReadLeaderAndIsr,
+    ReadUncleanSettings,
+    Steps,
+    UncleanSettingsRead,
+)
 from minikafka.controller.leadership import Proposals, Settled, change_leadership
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.story import (
@@ -45,6 +52,16 @@ LEGAL_PREVIOUS: Final = {
     ),
 }
 """Target state -> the states it may be entered from (F11, K13)."""
+
+_NOBODY_IN_SYNC: Final = frozenset(
+    {
+        Refusal.NO_REPLICA_ONLINE,
+        Refusal.PREFERRED_NOT_AVAILABLE,
+        Refusal.NO_REASSIGNED_REPLICA_IN_SYNC,
+        Refusal.NO_OTHER_REPLICA_IN_SYNC,
+    }
+)
+"""Refusals that an ISR with one more member might not be."""
 
 Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
 """For a move to Online the new leadership or why there is none (X25); for other moves only illegal ones."""
@@ -201,10 +218,10 @@ class PartitionStateMachine:
         """Online, Offline -> Online (F4)."""
         choices: dict[TopicPartition, Choice] = {}
 
-        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
-            unclean = yield from self._unclean_settings(remaining, election)
+        def choose(partitions: list[TopicPartition]) -> Steps[Proposals]:
+            unclean = yield from self._unclean_settings(partitions, election)
             proposals: Proposals = {}
-            for tp in remaining:
+            for tp in partitions:
                 verdict = self._choose(tp, election, unclean)
                 if isinstance(verdict, Choice):
                     choices[tp] = verdict
@@ -214,6 +231,14 @@ class PartitionStateMachine:
                     proposals[tp] = verdict
             return proposals
 
+        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
+            proposals = yield from choose(remaining)
+            refused = [tp for tp, verdict in proposals.items() if verdict in _NOBODY_IN_SYNC]
+            moved_on = yield from self._read_newer(refused)
+            if moved_on:
+                proposals.update((yield from choose(moved_on)))
+            return proposals
+
         settled = yield from change_leadership(self._context, self._story, partitions, propose)
         for tp, state in settled.items():
             if isinstance(state, LeaderAndIsr):
@@ -221,6 +246,30 @@ class PartitionStateMachine:
                 if choices[tp].unclean:
                     self._count_unclean(tp, state)
         return settled
+
+    def _read_newer(self, refused: list[TopicPartition]) -> Steps[list[TopicPartition]]:
+        """Those whose state in ZooKeeper is newer than the picture, which is brought up to date.
+
+        A leader announces an ISR a moment after it wrote it, and one that died in between never does.
+        """
+        context = self._context
+        doubtful = [
+            tp for tp in refused if any(context.is_online(tp, r) for r in context.replicas(tp))
+        ]
+        if not doubtful:
+            return []
+        read = yield ReadLeaderAndIsr(tuple(doubtful))
+        assert isinstance(read, LeaderAndIsrRead)
+        newer = [
+            tp
+            for tp, state in read.states.items()
+            if state.zk_version > context.leadership[tp].zk_version
+        ]
+        for tp in newer:
+            context.set_leadership(tp, read.states[tp])
+        if newer:
+            self._batch.add_update_metadata(context.brokers, newer)
+        return newer
 
     def _succeed(self, tp: TopicPartition, choice: Choice) -> LeaderAndIsr:
         current = self._context.leadership[tp]

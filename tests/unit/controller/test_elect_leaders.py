@@ -6,7 +6,7 @@ import pytest
 from support.controller_world import World
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import LeaderAndIsrRequest, TopicPartition
+from minikafka.base.model import LeaderAndIsrRequest, TopicPartition, UpdateMetadataRequest
 from minikafka.controller.events import (
     IsrChanged,
     PreferredElectionSubmitted,
@@ -40,6 +40,25 @@ def test_a_preferred_election_gives_the_leadership_back():
 def test_a_leader_that_is_preferred_already_needs_no_election():
     world = World().create("t", [0, 1])
     assert world.elect([T0])[T0].code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+@pytest.mark.row("D13", "R61")
+def test_a_preferred_replica_that_has_only_just_joined_the_isr_is_elected():
+    world = World().create("t", [0, 1])
+    world.kill(0).register(0, epoch=2)
+    world.shrink(T0, [1, 0])
+    assert world.elect([T0])[T0].code is ErrorCode.NONE
+    assert world.nodes[T0].leader == 0
+
+
+@pytest.mark.row("D13", "R61")
+def test_an_isr_that_an_election_in_vain_found_out_about_is_told_to_all_brokers():
+    world = World().create("t", [0, 1, 2])
+    world.kill(0, 2).register(0, epoch=2).register(2, epoch=2).clear()
+    world.shrink(T0, [1, 2])
+    assert world.elect([T0])[T0].code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    (told,) = world.sent_to(0, UpdateMetadataRequest)
+    assert [state.isr for state in told.partitions] == [(1, 2)]
 
 
 @pytest.mark.row("R61")

@@ -28,6 +28,7 @@ from minikafka.controller.events import (
     LeaderAndIsrAnswered,
     LeaderAndIsrWritten,
     LogDirsFailed,
+    ReadLeaderAndIsr,
     ReadUncleanSettings,
     StartChannel,
     StopChannel,
@@ -241,6 +242,31 @@ def test_conflicts_are_retried_until_the_write_is_accepted() -> None:
     world.before_write = shrink
     world.kill(0)
     assert leader(world) == (2, (2,), 1)
+
+
+@pytest.mark.row("D13", "R3")
+def test_an_isr_that_its_dead_leader_never_announced_decides_the_election() -> None:
+    world = World().create("t", [0, 1])
+    world.kill(1).register(1, epoch=2)
+    world.shrink(T0, [0, 1])
+    world.kill(0)
+    assert leader(world) == (1, (1,), 2)
+
+
+@pytest.mark.row("D13", "R3")
+def test_a_shutdown_moves_the_leader_to_a_follower_that_has_only_just_joined_the_isr() -> None:
+    world = World().create("t", [0, 1])
+    world.kill(1).register(1, epoch=2)
+    world.shrink(T0, [0, 1])
+    assert world.shut_down(0).remaining == ()
+    assert leader(world) == (1, (1,), 2)
+
+
+def test_nothing_is_read_for_partitions_without_any_live_replica() -> None:
+    world = World().create("t", [0], [1])
+    world.kill(0).clear()
+    world.kill(2)
+    assert [effect for effect in world.effects if isinstance(effect, ReadLeaderAndIsr)] == []
 
 
 @pytest.mark.row("X23", "T7")
