@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -89,6 +90,27 @@ async def test_a_dead_controller_is_replaced_and_the_new_one_elects_new_leaders(
     await until(lambda: two.service.is_active)
     state = await until(lambda: (s := state_of(ensemble, T0)) and s.leader == 2 and s)
     assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)
+
+
+@pytest.mark.parametrize("turns", range(30))
+async def test_a_topic_made_while_the_controller_loads_has_all_brokers_that_came_before_it_in_its_isr(
+    ensemble: Ensemble, start: Start, turns: int
+) -> None:
+    """Else the death of the first broker, soon after, leaves the topic without any leader."""
+    one = await start(1)
+    while not one.service.is_active:
+        await turn()
+    for _ in range(turns):
+        await turn()
+    await start(2)
+    create_topic(ensemble, "t", [1, 2])
+    state = await until(lambda: state_of(ensemble, T0))
+    assert state.isr == (1, 2)
+
+
+async def turn() -> None:
+    """One of the loop's."""
+    await asyncio.sleep(0)
 
 
 async def test_a_broker_campaigns_only_while_it_is_registered(ensemble: Ensemble) -> None:
