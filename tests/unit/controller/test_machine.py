@@ -374,7 +374,7 @@ def test_elections_leave_topics_alone_that_are_marked_for_deletion() -> None:
 # What leaders and brokers report.
 
 
-@pytest.mark.row("E6")
+@pytest.mark.row("E6", "J3")
 def test_an_isr_change_is_taken_over_told_to_all_and_its_notification_removed() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.shrink(T0, [0, 1])

@@ -182,6 +182,7 @@ def test_a_catching_up_follower_on_a_broker_that_shuts_down_is_fenced() -> None:
     assert bench.nodes[T0].leader_epoch == 6, "the retry of the shutdown has nothing left to fence"
 
 
+@pytest.mark.row("X27")
 def test_a_replica_of_a_partition_without_leadership_may_go_offline() -> None:
     bench = Bench()
     other = TopicPartition("t", 1)
@@ -190,6 +191,7 @@ def test_a_replica_of_a_partition_without_leadership_may_go_offline() -> None:
     steps = bench.machine.handle_state_changes({1: [other]}, OFFLINE)
     assert run_steps(bench.context, bench.nodes, steps) == {}
     assert bench.context.replica_status(other, 1) is OFFLINE
+    assert bench.sent(UpdateMetadataRequest).keys() == {0, 1, 2}
 
 
 @pytest.mark.row("L4", "G6")
