@@ -43,7 +43,7 @@ from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.steps import REASSIGNMENT
-from minikafka.controller.story import Story, ids
+from minikafka.controller.story import PARTITION, Story, ids
 
 logger = logging.getLogger(__name__)
 
@@ -299,7 +299,11 @@ class Reassignments:
 
         def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
             yield from ()
-            return {tp: self._in_new_epoch(tp) for tp in remaining}
+            proposals: Proposals = {tp: self._in_new_epoch(tp) for tp in remaining}
+            for tp, state in proposals.items():
+                if isinstance(state, LeaderAndIsr):
+                    self._story.choose(PARTITION, tp, state)
+            return proposals
 
         self._batch.new_batch()
         settled = yield from change_leadership(context, self._story, partitions, propose)

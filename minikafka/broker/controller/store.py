@@ -386,15 +386,12 @@ class ControllerStore:
         operations: list[MultiOp] = []
         owners: list[TopicPartition] = []
         for tp, state in states.items():
-            data = layout.encode_state(state)
-            if state.zk_version != NO_NODE:
-                operations.append(Set(layout.state_path(tp), data, state.zk_version))
-            else:
+            if state.zk_version == NO_NODE:
                 for path in (layout.partitions_path(tp.topic), layout.partition_path(tp)):
                     if path in parents:
                         parents.discard(path)
                         operations.append(Create(path, b""))
-                operations.append(Create(layout.state_path(tp), data))
+            operations.append(_write_of(tp, state))
             owners += [tp] * (len(operations) - len(owners))
         return operations, owners
 
@@ -415,6 +412,7 @@ class ControllerStore:
         """Move into the tally what is written already, or can no longer be; the rest stays pending."""
         partitions = list(pending)
         nodes = await self.get_many([layout.state_path(tp) for tp in partitions])
+        found: list[tuple[MultiOp, Stat]] = []
         for tp, node in zip(partitions, nodes, strict=True):
             proposed = pending[tp]
             if node is None:
@@ -427,6 +425,7 @@ class ControllerStore:
                 proposed
             ):
                 tally.ok[tp] = node[1].version
+                found.append((_write_of(tp, proposed), node[1]))
                 del pending[tp]
             elif proposed.zk_version == NO_NODE:
                 tally.failed[tp] = "a state node exists already"
@@ -434,6 +433,20 @@ class ControllerStore:
             else:
                 tally.conflicts.append(tp)
                 del pending[tp]
+        self._note_found(found)
+
+    def _note_found(self, found: Sequence[tuple[MultiOp, Stat]]) -> None:
+        """A multi whose answer was lost had happened after all: this is its line."""
+        if found:
+            operations, stats = [operation for operation, _ in found], [stat for _, stat in found]
+            fields = write_line(self._fence, operations, stats=stats)
+            self._note(self.cause, fields | {"read_back": True})
+
+
+def _write_of(tp: TopicPartition, state: LeaderAndIsr) -> MultiOp:
+    """The operation that writes the state node itself."""
+    path, data = layout.state_path(tp), layout.encode_state(state)
+    return Create(path, data) if state.zk_version == NO_NODE else Set(path, data, state.zk_version)
 
 
 async def all_of(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:

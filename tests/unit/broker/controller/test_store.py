@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.controller_bench import new_ensemble, state_of
 from support.memory_coordination import Ensemble, MemoryCoordination
+from support.recording_ledger import RecordingLedger
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ControllerMoved, StaleSession, TooLarge
@@ -23,9 +24,9 @@ class Bench:
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
         self.coordination = MemoryCoordination(self.ensemble)
         self.coordination.attach()
-        self.store = ControllerStore(
-            self.coordination, BrokerConfig.from_mapping({"broker.id": 1}), 1, 0
-        )
+        self.ledger = RecordingLedger()
+        config = BrokerConfig.from_mapping({"broker.id": 1})
+        self.store = ControllerStore(self.coordination, config, 1, 0, self.ledger)
 
     def topic(self, topic: str, partitions: int = 0) -> list[TopicPartition]:
         """A topic node, and state nodes for so many partitions."""
@@ -240,3 +241,50 @@ async def test_unreadable_states_are_left_out(
     bench.ensemble.put(layout.state_path(bad), b"{")
     assert await bench.store.read_states([good, bad, TopicPartition("t", 2)]) == {good: state(0)}
     assert "t-1" in caplog.text
+
+
+def noted(bench: Bench) -> list[dict[str, Any]]:
+    return [dict(fields) for kind, _, fields in bench.ledger.lines if kind == "write"]
+
+
+@pytest.mark.row("R2")
+async def test_every_multi_is_noted_with_its_check_and_what_came_of_it(bench: Bench) -> None:
+    first, second = bench.topic("t", 2)
+    bench.store.cause = "1-7"
+    bench.ensemble.put(layout.state_path(second), b"moved on")
+    await bench.store.write_states({tp: state(0, epoch=1) for tp in (first, second)})
+    refused, written = noted(bench)
+    assert {cause for _, cause, _ in bench.ledger.lines} == {"1-7"}
+    assert (refused["outcome"], refused["failed"], refused["zxid"]) == ("conflict", 1, None)
+    assert (written["outcome"], written["check"]) == (
+        "ok",
+        {"path": "/controller_epoch", "version": 0},
+    )
+    node = bench.ensemble.nodes[layout.state_path(first)]
+    (operation,) = written["operations"]
+    assert (written["zxid"], operation["expected"], operation["actual"]) == (node.mzxid, 0, 1)
+    assert operation["data"].encode() == node.data
+
+
+@pytest.mark.parametrize("version", [0, NO_NODE])
+async def test_a_multi_whose_answer_was_lost_is_noted_when_it_is_found_written(
+    bench: Bench, version: int
+) -> None:
+    (tp,) = bench.topic("t", 1) if version == 0 else (TopicPartition("t", 0),)
+    bench.topic("t")
+    bench.coordination.faults = ["unanswered"]
+    await bench.store.write_states({tp: state(version, epoch=1)})
+    unknown, found = noted(bench)
+    assert (unknown["outcome"], found["outcome"], found["read_back"]) == ("unknown", "ok", True)
+    node = bench.ensemble.nodes[layout.state_path(tp)]
+    (operation,) = found["operations"]
+    assert (found["zxid"], operation["actual"]) == (node.mzxid, version + 1)
+    assert operation["data"].encode() == node.data
+
+
+async def test_a_multi_of_a_former_controller_is_noted_as_fenced(bench: Bench) -> None:
+    (tp,) = bench.topic("t", 1)
+    bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
+    with pytest.raises(ControllerMoved):
+        await bench.store.write_states({tp: state(0, epoch=1)})
+    assert [line["outcome"] for line in noted(bench)] == ["fenced"]
