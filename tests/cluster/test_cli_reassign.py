@@ -7,17 +7,30 @@ import json
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import ENVIRONMENT, Ended, call
-from support.running_cluster import eventually
+from support.running_cluster import KEYS, eventually
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.answers import Resource, ResourceType
 from minikafka.cluster import LocalCluster
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Sessions last so long that a paused broker counts as alive through a whole test."""
+    keys = {**KEYS, "zookeeper.session.timeout.ms": 40_000}
+    running = LocalCluster(3, data=tmp_path_factory.mktemp("patient"), config=keys)
+    asyncio.run(running.start())
+    try:
+        yield running
+    finally:
+        asyncio.run(running.stop())
 
 
 async def create(cluster: LocalCluster, topic: str, *replicas: tuple[int, ...]) -> None:
@@ -202,3 +215,23 @@ async def test_a_proposed_plan_can_be_carried_out(cluster: LocalCluster, tmp_pat
     assert done.code == 0, done
     leaders = {replicas[0] for replicas in await replicas_of(cluster, "spread")}
     assert leaders == {1, 2, 3}
+
+
+async def test_a_move_is_followed_through_a_change_of_controller(cluster: LocalCluster) -> None:
+    slow, ruler, stays = await not_the_controller(cluster)
+    await create(cluster, "outlives", (stays,))
+    await cluster.pause(slow)
+    moving = asyncio.ensure_future(reassign(cluster, *move("outlives", 0, slow, stays)))
+
+    async def accepted() -> bool:
+        async with Client(cluster.bootstrap) as client:
+            return bool(await client.admin.list_reassignments())
+
+    await eventually(accepted)
+    await cluster.kill(ruler)
+    await cluster.start(ruler)  # which ends the session of before, and its rule
+    await cluster.resume(slow)
+    done = await moving
+    assert done.code == 0, done
+    assert "outlives-0 is completed." in done.out
+    assert await replicas_of(cluster, "outlives") == [(slow, stays)]
