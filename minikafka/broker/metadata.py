@@ -7,7 +7,7 @@ each swap. Fencing by controller and broker epoch is done before a request comes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from minikafka.base.model import (
@@ -79,16 +79,21 @@ class MetadataCache:
         """
         old = self.snapshot
         topics = _merged(old.topics, request.partitions)
-        given = {**old.topic_ids, **dict(request.topic_ids)}
-        ids = {topic: topic_id for topic, topic_id in given.items() if topic in topics}
+        ids, names = old.topic_ids, old.topic_names
+        given = dict(request.topic_ids)
+        if topics.keys() != old.topics.keys() or any(ids.get(t) != given[t] for t in given):
+            ids = {t: id_ for t, id_ in {**ids, **given}.items() if t in topics}
+            names = {topic_id: topic for topic, topic_id in ids.items()}
         self.snapshot = Snapshot(
             version=old.version + 1,
             controller_id=request.controller_id,
             brokers={broker.id: broker for broker in request.live_brokers},
             topics=topics,
             topic_ids=ids,
-            topic_names={topic_id: topic for topic, topic_id in ids.items()},
+            topic_names=names,
         )
+        if self.snapshot.brokers == old.brokers and ids is old.topic_ids:
+            self.snapshot.encoded.update(_still_true(old, topics))
         self._wake()
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_ms: float) -> bool:
@@ -117,10 +122,21 @@ def _settle(future: asyncio.Future[bool], outcome: bool) -> None:
         future.set_result(outcome)
 
 
+def _still_true(
+    old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
+) -> Iterator[tuple[tuple[int, str, int], bytes]]:
+    """Encoded answers about topics that did not change."""
+    for key, answer in old.encoded.items():
+        if topics.get(key[1]) is old.topics.get(key[1]):
+            yield key, answer
+
+
 def _merged(
     old: Mapping[str, Mapping[int, PartitionState]], changes: tuple[PartitionState, ...]
 ) -> dict[str, dict[int, PartitionState]]:
-    """The old topics with the changed partitions; only topics that change are copied."""
+    """The old topics with the changed partitions; only topics that change are copied, if any."""
+    if not changes:
+        return old  # type: ignore[return-value]
     topics: dict[str, dict[int, PartitionState]] = dict(old)  # type: ignore[arg-type]
     copied: set[str] = set()
     for state in changes:

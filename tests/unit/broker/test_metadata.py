@@ -52,3 +52,25 @@ async def test_who_waits_for_what_never_comes_is_told_so() -> None:
     assert not await cache.wait_until(lambda: False, 1)
     assert not await cache.wait_until(lambda: False, 0)
     assert await cache.wait_until(lambda: True, 0)
+
+
+def test_encoded_answers_outlive_updates_that_do_not_concern_them() -> None:
+    cache = MetadataCache(LoopClock())
+    cache.update(request(state("a", 0, (1,)), state("b", 0, (1,)), ids=[("a", b"i" * 16)]))
+    cache.snapshot.encoded.update({(9, "a", 0): b"A", (9, "b", 0): b"B"})
+    cache.update(request(state("b", 0, (1, 2))))
+    assert cache.snapshot.encoded == {(9, "a", 0): b"A"}
+    cache.update(request(live=(1,)))
+    assert cache.snapshot.encoded == {}
+
+
+def test_an_update_without_partitions_copies_nothing() -> None:
+    cache = MetadataCache(LoopClock())
+    cache.update(request(state("a", 0, (1,)), ids=[("a", b"i" * 16)]))
+    before = cache.snapshot
+    cache.update(request(ids=[("a", b"i" * 16)]))
+    assert cache.snapshot.topics is before.topics
+    assert cache.snapshot.topic_names is before.topic_names
+    cache.update(request(ids=[("a", b"j" * 16)]))
+    assert cache.topic_ids == {"a": b"j" * 16}
+    assert cache.snapshot.topic_names == {b"j" * 16: "a"}
