@@ -25,6 +25,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock
 from minikafka.broker.broker import Broker
+from minikafka.cli.target import read_config
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -56,10 +57,11 @@ def broker(config: str, parent: int | None) -> None:
 
 
 def load(file: Path) -> BrokerConfig:
-    """The broker's configuration. Raises ConfigError, which names the file, and OSError."""
+    """The broker's configuration. Raises ConfigError, which names the file."""
+    text = read_config(file, "name a TOML file with Kafka keys in [broker]")
     try:
-        found = BrokerConfig.parse(file.read_text())
-    except (ConfigError, UnicodeDecodeError) as error:
+        found = BrokerConfig.parse(text)
+    except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     if not found.zookeeper_connect:
         raise ConfigError(f"{file}: zookeeper.connect is not set: write host:port,host:port/chroot")

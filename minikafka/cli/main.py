@@ -76,6 +76,13 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except (MinikafkaError, OSError) as error:
-        print(f"minikafka: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"minikafka: {' '.join(_told(error).split())}", file=sys.stderr)
         code = 1
     sys.exit(code)
+
+
+def _told(error: Exception) -> str:
+    """The error without the number of the system's."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -83,10 +83,23 @@ def load_config(file: str | None) -> ClusterConfig:
     path = Path(file) if file else _CONFIG_FILE
     if not file and not path.exists():
         return ClusterConfig()
+    text = read_config(path, "name a cluster.toml, or leave --config out for Kafka's defaults")
     try:
-        return ClusterConfig.parse(path.read_text())
-    except (ConfigError, UnicodeDecodeError) as error:
+        return ClusterConfig.parse(text)
+    except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def read_config(file: Path, fix: str) -> str:
+    """The text of a file that --config names. Raises ConfigError, which names the file and the fix."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{file}: there is no such file; {fix}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not a text in UTF-8; {fix}") from error
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; {fix}") from error
 
 
 def data_directory(data: str | None) -> str:

@@ -56,7 +56,16 @@ def test_a_command_that_cannot_be_understood_is_exit_code_2(
     [
         (["status", "--data", "nowhere"], "there is no cluster in"),
         (["stop", "1", "--data", "nowhere"], "there is no cluster in"),
-        (["up", "--config", "missing.toml"], "missing.toml"),
+        (
+            ["up", "--config", "missing.toml"],
+            "missing.toml: there is no such file; name a cluster.toml",
+        ),
+        (
+            ["broker", "--config", "missing.toml"],
+            "missing.toml: there is no such file; name a TOML",
+        ),
+        (["up", "--config", "."], ".: Is a directory; name a cluster.toml"),
+        (["up", "--config", "latin.toml"], "latin.toml: not a text in UTF-8; name a cluster.toml"),
         (["up", "--config", "wrong.toml"], "wrong.toml: "),
         (["broker", "--config", "empty.toml"], "empty.toml: "),
         (["topics", "list", "-b", "nonsense"], "expected host:port"),
@@ -73,10 +82,12 @@ def test_a_failure_is_one_line_and_exit_code_1(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.toml").write_text("[broker]\nlog.segment.byts = 1\n")
     (tmp_path / "empty.toml").write_text("")
+    (tmp_path / "latin.toml").write_bytes(b"[cluster]\ndata = '\xe4'\n")
     assert call(monkeypatch, *arguments) == 1
     error = capsys.readouterr().err
     assert error.startswith("minikafka: ")
     assert said in error
+    assert "Errno" not in error
     assert error.count("\n") == 1
 
 
@@ -94,3 +105,14 @@ def test_a_command_loads_no_more_than_it_needs() -> None:
         check=False,
     )
     assert found.stdout.endswith("[]\n") or "not installed" in found.stderr
+
+
+def test_a_file_that_is_not_there_is_told_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "plan.json")
+
+    monkeypatch.setattr(entry.commands, "main", fail)
+    assert call(monkeypatch, "status") == 1
+    assert capsys.readouterr().err == "minikafka: plan.json: No such file or directory\n"
