@@ -80,7 +80,8 @@ def _print(shown: dict[str, Any]) -> None:
     console.print(
         f"controller  {_or_none(shown['controller'])}  epoch {_or_none(shown['controller_epoch'])}"
     )
-    brokers = Table("broker", "address", "state", "pid", "epoch", "log directory", box=None)
+    columns = ("broker", "address", "state", "pid", "epoch", "queued", "log directory")
+    brokers = Table(*columns, box=None)
     for broker in shown["brokers"]:
         brokers.add_row(
             str(broker["id"]),
@@ -88,6 +89,7 @@ def _print(shown: dict[str, Any]) -> None:
             broker["state"],
             _or_none(broker["pid"]),
             _or_none(broker["broker_epoch"]),
+            _or_none(broker["backlog"]),
             broker["log_dir"],
         )
     console.print(brokers)

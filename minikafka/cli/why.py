@@ -35,7 +35,8 @@ def why(partition: str, offset: int | None, data: str | None, as_json: bool) -> 
     tp = partition_named(partition)
     picture = run(gather(cluster(data), tp, SystemClock(), SystemRng()))
     if not picture.is_known:
-        raise click.ClickException(f"nobody knows {tp}: no such topic or partition")
+        deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.deleted())
+        raise click.ClickException(f"there is no partition {tp}{deleted}")
     found = explain(picture, offset)
     if as_json:
         click.echo(json.dumps(as_object(picture, found)))

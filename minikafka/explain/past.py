@@ -86,6 +86,17 @@ class Past:
         known = {broker for broker, state in states.items() if state != _DELETED}
         return tuple(sorted(known.union(self.states[-1].isr if self.states else ())))
 
+    def deleted(self) -> list[Reference]:
+        """The write that removed the topic, if it is the last that the ledger has of it."""
+        for line in reversed(self._own):
+            if line["kind"] != WRITE or line["outcome"] != "ok":
+                continue
+            ops = {(operation["op"], operation["path"]) for operation in line["operations"]}
+            return (
+                [reference(line)] if ("delete", f"/brokers/topics/{self._tp.topic}") in ops else []
+            )
+        return []
+
     def left_isr(self, broker: int) -> list[Reference]:
         """The write that took the broker out of the ISR last."""
         for before, after in zip(reversed(self.states[:-1]), reversed(self.states), strict=False):

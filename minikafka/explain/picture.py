@@ -149,8 +149,10 @@ class Picture:
     @property
     def is_known(self) -> bool:
         """Whether anybody knows the partition."""
-        if self.nodes is not None and self.nodes.topic_exists:
+        if self.nodes is not None:
             return self.nodes.assignment is not None
+        if self.past.deleted():
+            return False
         return bool(self.assignment.replicas) or not self.past.is_empty
 
     def is_registered(self, broker: int) -> bool:

@@ -81,8 +81,13 @@ class Channels:
             return
         channel.send(request, on_response)
 
+    def waiting(self, broker_id: BrokerId) -> int:
+        """Requests that wait for this broker's answer, the one in flight included; 0 without a channel."""
+        channel = self._channels.get(broker_id)
+        return len(channel.queue) if channel is not None else 0
+
     def backlog(self) -> dict[BrokerId, int]:
-        """Requests that wait for each broker's answer, the one in flight included (C39)."""
+        """`waiting` of every broker with a channel (C39)."""
         return {id_: len(channel.queue) for id_, channel in self._channels.items()}
 
     def stop(self) -> None:

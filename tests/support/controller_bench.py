@@ -52,6 +52,9 @@ class RecordingChannels:
     def stop(self) -> None:
         self.open.clear()
 
+    def waiting(self, broker_id: BrokerId) -> int:
+        return 0
+
     def backlog(self) -> dict[BrokerId, int]:
         return {}
 

@@ -249,8 +249,12 @@ class ImaginedChannels:
         """Drop what was not answered."""
         self._asked.clear()
 
-    def backlog(self) -> dict[BrokerId, int]:
+    def waiting(self, broker_id: BrokerId) -> int:
         """Imagined brokers are quick."""
+        return 0
+
+    def backlog(self) -> dict[BrokerId, int]:
+        """Nothing waits."""
         return {}
 
     def answer(self) -> bool:

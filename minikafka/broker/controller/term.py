@@ -90,8 +90,11 @@ class Channels(Protocol):
     def stop(self) -> None:
         """Drop all channels at once."""
 
+    def waiting(self, broker_id: BrokerId) -> int:
+        """Requests that wait for this broker's answer, the one in flight included."""
+
     def backlog(self) -> dict[BrokerId, int]:
-        """Requests that wait for each broker's answer, the one in flight included (C39)."""
+        """`waiting` of every broker with a channel (C39)."""
 
 
 class Term:
@@ -292,7 +295,7 @@ class Term:
 
     def _send(self, broker_id: BrokerId, request: ControllerRequest) -> None:
         self._channels.send(broker_id, request, self._on_response)
-        to = {"to": broker_id, "queued": self._channels.backlog().get(broker_id, 0)}
+        to = {"to": broker_id, "queued": self._channels.waiting(broker_id)}
         self._note(REQUEST, (to | fields for fields in request_lines(request)))
 
     async def _hold_authority(self) -> None:

@@ -64,7 +64,18 @@ def test_a_partition_that_nobody_knows_is_exit_code_1(scene: Scene) -> None:
     scene.answers.clear()
     done = CliRunner().invoke(why, ["t-0"])
     assert done.exit_code == 1
-    assert "nobody knows t-0: no such topic or partition" in done.output
+    assert "there is no partition t-0" in done.output
+
+
+def test_a_topic_that_was_deleted_is_told_with_the_write_that_did_it(scene: Scene) -> None:
+    scene.ledger.state("4-1", 5, 1, 1, 1)
+    operation = {"op": "delete", "path": "/brokers/topics/t", "expected": -1, "actual": None}
+    fields = {"check": {}, "outcome": "ok", "zxid": None}
+    scene.ledger.add("write", "4-2", **fields, operations=[operation | {"data": None}])
+    scene.answers.clear()
+    done = CliRunner().invoke(why, ["t-0"])
+    assert done.exit_code == 1
+    assert "there is no partition t-0; it was deleted [4-2 1#2]" in done.output
 
 
 @pytest.mark.parametrize("text", ["t", "t-", "-0", "t-x"])
