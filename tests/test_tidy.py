@@ -12,6 +12,7 @@ import pytest
 
 from minikafka.base.config import BrokerConfig, ClusterConfig, TopicConfig
 from minikafka.base.errors import ErrorCode
+from minikafka.spark.options import DEFAULTS
 from minikafka.wire.versions import NAMES, SERVED
 
 ROOT = Path(__file__).parent.parent
@@ -174,3 +175,19 @@ def test_the_package_readme_has_a_line_for_every_package():
     packages = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
 
     assert [name for name in packages if not re.search(rf"`{name}(/|\.py)`", readme)] == []
+
+
+def test_the_architecture_page_names_every_module_of_the_spark_package():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    [row] = re.findall(r"^\| `spark/` .*$", page, re.MULTILINE)
+    modules = {path.name for path in (PACKAGE / "spark").glob("[!_]*.py")}
+
+    assert modules - set(re.findall(r"`(\w+\.py)`", row)) == set()
+
+
+def test_the_spark_page_has_every_option_with_its_default():
+    page = (ROOT / "docs" / "spark.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)` \| (.+?) \|", page, re.MULTILINE)
+
+    wanted = {k: "must be given" if v is None else f"`{v}`" for k, v in DEFAULTS.items()}
+    assert dict(rows) == wanted
