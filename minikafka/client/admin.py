@@ -221,8 +221,9 @@ class Admin:
     ) -> bool:
         """Move one partition and wait for the end: whether its replicas are these then (K2).
 
-        False also when the controller refuses, which is logged, and when the reassignment was cancelled
-        or replaced by another while it ran.
+        It waits as long as that takes; who stops waiting (asyncio.timeout) leaves the move running. False
+        also when the controller refuses, which is logged, and when the reassignment was cancelled or
+        replaced by another while it ran.
         """
         tp = TopicPartition(topic, partition)
         outcome = (await self.alter_reassignments({tp: replicas}))[tp]

@@ -32,7 +32,7 @@ VERSIONS: Final = {
     versions.ALTER_PARTITION_REASSIGNMENTS: 0,
     versions.LIST_PARTITION_REASSIGNMENTS: 0,
 }
-"""What the client speaks: served by minikafka and by every Kafka from 2.8 to 4.x."""
+"""What the client speaks: served by minikafka and by Kafka from 3.3 to 4.x."""
 
 
 CONNECT_TIMEOUT_MS: Final = 10_000
