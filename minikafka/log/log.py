@@ -543,6 +543,11 @@ class Log:
 
     def close(self) -> None:
         """Make everything durable and give the files back. Raises StorageFailed; the files are closed then too."""
+        if (
+            not self._active.is_made
+        ):  # nothing was ever written, a broker may have thousands of these
+            self.abandon()
+            return
         try:
             self.flush()
             self._active.write_index_files(sealed=True)

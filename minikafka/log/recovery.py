@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from minikafka.base.config import TopicConfig
 from minikafka.base.ports import Storage
 from minikafka.log import epochs as epoch_file
+from minikafka.log.checkpoints import PARTITION_METADATA
 from minikafka.log.epochs import LeaderEpochs
 from minikafka.log.producers import ProducerStates
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
@@ -49,7 +50,7 @@ def load(
     log_start_offset: int,
 ) -> Loaded:
     """Open or create the log in the directory. `clean`: it was closed properly. Raises StorageFailed."""
-    if storage.make_directories(directory):
+    if storage.make_directories(directory) or _is_unused(storage.names(directory)):
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
     segments = _open_segments(storage, directory, config.index_interval_bytes)
     known = _read_epochs(storage, directory)
@@ -82,6 +83,11 @@ def load(
     producers = ProducerStates(storage, directory)
     reload_producers(producers, segments, end_offset, end_position)
     return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position)
+
+
+def _is_unused(names: list[str]) -> bool:
+    """Whether no batch came into the directory before the broker stopped."""
+    return not names or names == [PARTITION_METADATA]
 
 
 def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded:

@@ -87,6 +87,11 @@ class Segment:
         segment._entries_on_disk = _NO_ENTRIES
         return segment
 
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a file; not until the first batch of a new log."""
+        return type(self.file) is not UnmadeFile
+
     def path(self, suffix: str) -> str:
         """Path of one of its files."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"

@@ -358,3 +358,18 @@ class TestDirectories:
         assert len(shown["/e"] or ()) == 1
         logs.fail_directory("/e")
         assert {d.path: d.replicas is None for d in logs.directories()} == {"/d": False, "/e": True}
+
+    async def test_a_replica_that_was_never_written_to_costs_nothing_at_a_stop_and_a_start(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        logs.create(A0, ID, SMALL, is_new=True).epochs.assign(0, 0)
+        before = len(storage.synced)
+        await logs.close()
+        assert not [path for path in storage.synced[before:] if path.startswith("/d/a-0")]
+        again = await started(storage)
+        assert storage.names("/d/a-0") == ["partition.metadata"]
+        log = again.logs[A0]
+        assert (log.topic_id, log.log_end_offset) == (ID, 0)
+        produce(log, 1)
+        assert again.logs[A0].log_end_offset == 1
