@@ -48,9 +48,10 @@ class Finding:
 
 def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
     """What there is to say of the partition, and of the offset if one is given; nothing if all is well."""
-    found: list[Finding] = []
-    for part in (_deletion, _leader, _under_replicated, _writes, _reassignment, _preferred):
-        found += part(picture)
+    found = _deletion(picture)
+    if not _is_going(picture):
+        for part in (_leader, _under_replicated, _writes, _reassignment, _preferred):
+            found += part(picture)
     if offset is not None:
         found += _offset(picture, offset)
     return found
@@ -332,6 +333,12 @@ def _offset_on_disk(picture: Picture, offset: int) -> str:
     return f"no leader says whether offset {offset} is visible; on disk: {'; '.join(told) or 'nothing'}"
 
 
+def _is_going(picture: Picture) -> bool:
+    """Whether the topic is on its way out, so that nobody is meant to lead or follow any more."""
+    deletion = picture.controller["deletion"] if picture.controller else None
+    return deletion is not None and not deletion["reassigning"]
+
+
 def _deletion(picture: Picture) -> list[Finding]:
     """Why a topic that is marked for deletion is there still."""
     view = picture.controller
@@ -362,13 +369,13 @@ def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
         if broker in seen:
             continue
         seen.add(broker)
-        away = why_not_serving(picture, broker)
-        if away:
-            yield from away
-        elif state == "ReplicaDeletionStarted":
+        away = tuple(why_not_serving(picture, broker))
+        if state == "ReplicaDeletionStarted":
             text = f"broker {broker} was told to delete its replicas and has not answered"
             asked = tuple(picture.past.unanswered(broker))
-            yield Finding("deletion-unanswered", text, (broker,), asked)
+            yield Finding("deletion-unanswered", text, (broker,), asked, away)
+        elif away:
+            yield from away
         elif state == "ReplicaDeletionIneligible":
             text = f"broker {broker} could not delete its replicas"
             yield Finding("deletion-failed", text, (broker,))
