@@ -44,12 +44,13 @@ class LeaderConnection(FramedStream):
     """One connection to a leader; `lost` is set when it ends."""
 
     __slots__ = (
+        "_checked",
+        "_checked_at",
         "_clock",
         "_config",
         "_correlation",
         "_fetcher",
         "_outstanding",
-        "_sent_at",
         "_single",
         "_timer",
         "lost",
@@ -64,7 +65,8 @@ class LeaderConnection(FramedStream):
         self._clock = clock
         self._correlation = 0
         self._outstanding: deque[int] = deque()
-        self._sent_at = 0
+        self._checked = -1
+        self._checked_at = 0
         self._timer: Timer | None = None
         self._single = SingleFetch(fetcher.client_id, fetcher.broker_id, self._limits())
         self.lost = asyncio.Event()
@@ -113,7 +115,6 @@ class LeaderConnection(FramedStream):
 
     def _send(self, api: int, frame: bytes) -> None:
         self._outstanding.append(api)
-        self._sent_at = self._clock.now()
         self.link.send((frame,))
 
     def _epoch_request(self, questions: list[Question]) -> bytes:
@@ -202,8 +203,10 @@ class LeaderConnection(FramedStream):
         self.pump()
 
     def check(self, now: int) -> None:
-        """Give up a leader that does not answer."""
-        if self._outstanding and now - self._sent_at > _ANSWER_WITHIN_MS:
+        """Give up a leader that has not answered since the first of these periodic looks that saw the request."""
+        if self._correlation != self._checked:
+            self._checked, self._checked_at = self._correlation, now
+        elif self._outstanding and now - self._checked_at > _ANSWER_WITHIN_MS:
             logger.warning("leader %d does not answer, connecting again", self._fetcher.leader)
             self.link.abort()
 

@@ -37,6 +37,7 @@ SingleResponse = tuple[int, bytes, int, int, int, int, int]
 """session id, topic, partition, high watermark, log start offset, records start, records end."""
 
 
+# Pad bytes are zeros on the way out, which is what their fields hold, and fields of no interest on the way in.
 @lru_cache(_NAME_MAX)
 def _request_layout(name: int) -> Struct:
     return Struct(f">Bii4xi1xiiBx{name - 1}sBiiqi8xi5s")
@@ -44,7 +45,7 @@ def _request_layout(name: int) -> Struct:
 
 @lru_cache(_NAME_MAX)
 def _response_layout(name: int) -> Struct:
-    return Struct(f">iiBihiBB{name - 1}sBihqqqBi")
+    return Struct(f">ii7xiBB{name - 1}sBi2xqqqxi")
 
 
 @lru_cache(_NAME_MAX)
@@ -88,8 +89,8 @@ def encode_single_response(
     length = _length(count + 1)
     size = layout.size + len(length) + count - 1
     head = layout.pack(
-        size, correlation, 0, 0, 0, session_id, _ONE, name, topic, _ONE,
-        partition, 0, high_watermark, stable, log_start_offset, 0, -1,
+        size, correlation, session_id, _ONE, name, topic, _ONE,
+        partition, high_watermark, stable, log_start_offset, -1,
     )  # fmt: skip
     if size < _JOIN_BELOW_BYTES:
         return (b"".join((head, length, *slices, _RESPONSE_TAIL)),)
