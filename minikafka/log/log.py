@@ -543,16 +543,12 @@ class Log:
 
     def close(self) -> None:
         """Make everything durable and give the files back. Raises StorageFailed; the files are closed then too."""
-        if (
-            not self._active.is_made
-        ):  # nothing was ever written, a broker may have thousands of these
-            self.abandon()
-            return
         try:
             self.flush()
-            self._active.write_index_files(sealed=True)
-            self.producers.snapshot(self.log_end_offset)
-            self.sync()
+            if self._active.is_made:  # a broker may have thousands that were never written to
+                self._active.write_index_files(sealed=True)
+                self.producers.snapshot(self.log_end_offset)
+                self.sync()
         finally:
             self.abandon()
 
