@@ -352,7 +352,8 @@ def _deletion(picture: Picture) -> list[Finding]:
             return [Finding("deletion-disabled", text, events=events, is_problem=False)]
         return []
     because = list(_controller(picture))
-    if deletion is not None:
+    # A controller that is held has decided more than it has told to anybody.
+    if deletion is not None and "held-at-step" not in [finding.name for finding in because]:
         because += _holding_deletion(picture, deletion)
     text = f"topic {topic} is marked for deletion and not deleted yet"
     return [Finding("not-deleted", text, events=events, because=tuple(because))]

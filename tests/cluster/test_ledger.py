@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -264,6 +265,21 @@ async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
 
     await eventually(is_moved)
     assert minikafka(cluster, "why", name)["healthy"]
+
+
+async def test_a_deletion_that_is_held_at_a_step_is_explained_by_it(cluster: LocalCluster) -> None:
+    step = "deletion.deletion-started"
+    async with Client(cluster.bootstrap) as client, asyncio.TaskGroup() as tasks:
+        await client.create_topics(NewTopic("going", 1, 3))
+        await cluster.hold(step)
+        tasks.create_task(client.delete_topics("going"))
+        holding = await cluster.held(step)
+        told = minikafka(cluster, "why", "going-0")
+        assert [finding["name"] for finding in told["findings"]] == ["not-deleted"]
+        assert f"held at step {step}" in json.dumps(told)
+        assert told["findings"][0]["events"]
+        assert told["blocking_brokers"] == [holding]
+        await cluster.release(step)
 
 
 async def test_a_step_that_was_reached_outlives_the_controller_that_reached_it(
