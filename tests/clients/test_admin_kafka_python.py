@@ -1,0 +1,197 @@
+"""kafka-python's and aiokafka's admin clients administer the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import NewPartitions as AioNewPartitions
+from aiokafka.admin import NewTopic as AioNewTopic
+from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
+from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
+from kafka import TopicPartition, TopicPartitionReplica
+from kafka import errors as kafka_errors
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
+    KafkaAdminClient,
+    ResourcePatternFilter,
+    ResourceType,
+)
+from support.running_cluster import BROKERS, eventually
+
+from minikafka.base.errors import ErrorCode
+from minikafka.cluster import LocalCluster
+
+# kafka-python leaves the sockets of lost connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture
+def admin(cluster: LocalCluster) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    yield client
+    client.close()
+
+
+def create(admin: KafkaAdminClient, name: str, assignment: list[list[int]]) -> None:
+    by_hand = dict(enumerate(assignment))
+    numbers = {"num_partitions": -1, "replication_factor": -1}
+    admin.create_topics({name: {**numbers, "assignments": by_hand}})
+
+
+@pytest.mark.row("R55", "R57", "I5")
+async def test_replicas_are_moved_and_each_partition_has_its_own_answer(
+    cluster: LocalCluster, admin: KafkaAdminClient
+) -> None:
+    create(admin, "python-move", [[1, 2], [2, 3]])
+    first, second, absent = (TopicPartition("python-move", number) for number in (0, 1, 7))
+    answers = admin.alter_partition_reassignments({first: [3, 1], second: None, absent: [1]})
+    assert answers == {
+        first: None,
+        second: kafka_errors.NoReassignmentInProgressError,
+        absent: kafka_errors.UnknownTopicOrPartitionError,
+    }
+    await eventually(lambda: _nothing_moves(admin))
+    assert await cluster.leader_of("python-move", 0) in (1, 3)
+    await eventually(lambda: _replicas_are(admin, "python-move", {0: [3, 1], 1: [2, 3]}))
+
+
+@pytest.mark.row("R57")
+@pytest.mark.parametrize("target", [[1, 1], [1, -2], [1, 9]])
+async def test_replicas_cannot_be_moved_to_what_is_no_assignment(
+    admin: KafkaAdminClient, target: list[int]
+) -> None:
+    if "python-wrong" not in admin.list_topics():
+        create(admin, "python-wrong", [[1, 2]])
+    partition = TopicPartition("python-wrong", 0)
+    assert admin.alter_partition_reassignments({partition: target}) == {
+        partition: kafka_errors.InvalidReplicationAssignmentError
+    }
+
+
+@pytest.mark.row("X12", "R57")
+async def test_a_move_that_waits_is_listed_can_be_replaced_and_taken_back(
+    cluster: LocalCluster, admin: KafkaAdminClient
+) -> None:
+    create(admin, "python-wait", [[1, 2]])
+    partition = TopicPartition("python-wait", 0)
+    await cluster.hold("broker.leader_and_isr", [3])
+    assert admin.alter_partition_reassignments({partition: [1, 3]}) == {partition: None}
+    listed = admin.list_partition_reassignments([partition])
+    assert listed == {
+        partition: {"replicas": [1, 3, 2], "adding_replicas": [3], "removing_replicas": [2]}
+    }
+    assert admin.alter_partition_reassignments({partition: [3]}) == {partition: None}
+    assert admin.list_partition_reassignments()[partition]["removing_replicas"] == [1, 2]
+    with pytest.raises(kafka_errors.ReassignmentInProgressError):
+        admin.create_partitions({"python-wait": 2})
+    assert admin.alter_partition_reassignments({partition: None}) == {partition: None}
+    await cluster.release("broker.leader_and_isr", [3])
+    await eventually(lambda: _nothing_moves(admin))
+    await eventually(lambda: _replicas_are(admin, "python-wait", {0: [1, 2]}))
+
+
+async def _nothing_moves(admin: KafkaAdminClient) -> bool:
+    return not admin.list_partition_reassignments()
+
+
+async def _replicas_are(
+    admin: KafkaAdminClient, topic: str, replicas: dict[int, list[int]]
+) -> bool:
+    (found,) = admin.describe_topics([topic])
+    return replicas == {
+        row["partition_index"]: list(row["replica_nodes"]) for row in found["partitions"]
+    }
+
+
+@pytest.mark.row("R71")
+async def test_settings_are_altered_in_the_older_and_the_newer_way(
+    admin: KafkaAdminClient,
+) -> None:
+    create(admin, "python-configs", [[1, 2, 3]])
+
+    def alter(incremental: bool, **values: Any) -> Any:
+        configs = {name.replace("_", "."): value for name, value in values.items()}
+        resource = ConfigResource(ConfigResourceType.TOPIC, "python-configs", configs)
+        return admin.alter_configs([resource], incremental=incremental)
+
+    def shown() -> dict[str, Any]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, "python-configs")
+        configs = admin.describe_configs([resource])["topic"]["python-configs"]
+        return {
+            name: entry["value"]
+            for name, entry in configs.items()
+            if entry["config_source"] == "DYNAMIC_TOPIC_CONFIG"
+        }
+
+    assert alter(True, retention_ms="5", cleanup_policy=("APPEND", "compact")) == {
+        "topic": {"python-configs": "OK"}
+    }
+    assert shown() == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
+    alter(True, cleanup_policy=("SUBTRACT", "delete"))
+    assert shown() == {"retention.ms": "5", "cleanup.policy": "compact"}
+    alter(False, retention_ms="7")
+    assert shown()["retention.ms"] == "7"
+    admin.reset_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, "python-configs", ["retention.ms"])]
+    )
+    assert "retention.ms" not in shown()
+
+
+async def test_log_directories_show_every_replica(
+    cluster: LocalCluster, admin: KafkaAdminClient
+) -> None:
+    create(admin, "python-dirs", [[1, 2, 3]])
+    found = admin.describe_log_dirs({"python-dirs": [0]})
+    assert {broker["broker"] for broker in found} == set(BROKERS)
+    for broker in found:
+        (directory,) = broker["log_dirs"]
+        assert directory["error_code"] == 0
+        assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
+        (row,) = directory["topics"][0]["partitions"]
+        assert (row["partition_size"], row["offset_lag"]) == (0, 0)
+    replica = TopicPartitionReplica("python-dirs", 0, 2)
+    moved = admin.alter_replica_log_dirs({replica: "/nowhere"})
+    assert moved == {replica: kafka_errors.LogDirNotFoundError}
+
+
+async def test_there_is_no_authorizer(admin: KafkaAdminClient) -> None:
+    every = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    with pytest.raises(kafka_errors.SecurityDisabledError):
+        admin.describe_acls(ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, every))
+
+
+async def _is_gone(cluster: LocalCluster, topic: str) -> bool:
+    return topic not in {tp.topic for tp in (await cluster.state()).partitions}
+
+
+async def test_aiokafka_creates_extends_configures_and_deletes(cluster: LocalCluster) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([AioNewTopic("aio-admin", 1, 2)])
+        extended = await admin.create_partitions({"aio-admin": AioNewPartitions(3)})
+        assert [error for _, error, _ in extended.topic_errors] == [0]
+        topic = AioConfigResource(AioConfigResourceType.TOPIC, "aio-admin", {"retention.ms": "5"})
+        (altered,) = await admin.alter_configs([topic])
+        assert [row[0] for row in altered.resources] == [0]
+        broker = AioConfigResource(AioConfigResourceType.BROKER, "2")
+        wanted = AioConfigResource(AioConfigResourceType.TOPIC, "aio-admin")
+        described = await admin.describe_configs([wanted, broker])
+        codes = [row[0] for answer in described for row in answer.resources]
+        assert codes == [0, 0]
+        deleted = await admin.delete_topics(["aio-admin", "aio-none"])
+        assert dict(deleted.topic_error_codes) == {
+            "aio-admin": 0,
+            "aio-none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        await eventually(lambda: _is_gone(cluster, "aio-admin"))
+    finally:
+        await admin.close()
