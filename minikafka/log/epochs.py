@@ -93,7 +93,7 @@ class LeaderEpochs:
             self._changed()
 
     def ensure_file(self) -> None:
-        """Write the file if there is none: its log is no longer read as a whole at a recovery."""
+        """Write the file if there is none."""
         if self._is_new:
             self._write(sync=False)
 

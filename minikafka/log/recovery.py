@@ -91,9 +91,9 @@ def _is_unused(names: list[str]) -> bool:
 
 
 def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded:
-    """An empty log: its one file; the others are made when they have something to say."""
-    segment = Segment.first(storage, directory, offset, interval)
+    """An empty log, without files: its first batch makes them all."""
     epochs = LeaderEpochs(storage, f"{directory}/{epoch_file.FILE_NAME}", [], is_new=True)
+    segment = Segment.first(storage, directory, offset, interval, epochs.ensure_file)
     return Loaded([segment], epochs, ProducerStates(storage, directory), offset, offset, 0)
 
 

@@ -3,7 +3,7 @@
 Invariant: the indexes only ever speed things up; everything they say is in the log file too, so a
 missing or impossible index file is rebuilt from it. The files of the active segment's indexes are
 written when it is sealed, at a checkpoint and at close; until then they are in memory. What holds
-nothing needs no file: a new log's own file is made by its first batch.
+nothing needs no file: a new log's files are made by its first batch.
 Positions are relative to the file here; `start` is where it begins in the log's absolute positions.
 """
 
@@ -48,8 +48,7 @@ class Segment:
         base_offset: int,
         start: int,
         interval: int,
-        *,
-        is_new: bool = False,
+        made: Callable[[], None] | None = None,
     ) -> None:
         self.storage = storage
         self.directory = directory
@@ -63,8 +62,8 @@ class Segment:
         self.max_timestamp = self.max_timestamp_offset = -1
         self.next_index_position = start + interval
         self.file: File
-        if is_new:
-            self.file = UnmadeFile(self)
+        if made:
+            self.file = UnmadeFile(self, made)
         else:
             self.file = storage.open(self.path(LOG), create=True)
 
@@ -80,9 +79,16 @@ class Segment:
         return segment
 
     @classmethod
-    def first(cls, storage: Storage, directory: str, base_offset: int, interval: int) -> Segment:
-        """The first one in a directory made just now."""
-        segment = cls(storage, directory, base_offset, 0, interval, is_new=True)
+    def first(
+        cls,
+        storage: Storage,
+        directory: str,
+        base_offset: int,
+        interval: int,
+        made: Callable[[], None],
+    ) -> Segment:
+        """The first one in a directory made just now; `made` is called when its first batch makes its files."""
+        segment = cls(storage, directory, base_offset, 0, interval, made)
         segment._use(OffsetIndex(), TimeIndex())
         segment._entries_on_disk = _NO_ENTRIES
         return segment
@@ -324,9 +330,10 @@ class Segment:
 class UnmadeFile:
     """The file of a segment that nothing was written to; the first write makes it and takes its place."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, made: Callable[[], None]) -> None:
         self.path = segment.path(LOG)
         self._segment = segment
+        self._made = made
         self._is_closed = False
 
     def pread(self, count: int, position: int) -> bytes:
@@ -334,10 +341,14 @@ class UnmadeFile:
         return b""
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Make the file and write to it."""
+        """Make the file and those beside it, which Kafka's tools expect of a log with records; write to it."""
         if self._is_closed:
             raise StorageFailed(self.path, OSError(errno.EBADF, "the log was closed"))
-        file = self._segment.file = self._segment.storage.open(self.path, create=True)
+        segment = self._segment
+        file = segment.file = segment.storage.open(self.path, create=True)
+        for suffix in (INDEX, TIME_INDEX):
+            segment.storage.open(segment.path(suffix), create=True).close()
+        self._made()
         return file.pwritev(slices, position)
 
     def size(self) -> int:

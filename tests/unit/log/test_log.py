@@ -480,7 +480,7 @@ class TestDurability:
         log = open_log(storage, index_interval_bytes=0)
         produce(log, 1, 1, 1)
         path = f"{DIRECTORY}/00000000000000000000.index"
-        assert not storage.exists(path)
+        assert storage.read(path) == b""
         log.checkpoint_indexes()
         assert len(storage.read(path)) == 16
 
@@ -488,3 +488,18 @@ class TestDurability:
         log.assign_topic_id(bytes(range(16)))
         log.close()
         assert open_log(storage, clean=True).topic_id == bytes(range(16))
+
+
+def test_the_first_batch_makes_every_file_that_kafkas_tools_look_for(
+    storage: MemoryStorage, log: Log
+) -> None:
+    log.epochs.assign(0, 0)
+    assert storage.names(DIRECTORY) == []
+    append(log)
+    log.flush()
+    assert sorted(storage.names(DIRECTORY)) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
+    ]

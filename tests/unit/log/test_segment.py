@@ -121,7 +121,7 @@ def test_a_file_that_failed_refuses_everything_for_the_same_reason(
 def test_the_first_segment_of_a_new_log_makes_its_file_when_it_is_written_to() -> None:
     storage = MemoryStorage()
     storage.make_directories(DIRECTORY)
-    segment = Segment.first(storage, DIRECTORY, 0, 4096)
+    segment = Segment.first(storage, DIRECTORY, 0, 4096, lambda: None)
     assert (segment.file.size(), segment.file.pread(10, 0)) == (0, b"")
     segment.file.truncate(0)
     segment.file.sync()
@@ -135,7 +135,7 @@ def test_the_first_segment_of_a_new_log_makes_its_file_when_it_is_written_to() -
 def test_a_new_segment_that_was_closed_makes_no_file_any_more() -> None:
     storage = MemoryStorage()
     storage.make_directories(DIRECTORY)
-    segment = Segment.first(storage, DIRECTORY, 0, 4096)
+    segment = Segment.first(storage, DIRECTORY, 0, 4096, lambda: None)
     file = segment.file
     segment.close()
     with pytest.raises(StorageFailed):
