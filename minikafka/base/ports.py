@@ -116,7 +116,7 @@ class Storage(Protocol):
     def make_directories(self, path: str) -> bool:
         """Create it with its parents; False when it was there already."""
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         """Move a file or directory, and fsync the parent."""
 
     def link(self, path: str, other: str) -> bool:

@@ -166,7 +166,7 @@ class ReplicaManager:
             error = self._fence(request)
             return ControllerResponse(error) if error else await self._leader_and_isr(request)
         if isinstance(request, StopReplicaRequest):
-            return self._stop_replicas(request)
+            return await self._stop_replicas(request)
         self._update_metadata(request)
         return ControllerResponse(_NONE)
 
@@ -216,6 +216,7 @@ class ReplicaManager:
                 tp, list(state.replicas),
             )  # fmt: skip
             self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=True))
+            self._sync_deletions()
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
         """Partition by partition, with room for clients and heartbeats in between when there are thousands."""
@@ -283,11 +284,30 @@ class ReplicaManager:
             state.leader, state.leader_epoch, list(state.isr),
         )  # fmt: skip
 
-    def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
+    async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
+        """As with LeaderAndIsr; what was deleted is gone for good when the controller hears of it."""
+        begun = self.clock.now()
+        self.purgatory.finish_tick(begun)
+        results = []
+        for stop in request.partitions:
+            results.append((stop.tp, self._stop(stop)))
+            if self.clock.now() - begun > _TURN_MS:
+                self.purgatory.finish_tick(self.clock.now())
+                await self.clock.sleep(0)
+                error = self._fence(request)
+                if error:
+                    return ControllerResponse(error)
+                begun = self.clock.now()
         self.purgatory.finish_tick(self.clock.now())
-        results = tuple((stop.tp, self._stop(stop)) for stop in request.partitions)
-        self.purgatory.finish_tick(self.clock.now())
-        return ControllerResponse(_NONE, results)
+        if any(stop.delete for stop in request.partitions):
+            self._sync_deletions()
+        return ControllerResponse(_NONE, tuple(results))
+
+    def _sync_deletions(self) -> None:
+        try:
+            self.logs.sync_directories()
+        except StorageFailed as failure:
+            self._directory_failed(failure)
 
     def _stop(self, stop: StopReplicaPartition) -> int:
         partition = self.partitions.get(stop.tp)

@@ -138,8 +138,15 @@ class LogDirectory:
         log.before_truncation = self.write_recovery_points
         self.logs[log.tp] = log
 
+    def sync(self) -> None:
+        """Make durable what logs there are, and which of them were moved aside."""
+        self.storage.sync_directory(self.path)
+
     def move_aside(self, tp: TopicPartition, unique: int, suffix: str) -> str:
-        """Close the log and rename its directory `topic-partition.<unique>-delete` (or -stray); the new path."""
+        """Close the log and rename its directory `topic-partition.<unique>-delete` (or -stray); the new path.
+
+        Durable with the next `sync`.
+        """
         log = self.logs.pop(tp)
         self.high_watermarks.pop(tp, None)
         log.abandon()
@@ -147,7 +154,7 @@ class LogDirectory:
             tail = f".{unique:032x}{suffix}"
             path = f"{self.path}/{str(tp)[: _NAME_BYTES_MAX - len(tail)]}{tail}"
             if not self.storage.exists(path):
-                self.storage.rename(log.directory, path)
+                self.storage.rename(log.directory, path, sync=False)
                 return path
             unique += 1
 

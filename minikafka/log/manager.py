@@ -181,7 +181,9 @@ class LogManager:
         return log
 
     def _move_stray(self, log: Log, topic_id: bytes) -> None:
+        directory = self._directory_of(log)
         path = self._move_aside(log.tp, STRAY_SUFFIX)
+        directory.sync()
         logger.warning(
             "partition %s: the replica found here is of topic id %s, not %s: moved aside to %s",
             log.tp, topic_id_text(log.topic_id or b""), topic_id_text(topic_id), path,
@@ -191,6 +193,11 @@ class LogManager:
         directory = self._directory_of(self.logs.pop(tp))
         self.high_watermarks.pop(tp, None)
         return directory.move_aside(tp, self.clock.wall_ms(), suffix)
+
+    def sync_directories(self) -> None:
+        """Make durable which logs were taken out of service. Raises StorageFailed."""
+        for directory in self._live:
+            directory.sync()
 
     def _directory_of(self, log: Log) -> LogDirectory:
         return next(

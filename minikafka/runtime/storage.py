@@ -155,11 +155,12 @@ class DiskStorage:
                 raise
             return True
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         """Move a file or directory, and fsync the parent."""
         with _failing_as(old):
             os.rename(old, new)
-        self.sync_directory(os.path.dirname(new) or ".")
+        if sync:
+            self.sync_directory(os.path.dirname(new) or ".")
 
     def link(self, path: str, other: str) -> bool:
         """Give the file a second name; False where that cannot be, whatever the reason."""

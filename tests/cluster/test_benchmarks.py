@@ -29,3 +29,33 @@ def test_one_run_measures_the_cluster_beside_the_floor_and_keeps_a_line(tmp_path
     assert {"259 B, 64 in flight", "16 KiB, 32 in flight"} <= {row["scenario"] for row in compared}
     assert all(row["ratio"] > 0 and row["p50_ms"] <= row["p99_ms"] for row in compared)
     assert sum(row["bytes"] for row in facts["catch_up"]) > 0
+
+
+def test_the_controllers_benchmark_compares_every_scenario_with_its_target(tmp_path):
+    results = tmp_path / "results.jsonl"
+    command = ["controller", "--rounds=1", "--scale=0.005", f"--json={results}"]
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    facts = json.loads(results.read_text())
+    assert set(facts) == {"commit", "time", "machine", "controller"}
+    load, relieve, *real = facts["controller"]
+    assert (load["partitions"], relieve["partitions"]) == (500, 250)
+    for row in (load, relieve):
+        assert row["rpcs"] > 0
+        assert row["zookeeper_requests"] > row["zookeeper_multis"] > 0
+        assert row["peak_memory_mb"] > 0
+    assert [row["what"] for row in real] == [
+        "real brokers: create 5 x 3",
+        f"real brokers: stop a broker, {real[1]['leaders']} of 5 move",
+        "real brokers: create 15 x 3",
+        f"real brokers: stop a broker, {real[3]['leaders']} of 15 move",
+    ]
+    assert all(row["what"] in ran.stdout for row in real)

@@ -166,7 +166,7 @@ class MemoryStorage:
             path = _parent(path)
         return True
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         self.check(old)
         if not self.exists(old):
             raise _failed(old, errno.ENOENT)

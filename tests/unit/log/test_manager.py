@@ -373,3 +373,14 @@ class TestDirectories:
         assert (log.topic_id, log.log_end_offset) == (ID, 0)
         produce(log, 1)
         assert again.logs[A0].log_end_offset == 1
+
+
+async def test_logs_taken_out_of_service_become_durably_so_together(storage: MemoryStorage) -> None:
+    logs = await started(storage)
+    for tp in (A0, A1, B0):
+        logs.create(tp, ID, SMALL, is_new=True)
+    before = len(storage.synced)
+    for tp in (A0, A1, B0):
+        logs.rename_for_deletion(tp)
+    logs.sync_directories()
+    assert storage.synced[before:] == ["/d"]
