@@ -122,6 +122,16 @@ def test_a_broker_that_obeys_a_former_controller(ledger: Lines) -> None:
     assert "obeyed an older controller: 2#2, 2#3" in found(ledger)
 
 
+def test_a_request_that_was_under_way_when_the_next_controller_spoke_is_no_disobedience(
+    ledger: Lines,
+) -> None:
+    head = {"phase": "received", "request": "LeaderAndIsr", "from": 1, "controller_epoch": 1}
+    ledger.add("effect", "1-2", 2, **head, partitions=NAMES)
+    became_leader(ledger, 2, 6).update(controller_epoch=5, cause="5-1")
+    became_leader(ledger, 2, 5)
+    assert found(ledger) == ""
+
+
 def test_a_broker_that_was_started_again_may_hear_of_it_anew(ledger: Lines) -> None:
     became_leader(ledger, 2, 1)["controller_epoch"] = 5
     ledger.add("broker", "", 2, fact="started")

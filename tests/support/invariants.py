@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
@@ -174,14 +175,23 @@ def _leaders(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _obedience(lines: Sequence[Line]) -> Iterator[str]:
-    """A broker obeys no controller older than one it has obeyed, while it runs."""
+    """A broker obeys no controller older than one it has obeyed before it got the request, while it runs."""
     newest: dict[int, tuple[int, Line]] = {}
+    received: defaultdict[tuple[int, str, str], deque[tuple[int, Line]]] = defaultdict(deque)
     for line in lines:
         if line["kind"] == "broker" and line["fact"] == "started":
             newest.pop(line["broker"], None)
-        if line["kind"] != EFFECT or line["phase"] != "completed" or line["error"]:
+        if line["kind"] != EFFECT or line.get("part", 1) != 1:
             continue
-        epoch, before = newest.get(line["broker"], (-1, line))
+        which = (line["broker"], line["cause"], line["request"])
+        known = newest.get(line["broker"], (-1, line))
+        if line["phase"] == "received":
+            received[which].append(known)
+            continue
+        epoch, before = received[which].popleft() if received[which] else known
+        if line["phase"] != "completed" or line["error"]:
+            continue
         if line["controller_epoch"] < epoch:
             yield f"obeyed an older controller: {name_of(before)}, {name_of(line)}"
-        newest[line["broker"]] = (line["controller_epoch"], line)
+        if line["controller_epoch"] >= known[0]:
+            newest[line["broker"]] = (line["controller_epoch"], line)
