@@ -500,3 +500,17 @@ def test_another_order_waits_for_no_replica() -> None:
     world.expand(T0, [0, 1, 2])
     world.elect([T0])
     assert world.nodes[T0].leader == 2, "another replica is preferred now"
+
+
+@pytest.mark.row("R55", "D18")
+def test_a_reassignment_by_request_is_resumed_from_the_topic_node_alone() -> None:
+    world = World(brokers=5).create("t", [1, 2])
+    world.reassign({T0: [3, 4]})
+    assert world.submitted == {}
+    begun(world).start(epoch=2)
+    assert list(world.context.reassigning) == [T0]
+    for number in (3, 4):
+        assert world.sent_to(number, LeaderAndIsrRequest)
+    world.expand(T0, [1, 2, 3, 4])
+    assert world.topics["t"].assignment[0].replicas == (3, 4)
+    assert not world.topics["t"].assignment[0].is_being_reassigned

@@ -200,10 +200,11 @@ async def test_nobody_reads_or_writes_before_it_was_told_to_lead(hosted: Hosted)
 
 @pytest.mark.row("B1", "B2")
 async def test_a_replica_tells_what_it_is_and_where_it_stands(hosted: Hosted) -> None:
-    two = state(replicas=(0, 9))
-    assert await hosted.tell(two) == [0]
+    assert await hosted.tell(state(replicas=(0, 9)), state(T1)) == [0, 0]
     hosted.produce(T0, b"m1")
-    (shown,) = hosted.broker.describe()["replicas"]
+    hosted.produce(T1, b"m1", b"m2")
+    shown, alone = hosted.broker.describe()["replicas"]
+    assert (alone["log_end_offset"], alone["high_watermark"]) == (2, 2)
     assert shown["role"] == "leader"
     assert (shown["leader"], shown["leader_epoch"]) == (0, 3)
     assert (shown["replicas"], shown["isr"]) == ([0, 9], [0, 9])

@@ -195,3 +195,38 @@ def test_a_commit_that_waits_holds_up_no_other_partition() -> None:
     assert fast[0].sent == [b"1:0:0"]
     assert slow[0].sent == []
     assert slow[0].partition.tp == fast[0].partition.tp == TP
+
+
+@pytest.mark.row("X18", "C16")
+def test_a_restarted_follower_that_asked_its_leader_keeps_all_that_the_leader_has() -> None:
+    """S01 with the question asked: below its checkpoint it is known, above it the epochs say what is good."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.produce(0, b"m2")
+    r.sync(0, 1)
+    r.crash(1)
+    r.restart(1, checkpoint=1)
+    r.tell(1)
+    r.ask(1, 0)
+    assert r[1].hw == 1
+    assert r[1].values() == [b"m1", b"m2"]
+    assert r[1].follower.next_fetch()[0][b"t"][0][2] == 2, "it fetches from its end"
+
+
+@pytest.mark.row("X18", "C16")
+def test_what_the_leaders_epochs_do_not_hold_is_cut_even_below_the_high_watermark_of_the_leader() -> (
+    None
+):
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m1", acks=1)
+    r.fetch(1, 0)
+    r.elect(1, isr=(1,), tell=(1,))
+    r.produce(1, b"x", acks=1)
+    r.elect(0, isr=(0,), tell=(0,))
+    r.produce(0, b"y", acks=1)
+    r.tell(1)
+    r.ask(1, 0)
+    r.ask(1, 0)
+    assert r[1].values() == [b"m1"]
