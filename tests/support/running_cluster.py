@@ -1,4 +1,4 @@
-"""A real cluster for all tests of a folder, healed after each of them.
+"""A real cluster for all tests of a folder, healed after each of them; at the end its ledgers are gone through.
 
 from support.running_cluster import cluster, shared_cluster
 """
@@ -10,6 +10,7 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
+from support.invariants import check_ledgers
 
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
@@ -33,6 +34,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
         yield running
     finally:
         asyncio.run(running.stop())
+    check_ledgers(running.directory.path)
 
 
 @pytest.fixture
