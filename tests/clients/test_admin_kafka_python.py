@@ -83,17 +83,19 @@ async def test_a_move_that_waits_is_listed_can_be_replaced_and_taken_back(
     create(admin, "python-wait", [[1, 2]])
     partition = TopicPartition("python-wait", 0)
     await cluster.hold("broker.leader_and_isr", [3])
-    assert admin.alter_partition_reassignments({partition: [1, 3]}) == {partition: None}
-    listed = admin.list_partition_reassignments([partition])
-    assert listed == {
-        partition: {"replicas": [1, 3, 2], "adding_replicas": [3], "removing_replicas": [2]}
-    }
-    assert admin.alter_partition_reassignments({partition: [3]}) == {partition: None}
-    assert admin.list_partition_reassignments()[partition]["removing_replicas"] == [1, 2]
-    with pytest.raises(kafka_errors.ReassignmentInProgressError):
-        admin.create_partitions({"python-wait": 2})
-    assert admin.alter_partition_reassignments({partition: None}) == {partition: None}
-    await cluster.release("broker.leader_and_isr", [3])
+    try:
+        assert admin.alter_partition_reassignments({partition: [1, 3]}) == {partition: None}
+        listed = admin.list_partition_reassignments([partition])
+        assert listed == {
+            partition: {"replicas": [1, 3, 2], "adding_replicas": [3], "removing_replicas": [2]}
+        }
+        assert admin.alter_partition_reassignments({partition: [3]}) == {partition: None}
+        assert admin.list_partition_reassignments()[partition]["removing_replicas"] == [1, 2]
+        with pytest.raises(kafka_errors.ReassignmentInProgressError):
+            admin.create_partitions({"python-wait": 2})
+        assert admin.alter_partition_reassignments({partition: None}) == {partition: None}
+    finally:
+        await cluster.release("broker.leader_and_isr", [3])
     await eventually(lambda: _nothing_moves(admin))
     await eventually(lambda: _replicas_are(admin, "python-wait", {0: [1, 2]}))
 

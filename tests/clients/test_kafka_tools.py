@@ -1,0 +1,272 @@
+"""Kafka 3.9's own command line tools administer the cluster.
+
+Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 (kafka_2.13, kafka-tools
+and all that they depend on) and a `java` is on the path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from support.running_cluster import eventually
+
+from minikafka.cluster import LocalCluster
+
+JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
+MAIN: Final = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "elect": "org.apache.kafka.tools.LeaderElectionCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "logdirs": "org.apache.kafka.tools.LogDirsCommand",
+    "acls": "kafka.admin.AclCommand",
+}
+QUICK: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+pytestmark = pytest.mark.skipif(
+    not JARS or shutil.which("java") is None or not any(Path(JARS).glob("kafka-tools-3*.jar")),
+    reason="MINIKAFKA_KAFKA_JARS names no directory with the jars of Kafka's tools",
+)
+
+
+class Tools:
+    """The tools against one cluster; files they read go into `directory`."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        self.bootstrap = cluster.bootstrap
+        self.directory = directory
+
+    async def run(self, tool: str, *arguments: str) -> str:
+        """What it printed, both streams."""
+        process = await asyncio.create_subprocess_exec(
+            "java",
+            *QUICK,
+            "-cp",
+            f"{JARS}/*",
+            MAIN[tool],
+            "--bootstrap-server",
+            self.bootstrap,
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(120):
+            printed, _ = await process.communicate()
+        return printed.decode()
+
+    async def do(self, tool: str, *arguments: str) -> str:
+        """What it printed; it must not have failed."""
+        printed = await self.run(tool, *arguments)
+        assert "Exception" not in printed, printed
+        assert "Error" not in printed, printed
+        return printed
+
+    def file(self, name: str, content: Any) -> str:
+        path = self.directory / f"{name}.json"
+        path.write_text(json.dumps({"version": 1, **content}))
+        return str(path)
+
+    async def create(self, topic: str, assignment: str, *more: str) -> None:
+        printed = await self.do(
+            "topics", "--create", "--topic", topic, "--replica-assignment", assignment, *more
+        )
+        assert f"Created topic {topic}" in printed
+
+    async def describe(self, topic: str) -> str:
+        return await self.do("topics", "--describe", "--topic", topic)
+
+    async def configs(self, kind: str, name: str, *what: str) -> str:
+        entity = ("--entity-name", name) if name else ("--entity-default",)
+        return await self.do("configs", "--entity-type", kind, *entity, *what)
+
+
+@pytest.fixture
+def tools(cluster: LocalCluster, tmp_path: Path) -> Tools:
+    return Tools(cluster, tmp_path)
+
+
+@pytest.mark.row("I9", "L1", "L6")
+async def test_topics_are_created_extended_shown_and_deleted(tools: Tools) -> None:
+    await tools.create("tool-topic", "1:2,2:3", "--config", "retention.ms=60000")
+    shown = await tools.describe("tool-topic")
+    assert (
+        "PartitionCount: 2\tReplicationFactor: 2\tConfigs: min.insync.replicas=2,retention.ms=60000"
+        in shown
+    )
+    await tools.do("topics", "--alter", "--topic", "tool-topic", "--partitions", "4")
+    refused = await tools.run("topics", "--alter", "--topic", "tool-topic", "--partitions", "3")
+    assert "currently has 4 partitions, which is higher than the requested 3." in refused
+    assert "PartitionCount: 4" in await tools.describe("tool-topic")
+    assert "already exists" in await tools.run(
+        "topics", "--create", "--topic", "tool-topic", "--partitions", "1"
+    )
+    assert "tool-topic" in await tools.do("topics", "--list")
+    assert "tool-topic" not in await tools.do("topics", "--list", "--under-min-isr-partitions")
+    await tools.do("topics", "--delete", "--topic", "tool-topic")
+    assert "tool-topic" not in await tools.do("topics", "--list")
+
+
+@pytest.mark.row("R55", "R57", "I5")
+async def test_replicas_are_moved_with_a_throttle_that_goes_afterwards(
+    cluster: LocalCluster, tools: Tools
+) -> None:
+    await tools.create("tool-move", "1:2,2:3")
+    topics = tools.file("topics", {"topics": [{"topic": "tool-move"}]})
+    proposed = await tools.do(
+        "reassign", "--generate", "--topics-to-move-json-file", topics, "--broker-list", "1,2,3"
+    )
+    assert "Proposed partition reassignment configuration" in proposed
+    moves = [{"topic": "tool-move", "partition": 0, "replicas": [3, 1]}]
+    plan = ("--reassignment-json-file", tools.file("moves", {"partitions": moves}))
+    started = await tools.do("reassign", "--execute", *plan, "--throttle", "1000000")
+    assert "The inter-broker throttle limit was set to 1000000 B/s" in started
+    assert "Successfully started partition reassignment for tool-move-0" in started
+    throttled = await tools.configs("topics", "tool-move", "--describe")
+    assert "leader.replication.throttled.replicas=0:1,0:2" in throttled
+    assert "follower.replication.throttled.rate=1000000" in await tools.configs(
+        "brokers", "3", "--describe"
+    )
+
+    async def is_complete() -> bool:
+        verified = await tools.do("reassign", "--verify", *plan)
+        return "Reassignment of partition tool-move-0 is completed." in verified
+
+    await eventually(is_complete)
+    assert "Replicas: 3,1" in await tools.describe("tool-move")
+    assert "throttled" not in await tools.configs("topics", "tool-move", "--describe")
+    assert "throttled" not in await tools.configs("brokers", "3", "--describe")
+    assert "No partition reassignments found." in await tools.do("reassign", "--list")
+
+
+@pytest.mark.row("R57")
+async def test_a_move_is_listed_while_it_waits_and_is_cancelled(
+    cluster: LocalCluster, tools: Tools
+) -> None:
+    await tools.create("tool-cancel", "1:2")
+    moves = [{"topic": "tool-cancel", "partition": 0, "replicas": [1, 3]}]
+    plan = ("--reassignment-json-file", tools.file("moves", {"partitions": moves}))
+    await cluster.hold("broker.leader_and_isr", [3])
+    try:
+        await tools.do("reassign", "--execute", *plan)
+        listed = await tools.do("reassign", "--list")
+        assert "tool-cancel-0: replicas: 1,3,2. adding: 3. removing: 2." in listed
+        assert "is still in progress" in await tools.do("reassign", "--verify", *plan)
+        assert "Adding Replicas: 3\tRemoving Replicas: 2" in await tools.describe("tool-cancel")
+        assert "reassignment is in progress" in await tools.run(
+            "topics", "--alter", "--topic", "tool-cancel", "--partitions", "2"
+        )
+        cancelled = await tools.do("reassign", "--cancel", *plan)
+        assert "cancelled partition reassignment for: tool-cancel-0" in cancelled
+    finally:
+        await cluster.release("broker.leader_and_isr", [3])
+    assert "Replicas: 1,2" in await tools.describe("tool-cancel")
+
+
+@pytest.mark.row("R61", "H6")
+async def test_leaders_are_elected(cluster: LocalCluster, tools: Tools) -> None:
+    await tools.create("tool-elect", "2:1")
+    await cluster.stop(2)
+    await cluster.start(2)
+
+    async def is_replicated() -> bool:
+        shown = await tools.describe("tool-elect")
+        return "Isr: 1,2" in shown or "Isr: 2,1" in shown
+
+    await eventually(is_replicated)
+    this = ("--topic", "tool-elect", "--partition", "0")
+    elected = await tools.do("elect", "--election-type", "preferred", *this)
+    assert "tool-elect-0" in elected
+    assert "Leader: 2" in await tools.describe("tool-elect")
+    again = await tools.do("elect", "--election-type", "preferred", *this)
+    assert "Valid replica already elected for partitions tool-elect-0" in again
+    await tools.do("elect", "--election-type", "preferred", "--all-topic-partitions")
+    unknown = await tools.run(
+        "elect", "--election-type", "unclean", "--topic", "tool-none", "--partition", "0"
+    )
+    assert "UnknownTopicOrPartitionException" in unknown
+
+
+@pytest.mark.row("R61", "H3")
+async def test_a_leader_is_elected_from_outside_the_isr(
+    cluster: LocalCluster, tools: Tools
+) -> None:
+    await tools.create("tool-unclean", "2:3")
+    await cluster.kill(3)
+
+    async def is_alone() -> bool:
+        shown = await tools.describe("tool-unclean")
+        return "Isr: 2\t" in shown
+
+    await eventually(is_alone)
+    await cluster.kill(2)
+    await cluster.start(3)
+
+    async def is_leaderless() -> bool:
+        return "Leader: none" in await tools.describe("tool-unclean")
+
+    await eventually(is_leaderless)
+    this = ("--topic", "tool-unclean", "--partition", "0")
+    refused = await tools.run("elect", "--election-type", "preferred", *this)
+    assert "PreferredLeaderNotAvailableException" in refused
+    elected = await tools.do("elect", "--election-type", "unclean", *this)
+    assert (
+        "Successfully completed leader election (UNCLEAN) for partitions tool-unclean-0" in elected
+    )
+    assert "Leader: 3" in await tools.describe("tool-unclean")
+
+
+@pytest.mark.row("R71")
+async def test_settings_of_topics_and_brokers_are_altered_and_shown(tools: Tools) -> None:
+    await tools.create("tool-configs", "1:2:3")
+    await tools.configs(
+        "topics", "tool-configs", "--alter", "--add-config", "segment.bytes=100000,segment.ms=5000"
+    )
+    shown = await tools.configs("topics", "tool-configs", "--describe")
+    assert (
+        "segment.bytes=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.bytes=100000, "
+        "DEFAULT_CONFIG:log.segment.bytes=1073741824}"
+    ) in shown
+    await tools.configs("topics", "tool-configs", "--alter", "--delete-config", "segment.bytes")
+    assert "segment.bytes" not in await tools.configs("topics", "tool-configs", "--describe")
+    topic = ("--entity-type", "topics", "--entity-name", "tool-configs", "--alter")
+    refused = await tools.run("configs", *topic, "--add-config", "segment.bytes=3")
+    assert "InvalidConfigurationException" in refused
+    assert "segment.bytes" in refused
+    for name in ("2", ""):
+        await tools.configs("brokers", name, "--alter", "--add-config", "log.retention.ms=77")
+        shown = await tools.configs("brokers", name, "--describe")
+        assert "log.retention.ms=77 sensitive=false" in shown
+        await tools.configs("brokers", name, "--alter", "--delete-config", "log.retention.ms")
+        assert "log.retention.ms" not in await tools.configs("brokers", name, "--describe")
+    assert "broker.id=2 sensitive=false" in await tools.configs(
+        "brokers", "2", "--describe", "--all"
+    )
+    broker = ("--entity-type", "brokers", "--entity-name", "2", "--alter")
+    refused = await tools.run("configs", *broker, "--add-config", "broker.rack=r")
+    assert "Cannot update these configs dynamically: broker.rack" in refused
+
+
+async def test_log_directories_are_shown(cluster: LocalCluster, tools: Tools) -> None:
+    await tools.create("tool-dirs", "1:2:3")
+    printed = await tools.do("logdirs", "--describe", "--topic-list", "tool-dirs")
+    shown = json.loads(printed.splitlines()[-1])
+    assert {broker["broker"] for broker in shown["brokers"]} == {1, 2, 3}
+    for broker in shown["brokers"]:
+        (directory,) = broker["logDirs"]
+        assert directory["error"] is None
+        assert [row["partition"] for row in directory["partitions"]] == ["tool-dirs-0"]
+
+
+async def test_what_is_not_there_is_refused_with_kafkas_error(tools: Tools) -> None:
+    assert "SecurityDisabledException" in await tools.run("acls", "--list")
+    quotas = await tools.run("configs", "--describe", "--entity-type", "users")
+    assert "UnsupportedVersionException" in quotas
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    refused = await tools.run("configs", "--describe", *loggers)
+    assert "Unsupported resource type: BROKER_LOGGER" in refused
