@@ -216,32 +216,53 @@ class Reassignments:
         context = self._context
         results = {tp: PartitionResult() for tp in wanted}
         changed = {tp: new for tp, new in wanted.items() if context.assignments[tp] != new}
+        before = {tp: context.assignments[tp] for tp in changed}
+        yield from self._stop_unneeded(changed)
         failed = yield from self._write(changed, "U1")
         for tp, reason in failed.items():
             results[tp] = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
             self._say_refused(tp, results[tp])
+            context.assign(tp, before[tp])
         begun = [
             tp
             for tp, new in wanted.items()
             if tp not in failed and (tp in changed or new.is_being_reassigned)
         ]
-        if not begun:
-            return results
-        unneeded = self._take_over(begun, wanted)
-        if unneeded:
-            yield from self._stop_unneeded(unneeded)
-        yield from self._go_on(begun)
+        if begun:
+            self._take_over(begun, wanted)
+        yield from self._go_on(begun + [tp for tp in failed if tp in context.reassigning])
         return results
+
+    def _stop_unneeded(self, changed: Mapping[TopicPartition, ReplicaAssignment]) -> Steps[None]:
+        """U3: replicas that were being added, and are not wanted any more, go.
+
+        Before U1: whoever may hold a replica is named by the topic node, or nobody would clear up after a
+        controller that died here. The leader epoch rises first, or brokers would refuse the stop and
+        keep strays (trap 19).
+        """
+        context = self._context
+        unneeded: dict[BrokerId, list[TopicPartition]] = {}
+        for tp, new in changed.items():
+            for broker in context.assignments[tp].replicas:
+                if broker not in new.replicas:
+                    unneeded.setdefault(broker, []).append(tp)
+        partitions = list(dict.fromkeys(tp for tps in unneeded.values() for tp in tps))
+        if not partitions:
+            return
+        self._reach("U3", partitions)
+        for tp in partitions:
+            context.assign(tp, changed[tp])
+        yield from self._lead_from_target(partitions)
+        yield from self._stop_and_delete(unneeded)
 
     def _take_over(
         self, begun: list[TopicPartition], wanted: Mapping[TopicPartition, ReplicaAssignment]
-    ) -> dict[BrokerId, list[TopicPartition]]:
-        """U2; replicas that a superseded reassignment was adding, by broker."""
+    ) -> None:
+        """U2."""
         context = self._context
         self._reach("U2", begun)
-        unneeded: dict[BrokerId, list[TopicPartition]] = {}
         for tp in begun:
-            before, new = context.assignments[tp], wanted[tp]
+            new = wanted[tp]
             context.assign(tp, new)
             context.reassigning[tp] = None
             message = "Reassignment of partition %s: from replicas %s to %s, adding %s, removing %s"
@@ -255,18 +276,7 @@ class Reassignments:
                 ids(new.adding),
                 ids(new.removing),
             )
-            for broker in before.replicas:
-                if broker not in new.replicas:
-                    unneeded.setdefault(broker, []).append(tp)
         self._effects.append(WatchStates(tuple(begun)))
-        return unneeded
-
-    def _stop_unneeded(self, unneeded: dict[BrokerId, list[TopicPartition]]) -> Steps[None]:
-        """U3. The leader epoch rises first, or brokers would refuse the stop and keep strays (trap 19)."""
-        partitions = list(dict.fromkeys(tp for tps in unneeded.values() for tp in tps))
-        self._reach("U3", partitions)
-        yield from self._lead_from_target(partitions)
-        yield from self._stop_and_delete(unneeded)
 
     # Phase A.
 

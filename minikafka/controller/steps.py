@@ -22,9 +22,9 @@ STEPS: Final[dict[str, dict[str, str]]] = {
         "replicas-online": "the replicas become Online; brokers have been told",
     },
     REASSIGNMENT: {
+        "U3": "stop replicas that a superseded reassignment was adding, before it is superseded",
         "U1": "write the assignment with adding and removing replicas to ZooKeeper",
         "U2": "take it over in memory, and watch the ISR (stage 1)",
-        "U3": "stop replicas that a superseded reassignment was adding",
         "A1": "raise the leader epoch and tell all replicas, old and new",
         "A2": "start the adding replicas (stage 2); then wait for the ISR (stage 3)",
         "B1": "all target replicas are in sync: they become Online",

@@ -14,7 +14,12 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.controller.context import ReplicaStatus
-from minikafka.controller.events import ReassignmentsSubmitted, UnwatchStates, WatchStates
+from minikafka.controller.events import (
+    ReassignmentsRequested,
+    ReassignmentsSubmitted,
+    UnwatchStates,
+    WatchStates,
+)
 from minikafka.controller.steps import REASSIGNMENT, STEPS
 
 T0 = TopicPartition("t", 0)
@@ -220,6 +225,25 @@ def test_a_later_request_supersedes_and_replicas_that_are_not_wanted_any_more_go
     )
     world.expand(T0, [1, 2, 3, 0, 5, 6])
     assert world.nodes[T0].isr == (0, 5, 6)
+
+
+@pytest.mark.row("R56", "R57", "I6")
+@pytest.mark.parametrize("step", ["U3", "U1", "U2"])
+@pytest.mark.parametrize("target", [None, [0, 5, 6]])
+def test_a_controller_that_dies_while_it_supersedes_leaves_no_replica_that_nobody_knows_of(
+    step: str, target: list[int] | None
+):
+    """What may hold a replica is named by the topic node until it was told to delete it."""
+    world = six()
+    world.reassign({T0: [4, 5, 6]})
+    world.expand(T0, [1, 2, 3, 4]).clear()
+    world.crash_at = f"{REASSIGNMENT}.{step}"
+    world.handle(ReassignmentsRequested(5, {T0: tuple(target) if target else None}))
+    assert not world.crash_at
+    deleted = {to for to, sent in world.sent if isinstance(sent, StopReplicaRequest)}
+    assert 4 in (*deleted, *world.topics["t"].assignment[0].replicas)
+    world.start(epoch=2)
+    assert set(world.nodes[T0].isr) <= set(world.topics["t"].assignment[0].replicas)
 
 
 def test_a_cancel_that_would_remove_the_only_replicas_in_sync_is_refused():
