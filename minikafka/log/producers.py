@@ -60,6 +60,13 @@ class ProducerStates:
         self._directory = directory
         self._states: dict[int, ProducerState] = {}
 
+    def active(self) -> list[tuple[int, int, int, int]]:
+        """(producer id, epoch, last sequence, time of its last batch or -1) of each that is remembered."""
+        return [
+            (producer_id, state.epoch, state.last_sequence, state.timestamp)
+            for producer_id, state in self._states.items()
+        ]
+
     def __len__(self) -> int:
         return len(self._states)
 

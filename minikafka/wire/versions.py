@@ -28,6 +28,7 @@ INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_PRODUCERS: Final = 61
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     PRODUCE: (0, 9),
@@ -51,6 +52,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     ALTER_PARTITION_REASSIGNMENTS: (0, 0),
     LIST_PARTITION_REASSIGNMENTS: (0, 0),
     DESCRIBE_CLUSTER: (0, 1),
+    DESCRIBE_PRODUCERS: (0, 0),
 }
 """API key → (lowest, highest) version. Produce 0–2 are advertised and refused: older librdkafka sends
 gzip, snappy and lz4 uncompressed to a broker whose table does not begin at 0 (KAFKA-18659)."""
@@ -77,6 +79,7 @@ NAMES: Final[dict[int, str]] = {
     ALTER_PARTITION_REASSIGNMENTS: "AlterPartitionReassignments",
     LIST_PARTITION_REASSIGNMENTS: "ListPartitionReassignments",
     DESCRIBE_CLUSTER: "DescribeCluster",
+    DESCRIBE_PRODUCERS: "DescribeProducers",
 }
 
 _FLEXIBLE_SINCE: Final[dict[int, int]] = {
@@ -101,6 +104,7 @@ _FLEXIBLE_SINCE: Final[dict[int, int]] = {
     ALTER_PARTITION_REASSIGNMENTS: 0,
     LIST_PARTITION_REASSIGNMENTS: 0,
     DESCRIBE_CLUSTER: 0,
+    DESCRIBE_PRODUCERS: 0,
 }
 
 

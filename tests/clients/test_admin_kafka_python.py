@@ -11,7 +11,7 @@ from aiokafka.admin import NewPartitions as AioNewPartitions
 from aiokafka.admin import NewTopic as AioNewTopic
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
-from kafka import TopicPartition, TopicPartitionReplica
+from kafka import KafkaProducer, TopicPartition, TopicPartitionReplica
 from kafka import errors as kafka_errors
 from kafka.admin import (
     ACLFilter,
@@ -162,6 +162,18 @@ async def test_log_directories_show_every_replica(
     replica = TopicPartitionReplica("python-dirs", 0, 2)
     moved = admin.alter_replica_log_dirs({replica: "/nowhere"})
     assert moved == {replica: kafka_errors.LogDirNotFoundError}
+
+
+async def test_producers_of_a_partition_are_shown(
+    cluster: LocalCluster, admin: KafkaAdminClient
+) -> None:
+    create(admin, "python-producers", [[1, 2, 3]])
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap) as producer:
+        for _ in range(3):
+            producer.send("python-producers", b"x").get(60)
+    partition = TopicPartition("python-producers", 0)
+    (state,) = admin.describe_producers([partition])[partition].active_producers
+    assert state.last_sequence == 2
 
 
 async def test_there_is_no_authorizer(admin: KafkaAdminClient) -> None:

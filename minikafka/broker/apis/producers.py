@@ -8,17 +8,23 @@ InitProducerId 22, versions 0–4.
   INVALID_REQUEST.
 - ZooKeeper out of reach: COORDINATOR_NOT_AVAILABLE, which producers retry.
 Knowingly ignored: the transaction timeout, which arrives as -1, 0 or the largest int.
+
+DescribeProducers 61, version 0.
+- What a replica here remembers of each producer, leader or not (KIP-664); there are no transactions, so
+  none has begun. A partition that has no replica here is NOT_LEADER_OR_FOLLOWER or
+  UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from minikafka.base.errors import CoordinationError, ErrorCode
+from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, Services
 from minikafka.wire.codec import response
-from minikafka.wire.versions import INIT_PRODUCER_ID
+from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
@@ -41,4 +47,44 @@ def _refused(version: int, code: ErrorCode) -> Entity:
     return response(INIT_PRODUCER_ID, version, error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-HANDLERS: Final[dict[int, Handler]] = {INIT_PRODUCER_ID: init_producer_id}
+def describe_producers(services: Services, request: Entity, version: int) -> Entity:
+    """Handle DescribeProducers."""
+    return response(
+        DESCRIBE_PRODUCERS,
+        version,
+        topics=[
+            {
+                "name": topic.name,
+                "partitions": [
+                    _described(services, TopicPartition(topic.name, number))
+                    for number in topic.partition_indexes
+                ],
+            }
+            for topic in request.topics
+        ],
+    )
+
+
+def _described(services: Services, tp: TopicPartition) -> dict[str, Any]:
+    partition = services.replicas.partition(tp)
+    if partition is None or partition.offline:
+        return {"partition_index": tp.partition, "error_code": services.replicas.error_for(tp)}
+    return {
+        "partition_index": tp.partition,
+        "active_producers": [
+            {
+                "producer_id": producer_id,
+                "producer_epoch": epoch,
+                "last_sequence": last_sequence,
+                "last_timestamp": timestamp,
+                "coordinator_epoch": -1,
+            }
+            for producer_id, epoch, last_sequence, timestamp in partition.log.producers.active()
+        ],
+    }
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    INIT_PRODUCER_ID: init_producer_id,
+    DESCRIBE_PRODUCERS: describe_producers,
+}

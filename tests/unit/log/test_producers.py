@@ -129,3 +129,10 @@ def test_a_transaction_marker_raises_the_epoch_and_leaves_the_sequence(
     states.update(header(0, 2, epoch=0), 0)
     states.update(header(-1, epoch=0), 2)
     assert states.check(header(2, epoch=0)) == APPEND
+
+
+def test_what_is_remembered_of_each_producer_can_be_shown(states: ProducerStates) -> None:
+    assert states.active() == []
+    states.update(header(0, 3, timestamp=1000), 100)
+    states.update(header(5, 1, epoch=2, producer=8, timestamp=2000), 103)
+    assert states.active() == [(7, 0, 2, 1002), (8, 2, 5, 2000)]

@@ -1,14 +1,17 @@
-"""InitProducerId."""
+"""InitProducerId and DescribeProducers."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 from support.cold import Cold
 
 from minikafka.base.errors import ErrorCode, NotConnected
-from minikafka.broker.apis.producers import init_producer_id
+from minikafka.base.model import TopicPartition
+from minikafka.broker.apis.producers import describe_producers, init_producer_id
 from minikafka.wire import codec
-from minikafka.wire.versions import INIT_PRODUCER_ID
+from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -50,3 +53,24 @@ async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
         cold.services, codec.request(INIT_PRODUCER_ID, 1, transactional_id=None), 1
     )
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_replica_tells_what_it_remembers_of_its_producers() -> None:
+    cold = Cold()
+    producers = SimpleNamespace(active=lambda: [(7, 0, 2, 1000)])
+    hosted = SimpleNamespace(offline=False, log=SimpleNamespace(producers=producers))
+    cold.replicas.hosted[TopicPartition("t", 0)] = hosted
+    cold.replicas.errors[TopicPartition("t", 1)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    asked = [{"name": "t", "partition_indexes": [0, 1, 2]}]
+    request = codec.request(DESCRIBE_PRODUCERS, 0, topics=asked)
+    answer = describe_producers(cold.services, request, 0)
+    frame = codec.encode_response(1, DESCRIBE_PRODUCERS, 0, answer)
+    (topic,) = codec.decode_response(DESCRIBE_PRODUCERS, 0, frame[4:]).topics
+    assert [int(row.error_code) for row in topic.partitions] == [
+        0,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    (shown,) = topic.partitions[0].active_producers
+    assert (shown.producer_id, shown.last_sequence, shown.last_timestamp) == (7, 2, 1000)
+    assert shown.current_txn_start_offset == -1
