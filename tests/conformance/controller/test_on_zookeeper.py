@@ -11,7 +11,13 @@ import pytest
 from support.controller_bench import Candidate, until
 
 from minikafka.base.errors import NodeExists
-from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.base.model import (
+    ControllerResponse,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    StopReplicaRequest,
+    TopicPartition,
+)
 from minikafka.base.ports import SessionState
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
@@ -111,6 +117,22 @@ async def create_topic(admin: Any, topic: str, *replica_lists: list[int]) -> Non
     await admin.create(layout.topic_path(topic), layout.encode_topic(bytes(range(16)), assignment))
 
 
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Until it holds on the server, which tells nobody."""
+    async with asyncio.timeout(15):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def gone(admin: Any, path: str) -> None:
+    """Until there is no such node."""
+
+    async def is_gone() -> bool:
+        return await admin.exists(path) is None
+
+    await eventually(is_gone)
+
+
 async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndIsr:
     """The partition's state, once that broker leads it."""
     async with asyncio.timeout(15):
@@ -208,3 +230,56 @@ async def test_resignation_leaves_only_the_watch_of_a_candidate(
         while layout.broker_path(1) in watched:  # dropped last
             watched = await zookeeper.four_letter_word("wchp")
     assert layout.topic_path("t") not in watched
+
+
+@pytest.mark.row("A9", "A11", "E4", "E10", "X14")
+async def test_a_state_node_is_watched_exactly_while_its_partition_is_reassigned(
+    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+) -> None:
+    one = await start(1)
+    await until(lambda: ruling([one]) and idle(one))
+    await start(2)
+    await until(lambda: "2" in one.service.describe()["brokers"] and idle(one))
+    await create_topic(admin, "t", [1])
+    state = await led_by(admin, 1)
+    path = layout.state_path(T0)
+    await until(lambda: idle(one))
+    assert path not in await zookeeper.four_letter_word("wchp")
+    asked = layout.encode_reassignments({T0: [2]})
+    await admin.create(layout.REASSIGN_PARTITIONS, asked)
+
+    async def watched() -> bool:
+        return path in await zookeeper.four_letter_word("wchp")
+
+    await eventually(watched)
+    data, stat = await admin.get(path)
+    state = layout.decode_state(data, stat.version)
+    joined = LeaderAndIsr(1, state.leader_epoch, (1, 2), state.controller_epoch, 0)
+    await admin.set(path, layout.encode_state(joined), stat.version)
+    final = await led_by(admin, 2)
+    await gone(admin, layout.REASSIGN_PARTITIONS)
+    await until(lambda: idle(one))
+    assert not await watched()
+    assert final.leader_epoch > state.leader_epoch
+    data, _ = await admin.get(layout.topic_path("t"))
+    assert layout.decode_topic(data)[1] == {0: ReplicaAssignment((2,))}
+
+
+@pytest.mark.row("A12", "A13", "E5", "E7", "R65")
+async def test_what_lies_in_admin_nodes_is_carried_out_or_cleared(start: Start, admin: Any) -> None:
+    one = await start(1)
+    await until(lambda: ruling([one]) and idle(one))
+    one.channels.answer = lambda broker, request: (
+        ControllerResponse(0, tuple((p.tp, 0) for p in request.partitions))
+        if isinstance(request, StopReplicaRequest)
+        else None
+    )
+    await create_topic(admin, "t", [1])
+    await led_by(admin, 1)
+    left = [layout.PREFERRED_ELECTION, layout.delete_topic_path("none")]
+    await admin.create(left[0], layout.encode_preferred_election([T0]))
+    await admin.create(left[1], b"")
+    await admin.create(layout.delete_topic_path("t"), b"")
+    left += [layout.delete_topic_path("t"), layout.topic_path("t")]
+    for path in left:
+        await gone(admin, path)
