@@ -84,8 +84,8 @@ class ReplicaManager:
         self.isr_changes = IsrChanges(coordination, clock, tasks, self._isr_committed, ledger)
         self.controller_epoch = -1
         self.broker_epoch = -1
-        self._reviewed_epoch = -1
-        """The registration whose first metadata was looked through for strays."""
+        self._reviewed = (NO_EPOCH, NO_EPOCH)
+        """Epochs of the controller and the registration whose first metadata was looked through for strays."""
         self.sessions: dict[int, Session] = {}
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self._last_session_id = 0
@@ -195,15 +195,17 @@ class ReplicaManager:
         if self.metadata.brokers.keys() - before:
             self._expand_isrs(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
-        if request.broker_epoch > self._reviewed_epoch:
-            self._reviewed_epoch = request.broker_epoch
+        sender = (request.controller_epoch, request.broker_epoch)
+        if sender > self._reviewed:
+            self._reviewed = sender
             self._delete_strays()
 
     def _delete_strays(self) -> None:
-        """Replicas that were moved away while this broker was not there to be told to delete them.
+        """Replicas that were moved away, and this broker was not told to delete them: it was down, or the
+        controller died before it could.
 
-        Judged by the first metadata of a registration, which names every partition (R17). A stray goes
-        only if it is of the topic the metadata means, and others lead and hold the partition.
+        Judged by the first metadata of a controller, and of a registration, which names every partition
+        (D5, R17). A stray goes only if it is of the topic the metadata means, and others lead and hold it.
         """
         for tp, log in list(self.logs.logs.items()):
             state = self.metadata.topics.get(tp.topic, {}).get(tp.partition)

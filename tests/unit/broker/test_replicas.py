@@ -124,6 +124,25 @@ async def test_a_role_at_an_equal_or_lower_leader_epoch_is_refused_for_that_part
     assert hosted.replicas.partitions[T1].leader_epoch == 4
 
 
+@pytest.mark.row("K9", "I6")
+async def test_a_new_controllers_first_metadata_tells_which_replicas_were_moved_away(
+    hosted: Hosted,
+) -> None:
+    """The one before it died between its decision and the request that would have told to delete them."""
+    here = (state(leader=9, replicas=(0, 9)), state(T1, leader=9, replicas=(0, 9)))
+    assert await hosted.tell(*here) == [0, 0]
+
+    async def told(epoch: int, *states: PartitionState) -> set[TopicPartition]:
+        """What is hosted after this metadata."""
+        await hosted.handle(UpdateMetadataRequest(0, epoch, hosted.epoch, states, (), ()))
+        return set(hosted.replicas.logs.logs)
+
+    moved = state(leader=9, replicas=(9,))
+    assert await told(EPOCH, *here) == {T0, T1}
+    assert await told(EPOCH, moved) == {T0, T1}, "only the first names every partition"
+    assert await told(EPOCH + 1, moved, here[1]) == {T1}
+
+
 @pytest.mark.row("R8", "T19")
 async def test_a_stop_below_the_leader_epoch_is_fenced(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
