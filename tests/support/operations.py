@@ -1,0 +1,270 @@
+"""The controller's four multi-step operations, each staged so that it passes every one of its steps.
+
+An operation knows how it is asked for, who matters to it, and what the documents promise it comes to:
+`missing()` names what of that does not show yet in ZooKeeper and on the brokers' disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from support.stage import BROKERS, Stage
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.client import Client, NewTopic
+from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION, DELETION, REASSIGNMENT
+from minikafka.zk import layout
+
+NOT_STARTING = "broker.leader_and_isr"
+
+
+class Cast(NamedTuple):
+    """Brokers by the part they play; the controller plays no other, but for what an operation says."""
+
+    controller: int
+    leader: int
+    follower: int
+    newcomer: int
+
+    @classmethod
+    def of(cls, stage: Stage) -> Cast:
+        controller = stage.controller()
+        assert controller is not None
+        return cls(controller, *(broker for broker in BROKERS if broker != controller))
+
+
+class Operation:
+    """`topic` is its own; `written` is the topic whose records must survive it."""
+
+    name: ClassVar[str]
+    victims: ClassVar[tuple[str, ...]]
+    waits_for: ClassVar[tuple[str, ...]]
+    """Victims without whom the operation does not end; with the others dead it does."""
+
+    def __init__(self, stage: Stage, cast: Cast, topic: str, step: str) -> None:
+        self.stage = stage
+        self.cast = cast
+        self.topic = topic
+        self.step = step
+        self.written = f"beside-{topic}"
+
+    @property
+    def bystander(self) -> dict[int, Sequence[int]]:
+        _, leader, follower, newcomer = self.cast
+        return {0: (leader, follower, newcomer), 1: (follower, newcomer, leader)}
+
+    async def prepare(self) -> None:
+        """What has to be there before it is asked for."""
+        await self.stage.create(self.written, self.bystander)
+
+    async def ask(self) -> None:
+        """Ask for it; may return before it is done. It is asked for again of the next controller."""
+        raise NotImplementedError
+
+    async def resume(self) -> None:
+        """Take away what kept it at its step, but for the step itself."""
+
+    def missing(self) -> str:
+        """What of the promise does not show; "" when all of it does."""
+        raise NotImplementedError
+
+    async def confirm(self) -> None:
+        """What a client finds when everything runs again."""
+
+
+class Creation(Operation):
+    name = CREATION
+    victims = ("controller", "leader", "follower")
+    waits_for = ("leader", "follower")
+
+    @property
+    def assignment(self) -> dict[int, Sequence[int]]:
+        return self.bystander
+
+    async def ask(self) -> None:
+        async with Client(self.stage.cluster.bootstrap) as client:
+            topic = NewTopic(self.topic, assignment=self.assignment)
+            outcome = (await client.admin.create_topics([topic]))[self.topic]
+        assert outcome.code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), outcome
+
+    def missing(self) -> str:
+        return missing_replicas(self.stage, self.topic, self.assignment)
+
+    async def confirm(self) -> None:
+        async with self.stage.stream(self.topic, len(self.assignment)) as stream:
+            await stream.check()
+
+
+class Deletion(Operation):
+    name = DELETION
+    victims = ("controller", "leader", "follower")
+    waits_for = ("leader", "follower")
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        await self.stage.create(self.topic, self.bystander)
+
+    async def ask(self) -> None:
+        async with Client(self.stage.cluster.bootstrap) as client:
+            outcome = (await client.admin.delete_topics([self.topic]))[self.topic]
+        assert outcome.code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), outcome
+
+    def missing(self) -> str:
+        paths = (layout.topic_path, layout.topic_config_path, layout.delete_topic_path)
+        for path in (of(self.topic) for of in paths):
+            if self.stage.read(path) is not None:
+                return f"{path} is there"
+        for broker in BROKERS:
+            if self.stage.directories(broker, self.topic):
+                return f"broker {broker} keeps {self.stage.directories(broker, self.topic)}"
+        return ""
+
+    async def confirm(self) -> None:
+        """The name is free, and nothing of the old topic is in the new one."""
+        await self.stage.create(self.topic, self.bystander)
+        async with self.stage.stream(self.topic, len(self.bystander)) as stream:
+            await stream.check()
+
+
+class ControlledShutdown(Operation):
+    """Of the leader; the follower is who leads after it."""
+
+    name = CONTROLLED_SHUTDOWN
+    victims = ("controller", "leader", "follower")
+    waits_for = ()
+
+    async def ask(self) -> None:
+        await self.stage.cluster.stop(self.cast.leader)
+
+    def missing(self) -> str:
+        if self.stage.cluster.process(self.cast.leader) is not None:
+            return missing_replicas(self.stage, self.written, self.bystander)
+        for partition in self.bystander:
+            state = self.stage.leadership(TopicPartition(self.written, partition))
+            if state is None or state.leader in (-1, self.cast.leader):
+                return f"{partition} is led by {state}"
+            if self.cast.leader in state.isr:
+                return f"{partition} still counts on the broker that left: {state}"
+        return ""
+
+    async def confirm(self) -> None:
+        """Who left may lead again."""
+        async with Client(self.stage.cluster.bootstrap) as client:
+            outcomes = await client.admin.elect_leaders()
+        fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+        assert all(outcome.code in fine for outcome in outcomes.values()), outcomes
+        for partition, replicas in self.bystander.items():
+            state = self.stage.leadership(TopicPartition(self.written, partition))
+            assert state is not None
+            assert state.leader == replicas[0]
+
+
+class Reassignment(Operation):
+    """Three partitions go to the follower and the newcomer: a leader leaves, one stays, one leaves all it had."""
+
+    name = REASSIGNMENT
+    victims = ("controller", "leader", "follower", "newcomer")
+    waits_for = ("follower", "newcomer")
+    by_node = ("U1", "A2", "B1", "B6", "B7")
+    """Steps that are passed on the way of a request in ZooKeeper; the others are asked of the controller."""
+
+    def __init__(self, stage: Stage, cast: Cast, topic: str, step: str) -> None:
+        super().__init__(stage, cast, topic, step)
+        self.written = topic
+        self.before: dict[int, LeaderAndIsr] = {}
+
+    @property
+    def origin(self) -> dict[int, Sequence[int]]:
+        controller, leader, follower, _ = self.cast
+        return {0: (leader, follower), 1: (follower, leader), 2: (controller, leader)}
+
+    @property
+    def bystander(self) -> dict[int, Sequence[int]]:
+        return self.target
+
+    @property
+    def target(self) -> dict[int, Sequence[int]]:
+        return dict.fromkeys(self.origin, (self.cast.follower, self.cast.newcomer))
+
+    async def prepare(self) -> None:
+        await self.stage.create(self.topic, self.origin)
+        for partition in self.origin:
+            state = self.stage.leadership(TopicPartition(self.topic, partition))
+            assert state is not None
+            self.before[partition] = state
+
+    async def ask(self) -> None:
+        await self.ask_for(self.target, by_node=self.step in self.by_node)
+
+    async def ask_for(self, targets: dict[int, Sequence[int]], *, by_node: bool = False) -> None:
+        wanted = {TopicPartition(self.topic, number): to for number, to in targets.items()}
+        if by_node:
+            data = layout.encode_reassignments(wanted)
+            await asyncio.to_thread(self.stage.zookeeper.create, layout.REASSIGN_PARTITIONS, data)
+            return
+        async with Client(self.stage.cluster.bootstrap) as client:
+            outcomes = await client.admin.alter_reassignments(wanted)
+        assert all(outcome.ok for outcome in outcomes.values()), outcomes
+
+    def missing(self) -> str:
+        if self.stage.read(layout.REASSIGN_PARTITIONS) is not None:
+            return f"{layout.REASSIGN_PARTITIONS} is there"
+        for partition, before in self.before.items():
+            state = self.stage.leadership(TopicPartition(self.topic, partition))
+            assert state is not None
+            if state.leader_epoch <= before.leader_epoch:
+                return f"the leader epoch of {partition} has not risen"
+        return missing_replicas(self.stage, self.topic, self.target)
+
+
+class Superseded(Reassignment):
+    """A newcomer that does not get to start its replicas is given up again for the brokers of old."""
+
+    @property
+    def target(self) -> dict[int, Sequence[int]]:
+        return dict.fromkeys(self.origin, (self.cast.leader, self.cast.follower))
+
+    waits_for = ("leader", "follower")
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        newcomer = self.cast.newcomer
+        await self.stage.cluster.hold(NOT_STARTING, [newcomer])
+        await self.ask_for(dict.fromkeys(self.origin, (self.cast.follower, newcomer)))
+        assert await self.stage.cluster.held(NOT_STARTING) == newcomer
+
+    async def resume(self) -> None:
+        if self.stage.cluster.process(self.cast.newcomer) is not None:
+            await self.stage.cluster.release(NOT_STARTING, [self.cast.newcomer])
+
+
+def missing_replicas(stage: Stage, topic: str, target: dict[int, Sequence[int]]) -> str:
+    """Every partition has these replicas, all in sync, one of them leads; and nobody else has any of it."""
+    for partition, replicas in target.items():
+        tp = TopicPartition(topic, partition)
+        assignment, state = stage.assignment(tp), stage.leadership(tp)
+        if assignment != ReplicaAssignment(tuple(replicas)):
+            return f"{tp} is assigned to {assignment}"
+        if state is None or state.leader not in replicas:
+            return f"{tp} is led by {state}"
+        running = [id_ for id_ in replicas if stage.cluster.process(id_) is not None]
+        if not set(running) <= set(state.isr) <= set(replicas):
+            return f"{tp} is in sync on {state}"
+    for broker in BROKERS:
+        found = stage.directories(broker, topic)
+        wanted = [f"{topic}-{number}" for number, to in target.items() if broker in to]
+        if stage.cluster.process(broker) is not None and found != wanted:
+            return f"broker {broker} has {found}, not {wanted}"
+    return ""
+
+
+OPERATIONS = {kind.name: kind for kind in (Creation, Deletion, ControlledShutdown, Reassignment)}
+
+
+def staged(stage: Stage, cast: Cast, operation: str, step: str, topic: str) -> Operation:
+    """The operation in such a way that it passes the step."""
+    kind = Superseded if (operation, step) == (REASSIGNMENT, "U3") else OPERATIONS[operation]
+    return kind(stage, cast, topic, step)
