@@ -327,6 +327,7 @@ class Session:
         """
         self.scanned = now
         for topic, items in self.items.items():
+            answered = {answer[0] for answer in topics.get(topic, ())}
             for item in items.values():
                 partition, progress = item.partition, item.progress
                 if (
@@ -343,7 +344,7 @@ class Session:
                 if (
                     not item.dirty
                     and item.sent_high_watermark != partition.high_watermark
-                    and all(answer[0] != item.number for answer in topics.get(topic, ()))
+                    and item.number not in answered
                 ):
                     high_watermark = item.sent_high_watermark = partition.high_watermark
                     start = partition.log.log_start_offset
