@@ -384,3 +384,29 @@ async def test_settings_of_a_topic_hold_at_once_whoever_wrote_them() -> None:
         told = b'{"version":2,"entity_path":"topics/t"}'
         cluster.ensemble.put(layout.CONFIG_CHANGES + "/config_change_0000009999", told)
         await until(lambda: {partition.min_isr for partition in replicas} == {1})
+
+
+@pytest.mark.row("H2", "H3", "H4", "M1", "R63")
+@pytest.mark.parametrize("whose", ["topic", "cluster"])
+async def test_without_a_live_isr_nobody_leads_until_unclean_elections_are_allowed(
+    whose: str,
+) -> None:
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        last, other = [n for n, b in cluster.brokers.items() if not b.controller.is_active]
+        await client.create_topics(NewTopic("t", assignment={0: (last, other)}))
+        await until(settled(cluster))
+        await drop_from_isr(cluster, last, other)
+        await cluster.stop(last, controlled=False)
+        await until(lambda: ruling(cluster).metadata.topics["t"][0].leader == -1)
+        async with cluster.client() as onlooker:
+            shown = (await onlooker.admin.describe_topics(["t"]))["t"].partitions[0]
+            assert (shown.leader, shown.error) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+            kind, name = (
+                (ResourceType.TOPIC, "t") if whose == "topic" else (ResourceType.BROKER, "")
+            )
+            change = {Resource(kind, name): {"unclean.leader.election.enable": "true"}}
+            (outcome,) = (await onlooker.admin.alter_configs(change)).values()
+            assert outcome.ok
+            await until(lambda: cluster.brokers[other].replicas.partitions[T0].is_leader)
+            assert ruling(cluster).controller.describe()["unclean_elections"] == 1
+            await onlooker.produce("t", values(1))
