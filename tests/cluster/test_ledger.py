@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -239,7 +238,8 @@ async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
         await client.create_topics(NewTopic("pair", 3, 2))
     await cluster.wait_for_isr("pair")
     state = await cluster.state()
-    other = 1 + await controller_of(cluster) % 3
+    controller = await controller_of(cluster)
+    other = 1 + controller % 3
     tp, replicas = next(
         (tp, view.replicas)
         for tp, view in state.partitions.items()
@@ -248,21 +248,19 @@ async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
     name = str(tp)
     step = "reassignment.A2"  # the target is told after it: it dies in time, whatever the machine's load
     async with Client(cluster.bootstrap) as client, asyncio.TaskGroup() as tasks:
-        await cluster.hold(step)
+        await cluster.hold(step, [controller])
         tasks.create_task(client.admin.alter_reassignments({tp: (replicas[0], other)}))
         await cluster.held(step)
         await cluster.pause(other)
-        await cluster.release(step)
+        await cluster.release(step, [controller])
 
     async def is_stuck() -> bool:
-        return not minikafka(cluster, "why", name)["healthy"]
+        told = minikafka(cluster, "why", name)
+        names = [finding["name"] for finding in told["findings"]]
+        return "reassigning" in names and told["blocking_brokers"] == [other]
 
     await eventually(is_stuck)
-    told = minikafka(cluster, "why", name)
-    assert told["blocking_brokers"] == [other]
-    assert "reassigning" in [finding["name"] for finding in told["findings"]]
     await cluster.resume(other)
-    await cluster.release(step)
 
     async def is_moved() -> bool:
         found = (await cluster.state()).partitions[tp]
@@ -285,6 +283,163 @@ async def test_a_deletion_that_is_held_at_a_step_is_explained_by_it(cluster: Loc
         assert told["findings"][0]["events"]
         assert told["blocking_brokers"] == [holding]
         await cluster.release(step)
+
+
+async def test_a_step_that_was_reached_outlives_the_controller_that_reached_it(
+    cluster: LocalCluster,
+) -> None:
+    """The line of a step is in the file before the step is done: SIGKILL leaves it."""
+    async with Client(cluster.bootstrap) as client:
+        await client.create_topics(NewTopic("late", 1, 3))
+    controller = await controller_of(cluster)
+    await cluster.kill(controller)
+    steps = [
+        line["step"]
+        for line in read_all([cluster.directory.broker_ledger(controller)])
+        if line["kind"] == "step" and "late" in line["partitions"]
+    ]
+    assert steps == ["partitions-new", "replicas-new", "partitions-online", "replicas-online"]
+
+
+async def state_nodes(cluster: LocalCluster) -> dict[TopicPartition, tuple[bytes, int, int]]:
+    """(data, mzxid, version) of every state node of the topic, as ZooKeeper has them."""
+    tasks = TaskRegistry()
+    coordination = ZooKeeperCoordination(
+        cluster.zookeeper, 6_000, SystemClock(), SystemRng(), tasks
+    )
+    await coordination.start()
+    tps = [TopicPartition("t", number) for number in range(PARTITIONS)]
+    nodes = await coordination.get_many([layout.state_path(tp) for tp in tps])
+    await coordination.close()
+    await tasks.close()
+    return {
+        tp: (node[0], node[1].mzxid, node[1].version)
+        for tp, node in zip(tps, nodes, strict=True)
+        if node is not None
+    }
+
+
+def last_write(lines: list[Line], tp: TopicPartition) -> tuple[int, int]:
+    """(zxid, version) of the last accepted write of the partition's state, whoever wrote it."""
+    line = Past(lines, tp).states[-1].line
+    if line["kind"] == "isr":
+        return line["zxid"], line["actual"]
+    path = layout.state_path(tp)
+    (actual,) = [o["actual"] for o in line["operations"] if o["path"] == path]
+    return line["zxid"], actual
+
+
+async def test_the_ledger_is_what_zookeeper_shows_through_a_death_and_a_return(
+    cluster: LocalCluster,
+) -> None:
+    victim = 1 + await controller_of(cluster) % 3
+    await kill_and_wait(cluster, victim)
+    await cluster.start(victim)
+    await cluster.wait_for_isr("t")
+    lines, nodes = lines_of(cluster), await state_nodes(cluster)
+    for tp, (data, mzxid, version) in nodes.items():
+        assert last_write(lines, tp) == (mzxid, version)
+        known = Past(lines, tp).states[-1]
+        state = layout.decode_state(data, version)
+        assert (known.leader, known.leader_epoch, set(known.isr)) == (
+            state.leader,
+            state.leader_epoch,
+            set(state.isr),
+        )
+
+
+async def test_the_ledger_is_what_the_brokers_show(cluster: LocalCluster) -> None:
+    victim = 1 + await controller_of(cluster) % 3
+    await kill_and_wait(cluster, victim)
+    lines = lines_of(cluster)
+    for tp, view in (await cluster.state()).partitions.items():
+        stages = [s for s in lifecycle(lines, *tp) if s.stage == "completed" and s.role == "leader"]
+        assert (stages[-1].broker, stages[-1].epoch) == (view.leader, view.leader_epoch)
+
+
+async def test_every_controller_line_of_a_death_carries_the_id_of_its_event(
+    cluster: LocalCluster,
+) -> None:
+    cause = await kill_and_wait(cluster, 1 + await controller_of(cluster) % 3)
+
+    async def is_answered() -> bool:
+        chain = [line for line in lines_of(cluster) if line["cause"] == cause]
+        kinds = [line["kind"] for line in chain]
+        return kinds.count("response") == len(
+            {(line["to"], line["request"]) for line in chain if line["kind"] == "request"}
+        ) or kinds.count("response") >= kinds.count("request")
+
+    await eventually(is_answered)
+    chain = [line for line in lines_of(cluster) if line["cause"] == cause]
+    kinds = [line["kind"] for line in chain]
+    first = [kinds.index(kind) for kind in ("event", "decision", "write", "request", "effect")]
+    assert first == sorted(first)
+    assert kinds[0] == "event"
+
+
+def minikafka(cluster: LocalCluster, *arguments: str) -> Any:
+    """The JSON that a command prints."""
+    command = [sys.executable, "-m", "minikafka", *arguments, "--json"]
+    done = subprocess.run(
+        [*command, "--data", str(cluster.directory.path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return json.loads(done.stdout)
+
+
+async def test_why_and_trace_answer_on_a_live_cluster_and_on_a_dead_one(
+    cluster: LocalCluster,
+) -> None:
+    assert minikafka(cluster, "why", "t-0")["healthy"]
+    victim = 1 + await controller_of(cluster) % 3
+    cause = await kill_and_wait(cluster, victim)
+    alive = minikafka(cluster, "why", "t-0")
+    assert (alive["healthy"], alive["blocking_brokers"]) == (False, [victim])
+    assert cause in json.dumps(alive)
+    chains = minikafka(cluster, "trace", "-t", "t", "-p", "0")["chains"]
+    assert cause in [chain["cause"] for chain in chains]
+
+    for broker in {1, 2, 3} - {victim}:
+        await cluster.kill(broker)
+    await cluster.kill_zookeeper()
+    dead = minikafka(cluster, "why", "t-0", "--offset", "0")
+    assert dead["source"] == "the ledger"
+    assert (dead["leader"], dead["leader_epoch"]) == (alive["leader"], alive["leader_epoch"])
+    assert dead["findings"][0]["name"] == "offline"
+    assert minikafka(cluster, "trace", "-t", "t", "-p", "0")["chains"] == chains
+
+
+async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    async with Client(cluster.bootstrap) as client:
+        await client.create_topics(NewTopic("pair", 1, 2))
+    await cluster.wait_for_isr("pair")
+    tp = TopicPartition("pair", 0)
+    replicas = (await cluster.state()).partitions[tp].replicas
+    (other,) = {1, 2, 3} - set(replicas)
+    await cluster.pause(other)
+    async with Client(cluster.bootstrap) as client:
+        await client.admin.alter_partition_reassignments({tp: (replicas[0], other)})
+
+    async def is_stuck() -> bool:
+        return not minikafka(cluster, "why", "pair-0")["healthy"]
+
+    await eventually(is_stuck)
+    told = minikafka(cluster, "why", "pair-0")
+    assert told["blocking_brokers"] == [other]
+    assert "reassigning" in [finding["name"] for finding in told["findings"]]
+    await cluster.resume(other)
+
+    async def is_moved() -> bool:
+        found = (await cluster.state()).partitions[tp]
+        return set(found.isr) == {replicas[0], other}
+
+    await eventually(is_moved)
+    assert minikafka(cluster, "why", "pair-0")["healthy"]
 
 
 async def test_a_step_that_was_reached_outlives_the_controller_that_reached_it(
