@@ -1,9 +1,12 @@
 """The failure table of KAFKA-42: what the next controller does after a failure between two of its stages.
 
-The machine alone, with ZooKeeper in a dict; tests/cluster kills real brokers at every step of it.
+The machine alone with ZooKeeper in a dict, and the mail's six tests over whole brokers in memory;
+tests/cluster kills real brokers at every step.
 """
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
 
 import pytest
 from support.controller_world import World
@@ -12,10 +15,13 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsrRequest, ReplicaAssignment, TopicPartition
-from minikafka.client import NewTopic
+from minikafka.broker.broker import Broker
+from minikafka.client import Client, NewTopic
 from minikafka.cluster.state import combine
 from minikafka.controller.events import ReassignmentsSubmitted
+from minikafka.record.batch import Record
 from minikafka.rpc.messages import LEADER_AND_ISR
+from minikafka.zk import layout
 
 T0 = TopicPartition("t", 0)
 TARGET = (4, 5, 6)
@@ -171,3 +177,116 @@ def test_what_cannot_be_is_refused_by_name_and_taken_out_of_the_path() -> None:
     world.submit({unknown: [1, 2], T0: [0, 1]})
     assert world.submitted == {}
     assert world.nodes[T0].leader_epoch == 0
+
+
+# The six tests of the mail.
+
+
+class Moving:
+    """t-0 with records on some brokers of four; the request is written to `/admin/reassign_partitions`."""
+
+    def __init__(self, cluster: MemoryCluster, client: Client) -> None:
+        self.cluster = cluster
+        self.client = client
+
+    async def place(self, *replicas: int) -> None:
+        await self.client.create_topics(NewTopic("t", assignment={0: replicas}))
+        await self.client.produce("t", [Record(-1, -1, None, b"%d" % i, ()) for i in range(40)])
+        await until(lambda: len(self.ruling.metadata.topics["t"][0].isr) == len(replicas))
+
+    @property
+    def ruling(self) -> Broker:
+        return next(b for b in self.cluster.brokers.values() if b.controller.is_active)
+
+    def ask(self, *target: int, tp: TopicPartition = T0) -> None:
+        asked = layout.encode_reassignments({tp: target})
+        self.cluster.ensemble.put(layout.REASSIGN_PARTITIONS, asked)
+
+    def assigned(self) -> ReplicaAssignment:
+        node = self.cluster.ensemble.nodes[layout.topic_path("t")]
+        return layout.decode_topic(node.data)[1][0]
+
+    async def arrived(self, *target: int) -> int:
+        """All of it is on the target brokers and nothing anywhere else; who leads."""
+        there = self.cluster.ensemble.nodes
+        await until(lambda: layout.REASSIGN_PARTITIONS not in there)
+        assert self.assigned() == ReplicaAssignment(target)
+        node = there[layout.state_path(T0)]
+        state = layout.decode_state(node.data, node.version)
+        assert set(state.isr) == set(target)
+        for number, broker in self.cluster.brokers.items():
+            await until(
+                lambda b=broker, n=number: (T0 in b.replicas.logs.logs) == (n in target)  # type: ignore[misc]
+            )
+        async with self.cluster.client() as reader:
+            rows = [row.value async for row in reader.consume("t", until_end=True)]
+        assert rows == [b"%d" % i for i in range(40)]
+        return state.leader
+
+    async def fail_over(self, step: str, *target: int) -> None:
+        """Ask, and end the session of the controller when it stands at the step."""
+        ruling = self.ruling
+        ruling.gate.hold(f"reassignment.{step}")
+        self.ask(*target)
+        await until(lambda: ruling.gate.waiting)
+        epoch = ruling.controller.epoch
+        ruling.coordination.expire()
+        ruling.gate.release(f"reassignment.{step}")
+        ruling.coordination.attach()
+        await until(
+            lambda: any(
+                b.controller.is_active and b.controller.epoch > epoch
+                for b in self.cluster.brokers.values()
+            )
+        )
+
+
+@pytest.fixture
+async def moving() -> AsyncIterator[Moving]:
+    async with MemoryCluster(4) as cluster, cluster.client() as client:
+        yield Moving(cluster, client)
+
+
+@pytest.mark.row("K14")
+async def test_partition_reassignment_with_leader_in_new_replicas(moving: Moving) -> None:
+    await moving.place(0, 1, 2)
+    moving.ask(0, 2, 3)
+    assert await moving.arrived(0, 2, 3) == 0
+
+
+@pytest.mark.row("K15")
+async def test_partition_reassignment_with_leader_not_in_new_replicas(moving: Moving) -> None:
+    await moving.place(0, 1, 2)
+    moving.ask(1, 2, 3)
+    assert await moving.arrived(1, 2, 3) in (1, 2)
+
+
+@pytest.mark.row("K16")
+async def test_partition_reassignment_non_overlapping_replicas(moving: Moving) -> None:
+    await moving.place(0, 1)
+    moving.ask(2, 3)
+    assert await moving.arrived(2, 3) in (2, 3)
+
+
+@pytest.mark.row("K17")
+async def test_reassigning_non_existing_partition(moving: Moving) -> None:
+    await moving.place(0, 1)
+    moving.ask(2, 3, tp=TopicPartition("none", 0))
+    there = moving.cluster.ensemble.nodes
+    await until(lambda: layout.REASSIGN_PARTITIONS not in there)
+    assert layout.topic_path("none") not in there
+    assert moving.assigned() == ReplicaAssignment((0, 1))
+
+
+@pytest.mark.row("K18")
+async def test_resume_partition_reassignment_that_was_completed(moving: Moving) -> None:
+    await moving.place(0, 1)
+    await moving.fail_over("B7", 1, 2)
+    assert await moving.arrived(1, 2) == 1
+
+
+@pytest.mark.row("K19")
+async def test_resume_partition_reassignment_before_leader_was_moved(moving: Moving) -> None:
+    await moving.place(0, 1)
+    await moving.fail_over("B3", 2, 3)
+    assert await moving.arrived(2, 3) in (2, 3)
