@@ -217,6 +217,7 @@ class Broker:
             self.settings,
             self.replicas,
             self.controller,
+            self.ledger,
         )
         self.admin = self._administration()
         self.listener = KafkaListener(
@@ -227,12 +228,20 @@ class Broker:
 
     def _administration(self) -> Admin:
         coordination, controller, metadata = self.coordination, self.controller, self.metadata
-        topics = TopicAdmin(coordination, controller, metadata, self.settings, self.rng)
+        topics = TopicAdmin(
+            coordination, controller, metadata, self.settings, self.rng, self.ledger
+        )
         return Admin(
             topics,
             AutoCreate(topics, controller, metadata, self.config, self.tasks, self.control_plane),
-            PartitionAdmin(coordination, controller, metadata),
-            ConfigAdmin(coordination, metadata, self.settings, self.config_changes.apply_now),
+            PartitionAdmin(coordination, controller, metadata, self.ledger),
+            ConfigAdmin(
+                coordination,
+                metadata,
+                self.settings,
+                self.config_changes.apply_now,
+                self.ledger,
+            ),
         )
 
     def _advertised_control(self, real_port: int) -> tuple[str, int]:

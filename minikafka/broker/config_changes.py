@@ -14,8 +14,19 @@ from typing import Final, Protocol
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
-from minikafka.base.ports import Check, Clock, Coordination, Delete, Tasks, WatchKind, WatchSignal
+from minikafka.base.ports import (
+    Check,
+    Clock,
+    Coordination,
+    Delete,
+    Ledger,
+    Tasks,
+    WatchKind,
+    WatchSignal,
+)
+from minikafka.broker.admin.fenced import fenced_multi
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -69,6 +80,7 @@ class ConfigChanges:
         settings: DynamicConfig,
         replicas: Replicas,
         controller: Controller,
+        ledger: Ledger = NOTHING,
     ) -> None:
         self._coordination = coordination
         self._clock = clock
@@ -76,6 +88,7 @@ class ConfigChanges:
         self._settings = settings
         self._replicas = replicas
         self._controller = controller
+        self._ledger = ledger
         self._seen: dict[str, int] = {}
         """Notifications that were applied, and when they were made, Unix milliseconds."""
         self._applying = asyncio.Lock()
@@ -191,9 +204,8 @@ class ConfigChanges:
             return
         deletes = [Delete(f"{layout.CONFIG_CHANGES}/{name}", -1) for name in old]
         try:
-            await self._coordination.multi(
-                [self._controller.fence(), *deletes], generation=self._controller.generation
-            )
+            check, generation = self._controller.fence(), self._controller.generation
+            await fenced_multi(self._coordination, self._ledger, check, deletes, generation)
         except (KafkaError, CoordinationError) as error:
             logger.info("old notifications of changed settings stay for now: %s", error)
 

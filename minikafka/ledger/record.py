@@ -31,8 +31,8 @@ DECISION: Final = "decision"
 `replica` (the broker that holds them), `from`, `to`, `election`, `leader`, `leader_epoch`, `isr`, `reason`,
 `partitions`; a field that does not apply is left out."""
 WRITE: Final = "write"
-"""A multi of the controller was answered: `check` (path, version) as its first operation, `outcome`
-(`WRITE_OUTCOMES`), `error`, `zxid` (null if not known) and `operations`: each `op` (create, set, delete),
+"""A multi of the controller, or of an administrator's request (it has no cause), was answered: `check`
+(path, version) as its first operation, `outcome` (`WRITE_OUTCOMES`), `error`, `zxid` (null if not known) and `operations`: each `op` (create, set, delete),
 `path`, `expected` version (null: none, -1: any), `actual` version (null if not known, or deleted), `data`
 (the node's text, null for a deletion or when longer than `DATA_MAX`). `failed` is the index of the
 operation that was refused; `read_back`: the answer had been lost, and the nodes were found written."""

@@ -26,11 +26,12 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.keys import Key, Kind
-from minikafka.base.ports import Check, Coordination, Create, MultiOp, Set
-from minikafka.broker.admin.fenced import refusal
+from minikafka.base.ports import Check, Coordination, Create, Ledger, MultiOp, Set
+from minikafka.broker.admin.fenced import fenced_multi, refusal
 from minikafka.broker.dynamic_config import THROTTLES, DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.topic_configs import TopicConfigs
+from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -106,11 +107,13 @@ class ConfigAdmin:
         metadata: MetadataCache,
         settings: DynamicConfig,
         applied: Callable[[], Awaitable[None]],
+        ledger: Ledger = NOTHING,
     ) -> None:
         self._coordination = coordination
         self._metadata = metadata
         self._settings = settings
         self._applied = applied
+        self._ledger = ledger
 
     async def topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
         """Effective settings of these topics, read now. Raises CoordinationError."""
@@ -226,12 +229,11 @@ class ConfigAdmin:
         """False when somebody else was quicker. An answer that was lost is read back."""
         notification = layout.encode_config_change(target.kind, target.entity)
         operations: list[MultiOp] = [
-            check,
             write,
             Create(layout.CONFIG_CHANGE_PREFIX, notification, sequential=True),
         ]
         try:
-            await self._coordination.multi(operations)
+            await fenced_multi(self._coordination, self._ledger, check, operations)
         except OutcomeUnknown:
             (node,) = await self._coordination.get_many([target.path])
             if node is None or node[0] != write.data:

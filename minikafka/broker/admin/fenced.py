@@ -1,7 +1,7 @@
 """The one door through which administrators' requests write to ZooKeeper.
 
 Invariant: every write is one multi that begins with the check of the controller's epoch, so that it has a
-certain place among the elections, and it is carried out as a whole or not at all.
+certain place among the elections, it is carried out as a whole or not at all, and the ledger tells of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Check, Coordination, MultiOp
+from minikafka.base.ports import Check, Coordination, Ledger, MultiOp
+from minikafka.broker.controller.lines import write_line
+from minikafka.ledger.record import NOTHING, WRITE
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +50,37 @@ class Controller(Protocol):
         """The check that every write of the controller carries. Raises KafkaError(NOT_CONTROLLER)."""
 
 
+async def fenced_multi(
+    coordination: Coordination,
+    ledger: Ledger,
+    check: Check,
+    operations: Sequence[MultiOp],
+    generation: int | None = None,
+) -> None:
+    """One multi that begins with the check, and its line in the ledger. Raises CoordinationError."""
+    try:
+        stats = await coordination.multi([check, *operations], generation=generation)
+    except CoordinationError as error:
+        ledger.record(WRITE, "", write_line(check, operations, error=error))
+        raise
+    ledger.record(WRITE, "", write_line(check, operations, stats=stats[1:]))
+
+
 class FencedWrites:
     """Writes of the active controller; another broker's are refused before they are sent."""
 
-    def __init__(self, coordination: Coordination, controller: Controller) -> None:
+    def __init__(
+        self, coordination: Coordination, controller: Controller, ledger: Ledger = NOTHING
+    ) -> None:
         self._coordination = coordination
         self._controller = controller
+        self._ledger = ledger
 
     async def write(self, operations: Sequence[MultiOp]) -> None:
         """Raises KafkaError(NOT_CONTROLLER), CoordinationError; OutcomeUnknown when it may be applied."""
         check = self._controller.fence()
-        await self._coordination.multi([check, *operations], generation=self._controller.generation)
+        generation = self._controller.generation
+        await fenced_multi(self._coordination, self._ledger, check, operations, generation)
 
 
 def refusal(error: Exception, of: str) -> tuple[ErrorCode, str]:

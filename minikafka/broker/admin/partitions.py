@@ -20,7 +20,7 @@ from minikafka.base.errors import (
     MultiFailed,
 )
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
-from minikafka.base.ports import Coordination, Set, Stat
+from minikafka.base.ports import Coordination, Ledger, Set, Stat
 from minikafka.broker.admin.fenced import NOT_CONTROLLER, Controller, FencedWrites, refusal
 from minikafka.broker.assignments import (
     PARTITIONS_MAX,
@@ -29,6 +29,7 @@ from minikafka.broker.assignments import (
     check_room,
 )
 from minikafka.broker.metadata import MetadataCache
+from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -60,11 +61,15 @@ class PartitionAdmin:
     """Adds partitions while this broker is the controller."""
 
     def __init__(
-        self, coordination: Coordination, controller: Controller, metadata: MetadataCache
+        self,
+        coordination: Coordination,
+        controller: Controller,
+        metadata: MetadataCache,
+        ledger: Ledger = NOTHING,
     ) -> None:
         self._coordination = coordination
         self._controller = controller
-        self._writes = FencedWrites(coordination, controller)
+        self._writes = FencedWrites(coordination, controller, ledger)
         self._metadata = metadata
 
     async def create_partitions(

@@ -24,7 +24,7 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
-from minikafka.base.ports import Coordination, Create, MultiOp, Rng, Set
+from minikafka.base.ports import Coordination, Create, Ledger, MultiOp, Rng, Set
 from minikafka.broker.admin.fenced import NOT_CONTROLLER, Controller, FencedWrites, refusal
 from minikafka.broker.admin.names import colliding, name_error
 from minikafka.broker.assignments import (
@@ -36,6 +36,7 @@ from minikafka.broker.assignments import (
 )
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
+from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -88,10 +89,11 @@ class TopicAdmin:
         metadata: MetadataCache,
         settings: DynamicConfig,
         rng: Rng,
+        ledger: Ledger = NOTHING,
     ) -> None:
         self._coordination = coordination
         self._controller = controller
-        self._writes = FencedWrites(coordination, controller)
+        self._writes = FencedWrites(coordination, controller, ledger)
         self._metadata = metadata
         self._settings = settings
         self._rng = rng

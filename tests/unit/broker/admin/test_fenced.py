@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.cold import Cold
+from support.recording_ledger import RecordingLedger
 
 from minikafka.base.errors import (
     BadVersion,
@@ -19,6 +20,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.ports import Check, Create
 from minikafka.broker.admin.fenced import FencedWrites, refusal
+from minikafka.ledger.record import WRITE
 from minikafka.zk import layout
 
 
@@ -36,6 +38,20 @@ async def test_a_broker_that_does_not_rule_writes_nothing() -> None:
     with pytest.raises(KafkaError):
         await FencedWrites(coordination, cold.controller).write([Create("/a", b"")])  # type: ignore[arg-type]
     assert cold.znodes.multis == []
+
+
+async def test_the_ledger_tells_of_every_write_and_of_those_that_were_refused() -> None:
+    cold, ledger = Cold(), RecordingLedger()
+    coordination: object = cold.znodes
+    writes = FencedWrites(coordination, cold.controller, ledger)  # type: ignore[arg-type]
+    await writes.write([Create("/a", b"x")])
+    with pytest.raises(MultiFailed):
+        await writes.write([Create("/a", b"x")])
+    told = [
+        (kind, cause, fields["outcome"], fields["operations"][0]["path"])
+        for kind, cause, fields in ledger.lines
+    ]
+    assert told == [(WRITE, "", "ok", "/a"), (WRITE, "", "conflict", "/a")]
 
 
 @pytest.mark.parametrize(
