@@ -64,6 +64,8 @@ _KAFKA_LISTENER: Final = "PLAINTEXT"
 _CONTROL_LISTENER: Final = "CONTROLLER"
 _LOG_DIR_FAILURE: Final = 1
 _TOPIC_ID_BYTES: Final = 16
+_INT_MAX: Final = 2**31 - 1
+"""Of an id, an epoch or a partition number; Kafka's protocol has no larger ones."""
 
 
 def broker_path(broker_id: BrokerId) -> str:
@@ -131,6 +133,8 @@ def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
 
 def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
     """A registration; the broker epoch is the node's czxid (R5). Raises ValueError."""
+    if broker_id > _INT_MAX:
+        raise ValueError("a broker id that large cannot be")
     fields = _decode(data)
     listeners = dict(map(_parse_endpoint, _list(fields, "endpoints")))
     for name in (_KAFKA_LISTENER, _CONTROL_LISTENER):
@@ -382,9 +386,9 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 def _int(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
-    if type(value) is not int:
-        raise ValueError(f"{name} is not a whole number")
-    return value
+    if not _is_int(value):
+        raise ValueError(f"{name} is not a whole number of 32 bits")
+    return int(value)
 
 
 def _list(fields: dict[str, Any], name: str) -> list[Any]:
@@ -395,16 +399,24 @@ def _list(fields: dict[str, Any], name: str) -> list[Any]:
 
 
 def _ints(values: Any, name: str) -> tuple[int, ...]:
-    if type(values) is not list or not all(type(value) is int for value in values):
-        raise ValueError(f"{name} is not a list of whole numbers")
+    if type(values) is not list or not all(map(_is_int, values)):
+        raise ValueError(f"{name} is not a list of whole numbers of 32 bits")
     return tuple(values)
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int and -_INT_MAX <= value <= _INT_MAX
 
 
 def _replica_lists(fields: dict[str, Any], name: str) -> dict[int, tuple[BrokerId, ...]]:
     rows = fields.get(name)
-    if type(rows) is not dict or not all(key.isdecimal() for key in rows):
+    if type(rows) is not dict or not all(map(_is_partition, rows)):
         raise ValueError(f"{name} is not an object of partition numbers")
     return {int(key): _ints(brokers, name) for key, brokers in rows.items()}
+
+
+def _is_partition(key: str) -> bool:
+    return key.isdecimal() and len(key) <= len(str(_INT_MAX)) and int(key) <= _INT_MAX
 
 
 def _endpoint(name: str, host: str, port: int) -> str:

@@ -229,7 +229,9 @@ class ControllerStore:
             except (NotConnected, OutcomeUnknown):
                 await self.attached()
             except MultiFailed as refused:
-                if not isinstance(refused.error, BadVersion | NoNode):
+                if isinstance(refused.error, NotEmpty):
+                    await self._delete_below([path])
+                elif not isinstance(refused.error, BadVersion | NoNode):
                     logger.error("%s not trimmed: %s", path, refused.error)
                     return
             else:
@@ -258,8 +260,7 @@ class ControllerStore:
             layout.delete_topic_path(topic),
         ]
         while True:
-            below = await self._nodes_below(last[0])
-            await self.delete_nodes(reversed(below))
+            await self._delete_below(last)
             there = await self.get_many(last)
             ops = [Delete(path, -1) for path, node in zip(last, there, strict=True) if node]
             if not ops:
@@ -272,10 +273,14 @@ class ControllerStore:
                 if not isinstance(refused.error, NoNode | NotEmpty):
                     raise refused.error from refused
 
-    async def _nodes_below(self, path: str) -> list[str]:
-        """All nodes below, parents before children."""
+    async def _delete_below(self, paths: Sequence[str]) -> None:
+        """Delete what is below these nodes, whoever put it there, and not the nodes themselves."""
+        await self.delete_nodes(reversed(await self._nodes_below(paths)))
+
+    async def _nodes_below(self, paths: Sequence[str]) -> list[str]:
+        """All nodes below these, parents before children."""
         found: list[str] = []
-        level = [path]
+        level = list(paths)
         while level:
             names = await self.steady(partial(self._coordination.children_many, level))
             level = [
@@ -287,7 +292,7 @@ class ControllerStore:
         return found
 
     async def delete_nodes(self, paths: Iterable[str]) -> None:
-        """Delete these nodes at any version; one that is gone already is fine."""
+        """Delete these nodes at any version, with what is below; one that is gone already is fine."""
         for batch in _batches(paths, _OPERATIONS_MAX):
             await self._delete_batch(list(batch))
 
@@ -296,7 +301,11 @@ class ControllerStore:
             try:
                 await self._fenced([Delete(path, -1) for path in paths])
             except MultiFailed as refused:
-                gone = paths.pop(refused.index - 1)
+                gone = paths[refused.index - 1]
+                if isinstance(refused.error, NotEmpty):
+                    await self._delete_below([gone])
+                    continue
+                paths.remove(gone)
                 if not isinstance(refused.error, NoNode):
                     logger.error("%s not deleted: %s", gone, refused.error)
             except (NotConnected, OutcomeUnknown):

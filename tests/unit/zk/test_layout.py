@@ -148,6 +148,10 @@ MALFORMED = [
     b'{"partitions":{"0":[1]},"topic_id":7}',
     b'{"partitions":[{"topic":"t","partition":"0"}]}',
     b'{"endpoints":["PLAINTEXT://h:1","CONTROLLER://h:2"],"rack":7}',
+    b'{"partitions":{"0":[1,2147483648]},"leader":1,"leader_epoch":2147483648,"isr":[1],"controller_epoch":1}',
+    b'{"partitions":{"2147483648":[1]},"leader":1,"leader_epoch":1,"isr":[1,2147483648],"controller_epoch":1}',
+    b'{"partitions":[{"topic":"t","partition":2147483648,"replicas":[1]}],"brokerid":2147483648,"broker":2147483648}',
+    b'{"partitions":{"%s":[1]}}' % (b"9" * 5_000),
 ]
 
 
@@ -158,6 +162,18 @@ def test_malformed_data_is_a_value_error_without_a_path(name: str, data: bytes) 
         DECODERS[name](data)
     assert type(caught.value) is ValueError
     assert "/brokers" not in str(caught.value)
+
+
+@pytest.mark.row("X22", "A11")
+@pytest.mark.parametrize("broker", [2**31, -(2**31), 10**30])
+def test_a_broker_that_no_protocol_can_name_is_nobodys_replica(broker: int) -> None:
+    """One such replica in a topic's node, and no broker could answer a Metadata request any more."""
+    asked = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,%d]}]}' % broker
+    with pytest.raises(ValueError, match="32 bits"):
+        layout.decode_reassignments(asked)
+    registration = layout.encode_broker(Broker(1, "h", 1, "h", 2))
+    with pytest.raises(ValueError, match="large"):
+        layout.decode_broker(abs(broker), registration, STAT)
 
 
 @pytest.mark.row("R71")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -218,6 +219,40 @@ async def test_deleting_is_content_with_nodes_that_are_gone(bench: Bench) -> Non
     await bench.store.delete_nodes(paths[:7])
     await bench.store.delete_nodes(paths[::2])
     assert bench.ensemble.children(layout.ISR_CHANGES) == []
+
+
+@pytest.mark.row("A13", "R64")
+@pytest.mark.parametrize(
+    "parent",
+    [layout.topic_config_path("t"), layout.delete_topic_path("t"), layout.topic_path("t")],
+)
+async def test_what_a_stranger_put_below_a_topics_nodes_goes_with_them(
+    bench: Bench, parent: str
+) -> None:
+    """ZooKeeper does not delete a node with children: the deletion would be tried for ever."""
+    bench.topic("t", 2)
+    bench.ensemble.put(layout.topic_config_path("t"))
+    bench.ensemble.put(layout.delete_topic_path("t"))
+    bench.ensemble.put(f"{parent}/stranger")
+    bench.ensemble.put(f"{parent}/stranger/below")
+    async with asyncio.timeout(5):
+        deleted = await bench.store.delete_topics(["t"])
+    assert not deleted.failed
+    own = ("/brokers/topics/t", "/config/topics/t", "/admin/delete_topics/t")
+    assert not [path for path in bench.ensemble.nodes if path.startswith(own)]
+
+
+@pytest.mark.row("A11", "A12")
+async def test_what_a_stranger_put_below_an_admin_node_goes_with_it(bench: Bench) -> None:
+    bench.ensemble.put(layout.REASSIGN_PARTITIONS, b"{}")
+    for path in (layout.REASSIGN_PARTITIONS, layout.PREFERRED_ELECTION):
+        bench.ensemble.put(path, b"{}")
+        bench.ensemble.put(f"{path}/stranger")
+    async with asyncio.timeout(5):
+        await bench.store.trim_reassignments({})
+        await bench.store.delete_nodes([layout.PREFERRED_ELECTION])
+    assert layout.REASSIGN_PARTITIONS not in bench.ensemble.nodes
+    assert layout.PREFERRED_ELECTION not in bench.ensemble.nodes
 
 
 @pytest.mark.row("A15", "H4", "M1")
