@@ -1,0 +1,370 @@
+"""The same load on minikafka and on Apache Kafka 3.9 in ZooKeeper mode, in turn: `python -m benchmarks.peer`.
+
+MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and all it depends on). Both clusters
+have three brokers, a ZooKeeper each of the same kind, and the keys of `KEYS`; everything else is each
+one's default. Invariant: what is compared was measured in the same minute by the same generator; the
+cluster that is not under load stands idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import uvloop
+
+from benchmarks import closed_loop, kafka, load_end_to_end, report
+from benchmarks.closed_loop import LoadError
+from benchmarks.load_produce import Scenario
+from minikafka import LocalCluster
+from minikafka.cluster.directory import free_ports
+from minikafka.cluster.processes import die_with
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.wire.versions import METADATA
+from minikafka.zk.managed import ManagedZooKeeper
+
+Address = tuple[str, int]
+
+JARS: Final = "MINIKAFKA_KAFKA_JARS"
+BROKERS: Final = (1, 2, 3)
+HOST: Final = "127.0.0.1"
+KEYS: Final[Mapping[str, object]] = {
+    "zookeeper.session.timeout.ms": 6_000,
+    "min.insync.replicas": 2,
+    "default.replication.factor": 3,
+}
+JAVA: Final = (
+    "java", "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+)  # fmt: skip
+"""As kafka-server-start.sh calls it."""
+WARM_UP_ROUNDS: Final = 2
+"""Rounds that do not count: a JVM compiles what it runs often."""
+START_SECONDS: Final = 60.0
+FAILOVER_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.02
+END_TO_END_RATE: Final = 1_000
+RECORD_BYTES: Final = 1_024 + kafka.ONE_RECORD_OVERHEAD
+
+
+class Row(NamedTuple):
+    """One line of the comparison, a figure per round; `better` is 1 when more is better, else -1."""
+
+    name: str
+    unit: str
+    better: int
+
+
+LARGE = Row("16 KiB, 32 in flight", "req/s", 1)
+SMALL = Row("259 B, 64 in flight", "req/s", 1)
+ALONE = Row("259 B, 1 in flight, p50", "ms", -1)
+END_TO_END = Row("1 KiB at 1,000/s, end to end p99", "ms", -1)
+FAILOVER = Row("first write after SIGKILL", "s", -1)
+MEMORY = Row("resident memory of a broker", "MB", -1)
+START = Row("start of everything", "s", -1)
+ROWS: Final = (LARGE, SMALL, ALONE, END_TO_END, FAILOVER, MEMORY, START)
+LOADS: Final = (
+    (LARGE, Scenario("", 16_384, 32, 10_000)),
+    (SMALL, Scenario("", 259, 64, 40_000)),
+    (ALONE, Scenario("", 259, 1, 4_000)),
+)
+Figures = dict[Row, list[float]]
+
+
+class Cluster(Protocol):
+    """Three brokers, whoever made them."""
+
+    name: str
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        """Port by broker."""
+
+    async def start(self) -> None:
+        """Start all processes; they need not serve yet."""
+
+    async def kill(self, broker: int) -> None:
+        """SIGKILL."""
+
+    async def start_again(self, broker: int) -> None:
+        """Start a broker that was killed, on its data."""
+
+    async def stop(self) -> None:
+        """End every process."""
+
+    def pids(self) -> list[int]:
+        """Of the brokers."""
+
+
+class Minikafka:
+    """This project's."""
+
+    name = "minikafka"
+
+    def __init__(self) -> None:
+        self._cluster = LocalCluster(len(BROKERS), config=KEYS)
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        return {broker.id: broker.port for broker in self._cluster.record.brokers}
+
+    async def start(self) -> None:
+        await self._cluster.start()
+
+    async def kill(self, broker: int) -> None:
+        await self._cluster.kill(broker)
+
+    async def start_again(self, broker: int) -> None:
+        await self._cluster.start(broker)
+
+    async def stop(self) -> None:
+        await self._cluster.stop()
+
+    def pids(self) -> list[int]:
+        found = (self._cluster.process(broker) for broker in BROKERS)
+        return [process.pid for process in found if process is not None]
+
+
+class ApacheKafka:
+    """Kafka's own brokers, from its jars."""
+
+    name = "Apache Kafka"
+
+    def __init__(self, jars: str, directory: Path) -> None:
+        self._jars = jars
+        self._directory = directory
+        port, *ports = free_ports(1 + len(BROKERS), SystemRng())
+        self._zookeeper = ManagedZooKeeper(directory / "zookeeper", port, clock=SystemClock())
+        self.ports: Mapping[int, int] = dict(zip(BROKERS, ports, strict=True))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    async def start(self) -> None:
+        await self._zookeeper.start()
+        for broker in BROKERS:
+            self._spawn(broker)
+
+    async def kill(self, broker: int) -> None:
+        self._processes[broker].kill()
+        await aside(self._processes[broker].wait)
+
+    async def start_again(self, broker: int) -> None:
+        self._spawn(broker)
+
+    async def stop(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            await aside(process.wait)
+        await self._zookeeper.kill()
+
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes.values()]
+
+    def _spawn(self, broker: int) -> None:
+        properties = self._directory / f"{broker}.properties"
+        keys = {
+            **KEYS,
+            "broker.id": broker,
+            "listeners": f"PLAINTEXT://{HOST}:{self.ports[broker]}",
+            "log.dirs": self._directory / f"broker-{broker}",
+            "zookeeper.connect": self._zookeeper.connect,
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+        with (self._directory / f"{broker}.log").open("ab") as log:
+            self._processes[broker] = subprocess.Popen(
+                [*JAVA, "-cp", f"{self._jars}/*", "kafka.Kafka", str(properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 - it only calls prctl
+            )
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peer", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of every load (3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the requests (1)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append a line to FILE")
+    options = parser.parse_args()
+    jars = os.environ.get(JARS, "")
+    if not list(Path(jars or os.devnull).glob("kafka_2*.jar")) or shutil.which("java") is None:
+        sys.exit(f"{JARS} must name a directory with Kafka's jars, and java be on the path")
+    uvloop.run(compare(jars, options.rounds, options.scale, options.json))
+
+
+async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> None:
+    """Both clusters, loaded in turn; the table, and a line of results."""
+    print(report.machine(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="peer-") as directory:
+        clusters: Sequence[Cluster] = (Minikafka(), ApacheKafka(jars, Path(directory)))
+        figures: dict[str, Figures] = {cluster.name: {} for cluster in clusters}
+        async with started(clusters, figures):
+            for number in range(-WARM_UP_ROUNDS, rounds):
+                for cluster in clusters:
+                    await load(cluster, {} if number < 0 else figures[cluster.name], scale)
+                    await aside(os.sync)  # the next load does not pay for these dirty pages
+            for _ in range(rounds):
+                for cluster in clusters:
+                    note(figures[cluster.name], FAILOVER, await failover(cluster))
+    show(figures)
+    if kept is not None:
+        told = {
+            name: {row.name: [round(value, 3) for value in values] for row, values in mine.items()}
+            for name, mine in figures.items()
+        }
+        report.append(kept, {"machine": report.machine(), "peer": told})
+
+
+@asynccontextmanager
+async def started(
+    clusters: Sequence[Cluster], figures: Mapping[str, Figures]
+) -> AsyncIterator[None]:
+    """Started one after the other, each until every broker knows all three; ended in any case."""
+    async with AsyncExitStack() as ends:
+        for cluster in clusters:
+            ends.push_async_callback(cluster.stop)
+            before = time.monotonic()
+            await cluster.start()
+            await until(partial(serves, cluster), START_SECONDS, f"{cluster.name} does not serve")
+            note(figures[cluster.name], START, time.monotonic() - before)
+            print(f"{cluster.name} serves", flush=True)
+        yield
+
+
+async def load(cluster: Cluster, figures: Figures, scale: float) -> None:
+    """One round of every load on one cluster, on a new topic of one partition."""
+    topic = f"peer-{time.monotonic_ns()}"
+    leaders = await create_topic(cluster, topic)
+    for row, scenario in LOADS:
+        loads = kafka.produce_loads(
+            leaders,
+            topic,
+            scenario.size,
+            version=scenario.version,
+            in_flight=scenario.in_flight,
+            total=max(int(scenario.total * scale), 100),
+        )
+        result = await closed_loop.run(loads)
+        note(figures, row, result.percentile_ms(0.5) if row is ALONE else result.rate)
+    quiet = f"{topic}-quiet"
+    (leader,) = await create_topic(cluster, quiet)
+    count = max(int(END_TO_END_RATE * 4 * scale), 100)
+    run = partial(load_end_to_end.run, rate=END_TO_END_RATE, count=count, size=RECORD_BYTES)
+    note(figures, END_TO_END, (await aside(partial(run, quiet, leader))).percentile_ms(0.99))
+    note(figures, MEMORY, statistics.mean(map(resident_megabytes, cluster.pids())))
+
+
+async def create_topic(cluster: Cluster, topic: str) -> list[kafka.Leader]:
+    """One of one partition, that every broker knows; its leader."""
+    brokers = [(HOST, port) for port in cluster.ports.values()]
+    leaders: list[kafka.Leader] = await aside(partial(kafka.create_topic, brokers[0], topic, 1))
+    for broker in brokers:
+        await aside(partial(kafka.leaders_of, broker, topic))
+    return leaders
+
+
+async def failover(cluster: Cluster) -> float:
+    """Seconds from the SIGKILL of a leader to the first write that is acknowledged; then it is back."""
+    topic = f"failover-{time.monotonic_ns()}"
+    (leader,) = await create_topic(cluster, topic)
+    victim = next(broker for broker, port in cluster.ports.items() if port == leader.port)
+    others = [(HOST, port) for broker, port in cluster.ports.items() if broker != victim]
+    before = time.monotonic()
+    await cluster.kill(victim)
+    await until(
+        partial(aside, partial(is_written, others, topic)), FAILOVER_SECONDS, "nobody takes a write"
+    )
+    seconds = time.monotonic() - before
+    await cluster.start_again(victim)
+    await until(partial(serves, cluster), START_SECONDS, f"broker {victim} does not come back")
+    await aside(partial(kafka.leaders_of, others[0], topic))
+    return seconds
+
+
+def is_written(brokers: Sequence[Address], topic: str) -> bool:
+    """Whether the leader, as one of these brokers knows it, acknowledges one record."""
+    with suppress(OSError, LoadError, KeyError, ValueError):
+        with kafka.Session(*brokers[0]) as session:
+            metadata = session.ask(METADATA, 1, topics=[{"name": topic}])
+        addresses = {item.node_id: (item.host, item.port) for item in metadata.brokers}
+        (partition,) = metadata.topics[0].partitions
+        address = addresses[partition.leader_id]
+        if address not in brokers:
+            return False
+        request = kafka.produce_request(7, topic, 0, kafka.batch_of(259), 1)
+        answer = kafka.produce_answer(7, topic)
+        with kafka.Session(*address) as session:
+            session.socket.sendall(request)
+            frame = session.receive()
+        found = answer.fields.unpack(kafka.LENGTH.pack(len(frame)) + frame)
+        return found == answer.expected
+    return False
+
+
+async def serves(cluster: Cluster) -> bool:
+    """Whether every broker knows all of them."""
+    return all([await aside(partial(knows_all, (HOST, port))) for port in cluster.ports.values()])
+
+
+def knows_all(broker: Address) -> bool:
+    """Whether this broker answers, and names all of them."""
+    with suppress(OSError, LoadError), kafka.Session(*broker) as session:
+        return len(session.ask(METADATA, 1, topics=[]).brokers) == len(BROKERS)
+    return False
+
+
+def resident_megabytes(pid: int) -> float:
+    """VmRSS of a process."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def note(figures: Figures, row: Row, value: float) -> None:
+    """One more figure of a row."""
+    figures.setdefault(row, []).append(value)
+
+
+def show(figures: Mapping[str, Figures]) -> None:
+    """Medians side by side; a ratio above 1 is in favour of the first."""
+    (first, mine), (second, theirs) = figures.items()
+    print(f"\n{'three brokers, medians':34} {first:>12} {second:>12}   ratio")
+    for row in ROWS:
+        here, there = statistics.median(mine[row]), statistics.median(theirs[row])
+        ratio = here / there if row.better > 0 else there / here
+        print(f"{row.name:34} {told(here):>12} {told(there):>12}   {ratio:5.2f}   {row.unit}")
+
+
+def told(value: float) -> str:
+    """With as many digits as mean something."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float, complaint: str) -> None:
+    """Ask again and again. Raises LoadError."""
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        if time.monotonic() > deadline:
+            raise LoadError(f"{complaint} within {seconds:g} s")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def aside(function: Callable[[], Any]) -> Any:
+    """Blocking work while the loop goes on."""
+    return await asyncio.get_running_loop().run_in_executor(None, function)
+
+
+if __name__ == "__main__":
+    main()

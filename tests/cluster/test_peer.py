@@ -1,0 +1,45 @@
+"""The comparison with Apache Kafka runs where its jars are, and elsewhere says what it wants."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VARIABLE = "MINIKAFKA_KAFKA_JARS"
+
+
+def compare(*arguments: str, jars: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.peer", *arguments],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: jars},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("jars", ["", "nowhere"])
+def test_without_jars_it_says_what_it_wants(jars: str) -> None:
+    ran = compare(jars=jars)
+    assert ran.returncode == 1
+    assert ran.stderr.count("\n") == 1
+    assert f"{VARIABLE} must name a directory" in ran.stderr
+
+
+@pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no directory of jars")
+def test_one_run_compares_every_row_and_keeps_a_line(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    ran = compare("--rounds=1", "--scale=0.02", f"--json={results}", jars=os.environ[VARIABLE])
+    assert ran.returncode == 0, ran.stderr
+    peer = json.loads(results.read_text())["peer"]
+    assert set(peer) == {"minikafka", "Apache Kafka"}
+    for rows in peer.values():
+        assert len(rows) == 7
+        assert all(value > 0 for values in rows.values() for value in values)
