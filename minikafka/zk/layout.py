@@ -12,7 +12,7 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from minikafka.base.endpoints import parse_endpoint
 from minikafka.base.errors import ConfigError
@@ -388,7 +388,7 @@ def _int(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
     if not _is_int(value):
         raise ValueError(f"{name} is not a whole number of 32 bits")
-    return int(value)
+    return value
 
 
 def _list(fields: dict[str, Any], name: str) -> list[Any]:
@@ -404,7 +404,7 @@ def _ints(values: Any, name: str) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: Any) -> TypeGuard[int]:
     return type(value) is int and -_INT_MAX <= value <= _INT_MAX
 
 
