@@ -103,7 +103,9 @@ class LeaderConnection(FramedStream):
     def finish(self) -> None:
         """What was received is written: ask for more, that is, send what there is to send."""
         follower = self._fetcher.follower
-        if follower.unreconciled:
+        if follower.unreconciled and OFFSET_FOR_LEADER_EPOCH not in self._outstanding:
+            # One such question at a time: its answer is told apart from that to an earlier one
+            # about the same partition, of the epoch that it had then, by the state alone.
             questions = follower.epoch_questions()
             self._send(OFFSET_FOR_LEADER_EPOCH, self._epoch_request(questions))
         if not self._outstanding and follower.has_fetch():

@@ -1,0 +1,91 @@
+"""A follower's connection to a leader: what it asks, and which answers it still takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.manual_clock import ManualClock
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.broker.fetchers import LeaderConnection
+from minikafka.replication.follower import FETCHING, Follower
+from minikafka.wire.codec import decode_request, encode_response, response
+from minikafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
+
+_HEADER = 4 + 2 + 2 + 4 + 2 + len("f")
+"""Length, API, version, correlation id, client id."""
+
+
+class Leader:
+    """The other end: requests as they were sent, answers as they are told."""
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.follower = Follower(1_000, 1_000, lambda partition, failure: None)
+        fetcher: Any = SimpleNamespace(
+            follower=self.follower, broker_id=4, client_id=b"f", leader=3, connection=None
+        )
+        self.connection = LeaderConnection(fetcher, BrokerConfig(), ManualClock())
+        self.connection.connected(SimpleNamespace(send=self._sent))
+
+    def _sent(self, frames: Sequence[Any]) -> None:
+        self.requests.append(b"".join(map(bytes, frames)))
+
+    def asked(self) -> list[int]:
+        """The API of every request so far."""
+        return [int.from_bytes(request[4:6], "big") for request in self.requests]
+
+    def epoch_asked(self) -> int:
+        """The current leader epoch that the latest question about epochs names."""
+        body = self.requests[-1][_HEADER:]
+        question = decode_request(OFFSET_FOR_LEADER_EPOCH, 4, memoryview(body))
+        return int(question.topics[0].partitions[0].current_leader_epoch)
+
+    def answer(self, error: ErrorCode, epoch: int, end_offset: int) -> None:
+        """To a question about the epochs of t-0."""
+        row = {
+            "error_code": int(error),
+            "partition": 0,
+            "leader_epoch": epoch,
+            "end_offset": end_offset,
+        }
+        body = response(
+            OFFSET_FOR_LEADER_EPOCH,
+            4,
+            throttle_time=0,
+            topics=[{"topic": "t", "partitions": [row]}],
+        )
+        frame = bytearray(encode_response(1, OFFSET_FOR_LEADER_EPOCH, 4, body))
+        assert self.connection.parse(frame, memoryview(frame), 0, len(frame)) == len(frame)
+        self.connection.finish()
+
+
+def partition(epoch: int) -> Any:
+    log = SimpleNamespace(
+        log_end_offset=0,
+        log_start_offset=0,
+        epochs=SimpleNamespace(latest=-1, truncate_from_end=lambda offset: None),
+    )
+    tp = TopicPartition("t", 0)
+    return SimpleNamespace(topic=b"t", tp=tp, leader_epoch=epoch, log=log, high_watermark=0)
+
+
+@pytest.mark.row("R39", "R45")
+def test_an_answer_about_a_former_epoch_does_not_end_the_following_of_the_present_one() -> None:
+    leader = Leader()
+    leader.follower.add(partition(1))
+    leader.connection.pump()
+    assert leader.asked() == [OFFSET_FOR_LEADER_EPOCH]
+    leader.follower.remove(TopicPartition("t", 0))
+    leader.follower.add(partition(2))
+    leader.connection.pump()
+    leader.answer(ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
+    assert leader.epoch_asked() == 2
+    leader.answer(ErrorCode.NONE, -1, -1)
+    assert leader.follower.followed[b"t", 0].state == FETCHING
+    assert leader.asked() == [OFFSET_FOR_LEADER_EPOCH] * 2 + [FETCH]
