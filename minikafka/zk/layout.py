@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
@@ -64,6 +65,7 @@ _KAFKA_LISTENER: Final = "PLAINTEXT"
 _CONTROL_LISTENER: Final = "CONTROLLER"
 _LOG_DIR_FAILURE: Final = 1
 _TOPIC_ID_BYTES: Final = 16
+_HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
 _INT_MAX: Final = 2**31 - 1
 """Of an id, an epoch or a partition number; Kafka's protocol has no larger ones."""
 
@@ -140,9 +142,12 @@ def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
     for name in (_KAFKA_LISTENER, _CONTROL_LISTENER):
         if name not in listeners:
             raise ValueError(f"no {name} among the endpoints")
+    for host, port in listeners.values():
+        if not _HOST.fullmatch(host) or not port:
+            raise ValueError("an endpoint names no host or port that can be")
     rack = fields.get("rack")
-    if rack is not None and type(rack) is not str:
-        raise ValueError("rack is not a string")
+    if rack is not None and not (type(rack) is str and rack.isprintable() and len(rack) < 256):
+        raise ValueError("rack is not a printable string of at most 255 characters")
     return Broker(
         broker_id,
         *listeners[_KAFKA_LISTENER],
@@ -193,8 +198,8 @@ def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment
     adding = _replica_lists(fields, "adding_replicas") if "adding_replicas" in fields else {}
     removing = _replica_lists(fields, "removing_replicas") if "removing_replicas" in fields else {}
     for partition, brokers in replicas.items():
-        if not brokers or len(set(brokers)) != len(brokers):
-            raise ValueError(f"partition {partition} has no replicas, or one twice")
+        if not brokers or len(set(brokers)) != len(brokers) or min(brokers) < 0:
+            raise ValueError(f"partition {partition} has no replicas, one twice, or a negative one")
     assignment = {
         partition: ReplicaAssignment(
             replicas[partition], adding.get(partition, ()), removing.get(partition, ())
@@ -223,12 +228,11 @@ def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
     """All of a `LeaderAndIsr` but the version; of a hundred thousand nodes most say what others say too."""
     fields = _decode(data)
     isr = _ints(_list(fields, "isr"), "isr")
-    return (
-        _int(fields, "leader"),
-        _int(fields, "leader_epoch"),
-        isr,
-        _int(fields, "controller_epoch"),
-    )
+    leader, epoch = _int(fields, "leader"), _int(fields, "leader_epoch")
+    controller_epoch = _int(fields, "controller_epoch")
+    if leader < -1 or min(epoch, controller_epoch, *isr) < 0:
+        raise ValueError("a negative number")
+    return leader, epoch, isr, controller_epoch
 
 
 def encode_controller(broker_id: BrokerId, wall_ms: int) -> bytes:

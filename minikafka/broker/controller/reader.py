@@ -29,6 +29,7 @@ from minikafka.controller.events import (
     TopicImage,
     TopicsChanged,
 )
+from minikafka.rpc.messages import TOPIC_NAME
 from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,8 @@ class Reader:
         self._armed: dict[tuple[WatchKind, str], tuple[Watch, Signal]] = {}
         self._topics: dict[str, int] = {}
         """Known topics and the czxid of their nodes, by which a re-created one is told apart."""
+        self._unreadable: dict[str, str] = {}
+        """Topics passed over, and what was said of them: once, though they are read with every other."""
         self._dirty_topics: dict[str, None] = {}
         self._reassigning: dict[str, TopicPartition] = {}
         """Partitions whose state nodes are watched, by the path of the node."""
@@ -183,12 +186,16 @@ class Reader:
         for topic, node in zip(topics, nodes, strict=True):
             if node is None:
                 self._topics.pop(topic, None)
+                self._unreadable.pop(topic, None)
                 continue
             try:
-                images[topic] = TopicImage(*layout.decode_topic(node[0]))
+                images[topic] = _image(topic, node[0])
             except ValueError as error:
-                logger.error("node of topic %s is not readable: %s", topic, error)
+                if self._unreadable.get(topic) != str(error):
+                    logger.error("node of topic %s is not readable: %s", topic, error)
+                self._unreadable[topic] = str(error)
                 continue
+            self._unreadable.pop(topic, None)
             self._topics[topic] = node[1].czxid
         return images
 
@@ -332,6 +339,16 @@ class Reader:
             await self._coordination.unwatch(kind, path)
         except CoordinationError as error:
             logger.info("watch on %s not removed: %s", path, error)
+
+
+def _image(topic: str, data: bytes) -> TopicImage:
+    """What a topic's node says. Raises ValueError.
+
+    One topic that brokers refuse to hear of, and they would refuse the request that tells of all.
+    """
+    if not TOPIC_NAME.fullmatch(topic):
+        raise ValueError("its name is not one of at most 249 letters, digits, '.', '_' and '-'")
+    return TopicImage(*layout.decode_topic(data))
 
 
 def below(path: str, names: Iterable[str]) -> list[str]:

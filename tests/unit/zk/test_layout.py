@@ -152,6 +152,11 @@ MALFORMED = [
     b'{"partitions":{"2147483648":[1]},"leader":1,"leader_epoch":1,"isr":[1,2147483648],"controller_epoch":1}',
     b'{"partitions":[{"topic":"t","partition":2147483648,"replicas":[1]}],"brokerid":2147483648,"broker":2147483648}',
     b'{"partitions":{"%s":[1]}}' % (b"9" * 5_000),
+    b'{"partitions":{"0":[1,-2]},"leader":1,"leader_epoch":0,"isr":[1,-2],"controller_epoch":1}',
+    b'{"endpoints":["PLAINTEXT://h:0","CONTROLLER://h:2"],"leader":-3,"isr":[],"leader_epoch":1}',
+    b'{"endpoints":["PLAINTEXT://\xc3\xa4:1","CONTROLLER://h:2"],"leader":1,"isr":[1],"leader_epoch":-1,'
+    b'"controller_epoch":1}',
+    b'{"endpoints":["PLAINTEXT://h:1","CONTROLLER://h:2"],"rack":"a\\nb"}',
 ]
 
 

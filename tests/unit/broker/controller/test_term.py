@@ -297,6 +297,22 @@ async def test_unreadable_nodes_are_skipped_until_somebody_mends_them(office: Of
     await office.leader(2)
 
 
+@pytest.mark.row("E2")
+@pytest.mark.parametrize("name", ["two words", "ä", "x" * 250])
+async def test_a_topic_that_brokers_would_refuse_to_hear_of_is_passed_over(
+    office: Office, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers refuse a request as a whole: one such topic, and they would hear of no other."""
+    create_topic(office.ensemble, name, [2, 3])
+    create_topic(office.ensemble, "t", [2, -3])
+    for topic in ("u", "v"):
+        create_topic(office.ensemble, topic, [3, 2])
+        await office.leader(3, TopicPartition(topic, 0))
+    told = {p.tp.topic for request in office.to(3, LeaderAndIsrRequest) for p in request.partitions}
+    assert told == {"u", "v"}
+    assert caplog.text.count(f"node of topic {name} is not readable") == 1
+
+
 async def test_a_reconnect_reads_everything_again_and_finds_what_was_missed(office: Office) -> None:
     """S31: no event is counted on."""
     create_topic(office.ensemble, "t", [2, 3])
