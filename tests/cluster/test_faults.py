@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -169,12 +170,22 @@ async def test_zookeeper_is_started_as_soon_as_its_port_is_free_again(
 ) -> None:
     port = int(cluster.zookeeper.rpartition(":")[2])
     await cluster.kill_zookeeper()
-    with socket.create_server(("127.0.0.1", port)):
+    with await take(port):
         starting = asyncio.create_task(cluster.start_zookeeper())
         await asyncio.sleep(0.2)
         assert not starting.done()
     await starting
     assert cluster.zookeeper_process() is not None
+
+
+async def take(port: int) -> socket.socket:
+    """Listen on it; the kernel closes the sockets of the dead a moment after they are seen dead."""
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            assert error.errno == errno.EADDRINUSE  # noqa: PT017 - another one is a failure
+        await asyncio.sleep(0)
 
 
 async def test_a_key_that_cannot_be_is_named_before_anything_starts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.stage import BROKERS, Stage
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.client import Client, NewTopic
+from minikafka.client import NewTopic
 from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION, DELETION, REASSIGNMENT
 from minikafka.zk import layout
 
@@ -85,7 +85,7 @@ class Creation(Operation):
         return self.bystander
 
     async def ask(self) -> None:
-        async with Client(self.stage.cluster.bootstrap) as client:
+        async with self.stage.client() as client:
             topic = NewTopic(self.topic, assignment=self.assignment)
             outcome = (await client.admin.create_topics([topic]))[self.topic]
         assert outcome.code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), outcome
@@ -108,7 +108,7 @@ class Deletion(Operation):
         await self.stage.create(self.topic, self.bystander)
 
     async def ask(self) -> None:
-        async with Client(self.stage.cluster.bootstrap) as client:
+        async with self.stage.client() as client:
             outcome = (await client.admin.delete_topics([self.topic]))[self.topic]
         assert outcome.code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), outcome
 
@@ -152,7 +152,7 @@ class ControlledShutdown(Operation):
 
     async def confirm(self) -> None:
         """Who left may lead again."""
-        async with Client(self.stage.cluster.bootstrap) as client:
+        async with self.stage.client() as client:
             outcomes = await client.admin.elect_leaders()
         fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
         assert all(outcome.code in fine for outcome in outcomes.values()), outcomes
@@ -205,7 +205,7 @@ class Reassignment(Operation):
             data = layout.encode_reassignments(wanted)
             await asyncio.to_thread(self.stage.zookeeper.create, layout.REASSIGN_PARTITIONS, data)
             return
-        async with Client(self.stage.cluster.bootstrap) as client:
+        async with self.stage.client() as client:
             outcomes = await client.admin.alter_reassignments(wanted)
         assert all(outcome.ok for outcome in outcomes.values()), outcomes
 
@@ -250,13 +250,13 @@ def missing_replicas(stage: Stage, topic: str, target: dict[int, Sequence[int]])
             return f"{tp} is assigned to {assignment}"
         if state is None or state.leader not in replicas:
             return f"{tp} is led by {state}"
-        running = [id_ for id_ in replicas if stage.cluster.process(id_) is not None]
+        running = [id_ for id_ in replicas if stage.is_running(id_)]
         if not set(running) <= set(state.isr) <= set(replicas):
             return f"{tp} is in sync on {state}"
     for broker in BROKERS:
         found = stage.directories(broker, topic)
         wanted = [f"{topic}-{number}" for number, to in target.items() if broker in to]
-        if stage.cluster.process(broker) is not None and found != wanted:
+        if stage.is_running(broker) and found != wanted:
             return f"broker {broker} has {found}, not {wanted}"
     return ""
 

@@ -45,9 +45,15 @@ POLL_SECONDS = 0.02
 class Stage:
     """The cluster, an independent ZooKeeper client, and what is asked of both."""
 
-    def __init__(self, cluster: LocalCluster, zookeeper: KazooClient) -> None:
+    def __init__(
+        self, cluster: LocalCluster, zookeeper: KazooClient, request_timeout_ms: int
+    ) -> None:
         self.cluster = cluster
         self.zookeeper = zookeeper
+        self.request_timeout_ms = request_timeout_ms
+
+    def client(self) -> Client:
+        return Client(self.cluster.bootstrap, request_timeout_ms=self.request_timeout_ms)
 
     # What is done.
 
@@ -55,6 +61,11 @@ class Stage:
         """SIGKILL; its session ends at once, not only when it expires."""
         await self.cluster.kill(broker)
         await self.end_session(broker)
+
+    def is_running(self, broker: int) -> bool:
+        """Started, and not stopped by a signal."""
+        process = self.cluster.process(broker)
+        return process is not None and not is_paused(process)
 
     async def end_session(self, broker: int) -> None:
         """What ZooKeeper does when it expires: the broker's ephemeral nodes go."""
@@ -65,7 +76,7 @@ class Stage:
 
     async def create(self, topic: str, assignment: dict[int, Sequence[int]]) -> None:
         """A topic that every replica of it is in sync with."""
-        async with Client(self.cluster.bootstrap) as client:
+        async with self.client() as client:
             await client.create_topics(NewTopic(topic, assignment=assignment))
         await self.cluster.wait_for_isr(topic)
 
@@ -79,7 +90,7 @@ class Stage:
         await self.cluster.start()
         topics = self.children(layout.TOPICS)
         if topics:
-            async with Client(self.cluster.bootstrap) as client:
+            async with self.client() as client:
                 await client.admin.delete_topics(topics)
         await eventually(lambda: not self.children(layout.TOPICS), self.tree)
 
@@ -147,7 +158,7 @@ class Stage:
     @asynccontextmanager
     async def stream(self, topic: str, partitions: int) -> AsyncIterator[Stream]:
         """Records are written to every partition meanwhile."""
-        async with Client(self.cluster.bootstrap) as client:
+        async with self.client() as client:
             stream = Stream(client, topic, partitions)
             await stream.write_everywhere()
             stream.start()
@@ -222,14 +233,17 @@ async def eventually(condition: Callable[[], object], what: Callable[[], object]
         raise AssertionError(f"it never came to that: {what()}") from None
 
 
-def running_stage(data: Path) -> Iterator[Stage]:
-    """For a fixture: a cluster of four with a ZooKeeper client, ended afterwards."""
+def running_stage(data: Path, request_timeout_ms: int = 30_000) -> Iterator[Stage]:
+    """For a fixture: a cluster of four with a ZooKeeper client, ended afterwards.
+
+    Clients wait `request_timeout_ms` for an answer of a broker that is stopped by a signal.
+    """
     cluster = LocalCluster(len(BROKERS), data=data, config=KEYS)
     asyncio.run(cluster.start())
     zookeeper = KazooClient(cluster.zookeeper)
     try:
         zookeeper.start()
-        yield Stage(cluster, zookeeper)
+        yield Stage(cluster, zookeeper, request_timeout_ms)
     finally:
         zookeeper.stop()
         zookeeper.close()

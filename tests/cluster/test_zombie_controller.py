@@ -1,0 +1,108 @@
+"""A controller that was stopped in the middle of its work for longer than its session, and goes on.
+
+Another has taken over and finished the work meanwhile. Nothing that the former one does changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from support.invariants import check_ledgers
+from support.operations import Cast, staged
+from support.stage import BROKERS, Stage, eventually, running_stage
+
+from minikafka.base.errors import ErrorCode
+from minikafka.rpc.messages import UPDATE_METADATA
+from minikafka.zk import layout
+
+STOPPED_AT = [
+    "creation.partitions-online",
+    "reassignment.A1",
+    "reassignment.B3",
+    "reassignment.B6",
+    "deletion.deletion-started",
+    "deletion.topic-gone",
+    "controlled-shutdown.leaders-moved",
+]
+"""Steps that begin with a write to ZooKeeper or with orders to brokers."""
+
+
+@pytest.fixture(scope="module")
+def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    data = tmp_path_factory.mktemp("zombie")
+    yield from running_stage(data, request_timeout_ms=5_000)
+    check_ledgers(data)
+
+
+@pytest.fixture
+async def stage(shared_stage: Stage) -> AsyncIterator[Stage]:
+    try:
+        yield shared_stage
+    finally:
+        await shared_stage.heal()
+
+
+@pytest.mark.row("D1", "R9")
+@pytest.mark.parametrize("step", STOPPED_AT)
+async def test_what_a_zombie_controller_does_changes_nothing(stage: Stage, step: str) -> None:
+    cast = Cast.of(stage)
+    epoch = stage.controller_epoch()
+    operation, _, named = step.partition(".")
+    staging = staged(stage, cast, operation, named, f"z{STOPPED_AT.index(step)}")
+    await staging.prepare()
+    async with stage.stream(staging.written, len(staging.bystander)) as stream:
+        await stage.cluster.hold(step)
+        asked = asyncio.create_task(staging.ask())
+        assert await stage.cluster.held(step) == cast.controller
+        await stage.cluster.pause(cast.controller)
+        await stage.cluster.release(step)
+        await eventually(lambda: stage.controller() not in (None, cast.controller))
+        await asked
+        await eventually(lambda: not staging.missing(), staging.missing)
+        await stream.stop()
+        before = decided(stage)
+
+        # What releases it waits in its socket when it wakes up.
+        going_on = asyncio.create_task(stage.cluster.release(step, [cast.controller]))
+        await asyncio.sleep(0.2)
+        await stage.cluster.resume(cast.controller)
+        await going_on
+        await eventually(lambda: stage.read(layout.broker_path(cast.controller)) is not None)
+        await stage.cluster.start()
+
+        assert decided(stage) == before
+        await refuse(stage, epoch)
+        await eventually(lambda: not staging.missing(), staging.missing)
+        await staging.confirm()
+        await stream.check()
+
+
+def decided(stage: Stage) -> dict[str, object]:
+    """Every node that a controller writes; of a partition's state what only a controller decides."""
+    tree: dict[str, object] = dict(stage.tree())
+    for path in tree:
+        if path.endswith("/state"):
+            state = json.loads(stage.read(path) or b"{}")
+            tree[path] = [state[key] for key in ("controller_epoch", "leader", "leader_epoch")]
+    return tree
+
+
+async def refuse(stage: Stage, former_epoch: int) -> None:
+    """Every broker refuses requests of the former controller."""
+    request = {
+        "controller_id": 1,
+        "controller_epoch": former_epoch,
+        "broker_epoch": -1,
+        "partitions": [],
+        "brokers": [],
+        "topic_ids": [],
+        "cause": "",
+    }
+    answers = await stage.cluster.ask(UPDATE_METADATA, request)
+    assert set(answers) == set(BROKERS)
+    for answer in answers.values():
+        assert not isinstance(answer, Exception), answer
+        assert answer["error"] == ErrorCode.STALE_CONTROLLER_EPOCH
