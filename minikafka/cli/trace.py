@@ -66,7 +66,8 @@ def trace(
     else:
         for chain in told:
             _print_chain(chain, tp)
-        click.echo(_standing_in_words(standing(state, tp)))
+        knows = "no broker that answers knows it" if state.answers else "no broker answers"
+        click.echo(f"now: {_standing_in_words(standing(state, tp)) or knows}")
 
 
 def standing(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
@@ -86,12 +87,13 @@ def standing(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
 
 
 def _standing_in_words(now: dict[str, Any]) -> str:
+    """Nothing where nobody knows."""
     if now["isr"] is None:
-        return "now: no broker answers"
+        return ""
     leader = "none" if now["leader"] is None else now["leader"]
     waiting = {broker: count for broker, count in now["backlog"].items() if count}
     backlog = "".join(f", {count} requests wait for broker {b}" for b, count in waiting.items())
-    return f"now: leader {leader}, epoch {now['leader_epoch']}, ISR {ids(now['isr'])}{backlog}"
+    return f"leader {leader}, epoch {now['leader_epoch']}, ISR {ids(now['isr'])}{backlog}"
 
 
 def _print_chain(chain: Chain, tp: TopicPartition) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.explain.trace import names_partition
 from minikafka.ledger.reader import name_of
 from minikafka.ledger.record import (
@@ -28,6 +28,8 @@ from minikafka.ledger.record import (
 
 Line = Mapping[str, Any]
 _DELETED: Final = "NonExistentReplica"
+_TELL_MARKS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "topics"}
+"""Events that tell which topics are marked for deletion, and the field that does."""
 
 
 class Reference(NamedTuple):
@@ -79,12 +81,27 @@ class Past:
 
     def replicas(self) -> tuple[int, ...]:
         """The brokers that hold a replica by the last decisions, sorted: the order is not told."""
+        known = {broker for broker, state in self.replica_states().items() if state != _DELETED}
+        return tuple(sorted(known.union(self.states[-1].isr if self.states else ())))
+
+    def replica_states(self) -> dict[int, str]:
+        """The state that each replica was decided to be in last, by broker."""
         states: dict[int, str] = {}
         for line in self._own:
             if line["kind"] == DECISION and line["machine"] == "replica" and "to" in line:
                 states[line["replica"]] = line["to"]
-        known = {broker for broker, state in states.items() if state != _DELETED}
-        return tuple(sorted(known.union(self.states[-1].isr if self.states else ())))
+        return states
+
+    def assignment(self) -> ReplicaAssignment | None:
+        """The replicas by the last write of the topic's node; None if no line has its data."""
+        path = f"/brokers/topics/{self._tp.topic}"
+        for line in reversed(self._own):
+            if line["kind"] != WRITE or line["outcome"] != "ok":
+                continue
+            for operation in line["operations"]:
+                if operation["path"] == path:
+                    return _assigned(operation["data"], self._tp.partition)
+        return None
 
     def deleted(self) -> list[Reference]:
         """The write that removed the topic, if it is the last that the ledger has of it."""
@@ -103,6 +120,15 @@ class Past:
             if broker in before.isr and broker not in after.isr:
                 return [reference(after.line)]
         return []
+
+    def joined_isr(self, broker: int) -> list[Reference]:
+        """The write since which the broker is in the ISR; none if it is not."""
+        since: list[Reference] = []
+        for state in reversed(self.states):
+            if broker not in state.isr:
+                break
+            since = [reference(state.line)]
+        return since
 
     def led_since(self) -> list[Reference]:
         """The write that began the leader epoch of now."""
@@ -135,6 +161,16 @@ class Past:
     def marked(self) -> list[Reference]:
         """The event that told a controller last of the topic's deletion mark."""
         return self._last_event(lambda line: self._tp.topic in (line.get("topics") or ()))
+
+    def is_marked(self) -> bool:
+        """Whether the topic was marked for deletion when a controller looked last."""
+        cause = None
+        for line in reversed(self._events):
+            if cause is None and line["event"] in _TELL_MARKS:
+                cause = line["cause"]
+            if line["cause"] == cause and self._tp.topic in line[_TELL_MARKS[line["event"]]]:
+                return not self.deleted()
+        return False
 
     def asked_to_move(self) -> list[Reference]:
         """The event that asked last for the partition to be reassigned."""
@@ -177,6 +213,13 @@ class Past:
 def _epoch(line: Line) -> int:
     epoch = line["cause"].partition("-")[0]
     return int(epoch) if epoch else 0
+
+
+def _assigned(data: str | None, partition: int) -> ReplicaAssignment | None:
+    node = json.loads(data) if data else {}
+    names = ("partitions", "adding_replicas", "removing_replicas")
+    lists = [tuple(node.get(name, {}).get(str(partition), ())) for name in names]
+    return ReplicaAssignment(*lists) if lists[0] else None
 
 
 def _written(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:

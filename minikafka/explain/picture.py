@@ -18,6 +18,8 @@ UP: Final = "up"
 SILENT: Final = "silent"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
+GOING: Final = ("ReplicaDeletionStarted", "ReplicaDeletionIneligible")
+"""States of replicas that are to be deleted and are not."""
 Answer = Mapping[str, Any]
 
 
@@ -134,7 +136,7 @@ class Picture:
 
     @cached_property
     def assignment(self) -> ReplicaAssignment:
-        """The replicas; from the ledger alone they come sorted."""
+        """The replicas; where the ledger alone tells them, and not the topic's node, they come sorted."""
         if self.nodes is not None and self.nodes.assignment is not None:
             return self.nodes.assignment
         view = self.controller["partition"] if self.controller else None
@@ -144,7 +146,24 @@ class Picture:
         for broker in self.brokers.values():
             if broker.replica and broker.replica["replicas"]:
                 return ReplicaAssignment(tuple(broker.replica["replicas"]))
-        return ReplicaAssignment(self.past.replicas())
+        return self.past.assignment() or ReplicaAssignment(self.past.replicas())
+
+    @cached_property
+    def deletion(self) -> Answer | None:
+        """How far the topic's deletion is, by the controller's word; when none answers, by the ledger's."""
+        if self.controller is not None:
+            found: Answer | None = self.controller["deletion"]
+            return found
+        if not (self.past.is_marked() if self.nodes is None else self.nodes.is_marked):
+            return None
+        moving = self.assignment.is_being_reassigned
+        states = self.past.replica_states().items()
+        left = [[id_, self.tp.partition, state] for id_, state in states if state in GOING]
+        return {
+            "waits_for": None,
+            "replicas": left,
+            "reassigning": [self.tp.partition] if moving else [],
+        }
 
     @property
     def is_known(self) -> bool:

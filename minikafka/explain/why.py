@@ -289,7 +289,8 @@ def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
             else f"ends at {own}, behind by {upto - own}"
         )
         text = f"broker {broker}, a member of the ISR, has not fetched it yet: its log {at}"
-        yield Finding("member-behind", text, (broker,), is_problem=quiet)
+        member_since = tuple(picture.past.joined_isr(broker))
+        yield Finding("member-behind", text, (broker,), member_since, is_problem=quiet)
 
 
 def _offset(picture: Picture, offset: int) -> list[Finding]:
@@ -335,14 +336,15 @@ def _offset_on_disk(picture: Picture, offset: int) -> str:
 
 def _is_going(picture: Picture) -> bool:
     """Whether the topic is on its way out, so that nobody is meant to lead or follow any more."""
-    deletion = picture.controller["deletion"] if picture.controller else None
-    return deletion is not None and not deletion["reassigning"]
+    deletion = picture.deletion
+    if deletion is None or deletion["reassigning"]:
+        return False
+    return picture.controller is not None or bool(deletion["replicas"])
 
 
 def _deletion(picture: Picture) -> list[Finding]:
     """Why a topic that is marked for deletion is there still."""
-    view = picture.controller
-    deletion = view["deletion"] if view else None
+    deletion = picture.deletion
     marked = deletion is not None or (picture.nodes is not None and picture.nodes.is_marked)
     events = tuple(picture.past.marked())
     topic = picture.tp.topic

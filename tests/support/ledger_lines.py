@@ -44,6 +44,18 @@ class Lines:
             "write", cause, check=check, outcome="ok", zxid=zxid, operations=[operation]
         )
 
+    def assignment(self, cause: str, zxid: int, **lists: list[int]) -> dict[str, Any]:
+        """The controller wrote the topic's node, with these lists for partition 0."""
+        data = {name: {"0": brokers} for name, brokers in lists.items()}
+        operation = {"op": "set", "path": "/brokers/topics/t", "expected": 1, "actual": 2}
+        operation["data"] = json.dumps({"version": 3, **data})
+        return self.add("write", cause, outcome="ok", zxid=zxid, operations=[operation])
+
+    def replica(self, cause: str, broker: int, state: str) -> dict[str, Any]:
+        """The controller decided that the replica is in this state."""
+        decided = {"verdict": "move", "machine": "replica", "replica": broker, "to": state}
+        return self.add("decision", cause, **decided, partitions=NAMES)
+
     def isr(self, zxid: int, leader: int, epoch: int, before: list[int], isr: list[int]) -> Any:
         """The leader wrote its ISR."""
         fields = {"topic": "t", "partition": 0, "change": "shrink", "leader_epoch": epoch}
@@ -172,6 +184,12 @@ class Scene:
         self.answers.pop(broker, None)
         if process == DOWN and 1 in self.answers:
             self.view["live_brokers"].remove(broker)
+        return self
+
+    def all_dead(self) -> Scene:
+        """Nobody answers, ZooKeeper neither."""
+        self.answers.clear()
+        self.processes = dict.fromkeys(self.processes, DOWN)
         return self
 
     def picture(self) -> Picture:

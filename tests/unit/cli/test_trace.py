@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +45,21 @@ def test_a_chain_is_its_event_and_what_followed_with_times_and_lines(ledger: Lin
         "at version 9 -> 10, zxid 0x9",
         "now: no broker answers",
     ]
+
+
+def test_brokers_that_know_nothing_of_the_partition_are_not_taken_for_dead(
+    ledger: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.live("4-2", 1, 2)
+    ledger.state("4-2", 9, 2, 5, 1, 2)
+
+    async def state() -> ClusterState:
+        return replace(combine({}), answers={1: {"backlog": {}}})
+
+    found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR"))
+    monkeypatch.setattr(module, "cluster", lambda data: found)
+    _, output = run()
+    assert output[-1] == "now: no broker that answers knows it"
 
 
 def test_only_the_last_chains_are_told_if_so_asked(ledger: Lines) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.ledger_lines import NAMES, TP, Lines
 
+from minikafka.base.model import ReplicaAssignment
 from minikafka.explain.past import Past, Reference
 
 
@@ -56,6 +57,42 @@ def test_replicas_are_known_by_the_decisions_about_them(ledger: Lines) -> None:
         fields = {"verdict": "move", "machine": "replica", "replica": broker, "to": to}
         ledger.add("decision", "4-1", **fields, partitions=NAMES)
     assert past(ledger).replicas() == (1, 3)
+
+
+def test_the_assignment_is_what_was_written_last(ledger: Lines) -> None:
+    ledger.assignment("4-1", 5, partitions=[3, 1])
+    ledger.assignment("4-2", 6, partitions=[2, 3, 1], adding_replicas=[2]).update(outcome="fenced")
+    assert past(ledger).assignment() == ReplicaAssignment((3, 1))
+    assert past(ledger).replicas() == ()
+
+
+def test_an_assignment_too_large_for_a_line_is_not_known(ledger: Lines) -> None:
+    ledger.assignment("4-1", 5, partitions=[3, 1])
+    ledger.assignment("4-2", 6, partitions=[3, 2])["operations"][0]["data"] = None
+    assert past(ledger).assignment() is None
+
+
+@pytest.mark.parametrize(("last", "is_marked"), [(["t"], True), (["u"], False), ([], False)])
+def test_a_topic_is_marked_if_the_last_look_found_its_mark(
+    ledger: Lines, last: list[str], is_marked: bool
+) -> None:
+    ledger.event("ControllerElected", "4-0", deletions=["t"])
+    ledger.event("DeletionsChanged", "4-1", topics=last)
+    ledger.live("4-2", 1, 2)
+    assert past(ledger).is_marked() is is_marked
+
+
+def test_a_look_at_many_marks_is_read_in_all_its_parts(ledger: Lines) -> None:
+    ledger.event("DeletionsChanged", "4-1", topics=["t"], part=1, parts=2)
+    ledger.event("DeletionsChanged", "4-1", topics=["u"], part=2, parts=2)
+    assert past(ledger).is_marked()
+
+
+def test_a_member_is_in_the_isr_since_it_joined_last(ledger: Lines) -> None:
+    for zxid, isr in enumerate([[1, 2], [1], [1, 2], [2, 1, 3]]):
+        ledger.state(f"4-{zxid}", zxid, 1, zxid, *isr)
+    assert past(ledger).joined_isr(2) == [Reference("4-2", "1#3")]
+    assert past(ledger).joined_isr(4) == []
 
 
 def test_the_oldest_request_without_an_answer_is_what_a_broker_owes(ledger: Lines) -> None:

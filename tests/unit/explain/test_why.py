@@ -272,6 +272,25 @@ def test_a_deletion_that_a_broker_could_not_carry_out_is_told(scene: Scene) -> N
     assert "broker 2 could not delete its replicas" in told(scene)
 
 
+def test_of_a_dead_cluster_the_ledger_says_what_a_deletion_waited_for(scene: Scene) -> None:
+    scene.ledger.live("4-2", 1, 2)
+    scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
+    scene.ledger.replica("4-3", 2, "ReplicaDeletionSuccessful")
+    scene.ledger.replica("4-3", 3, "ReplicaDeletionIneligible")
+    assert told(scene.all_dead()) == (
+        "topic t is marked for deletion and not deleted yet  [4-3 1#2]\n"
+        "  no broker rules as controller\n"
+        "  broker 3 is down: it has no process  [4-2 1#1]"
+    )
+
+
+def test_a_dead_cluster_with_a_mark_that_nobody_acted_on_is_offline_as_well(scene: Scene) -> None:
+    scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
+    scene.ledger.event("ControllerElected", "4-3", deletions=["t"])
+    names = [finding.name for finding in explain(scene.all_dead().picture())]
+    assert names == ["not-deleted", "offline"]
+
+
 def test_a_mark_that_was_removed_because_deletion_is_disabled_is_told(scene: Scene) -> None:
     scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
     scene.answers[1]["settings"]["delete.topic.enable"] = False
@@ -324,6 +343,20 @@ def test_a_reassignment_in_sync_waits_for_the_controller_at_its_step(scene: Scen
     moving(scene)
     scene.answers[1]["held_at"] = "reassignment.B4"
     assert "the controller, broker 1, is held at step reassignment.B4" in told(scene)
+
+
+def test_of_a_dead_cluster_the_ledger_says_what_a_reassignment_waited_for(scene: Scene) -> None:
+    scene.ledger.live("4-1", 1, 2)
+    scene.ledger.event("ReassignmentsSubmitted", "4-2", targets=[["t", 0, [1, 3]]])
+    lists = {"partitions": [1, 3, 2], "adding_replicas": [3], "removing_replicas": [2]}
+    scene.ledger.assignment("4-2", 7, **lists)
+    scene.ledger.state("4-2", 8, 1, 2, 1, 2)
+    assert told(scene.all_dead()).endswith(
+        "t-0 is being reassigned from 1,2 to 1,3 (adding 3, removing 2)  [4-2 1#2]\n"
+        "  replica 3 is not in the ISR\n"
+        "    broker 3 is down: it has no process  [4-1 1#1]\n"
+        "  no broker rules as controller"
+    )
 
 
 def test_a_reassignment_that_nobody_began_is_told(scene: Scene) -> None:
