@@ -246,7 +246,7 @@ class ReplicaManager:
             return _UNKNOWN
         partition = self.partitions.get(state.tp)
         try:
-            if partition is None:
+            if partition is None or self._is_of_a_namesake(partition, topic_id):
                 partition = self._host(state, topic_id)
             elif partition.offline:
                 return _STORAGE_ERROR
@@ -257,6 +257,16 @@ class ReplicaManager:
             self._directory_failed(failure)
             return _STORAGE_ERROR
         return _NONE
+
+    def _is_of_a_namesake(self, partition: Partition, topic_id: bytes | None) -> bool:
+        """Whether the replica here is of a topic that somebody deleted and made again by hand (R69).
+
+        It is out of service then; whoever hosts the new one moves its log aside.
+        """
+        if not topic_id or partition.offline or partition.log.topic_id in (None, topic_id):
+            return False
+        self._stop(StopReplicaPartition(partition.tp, NO_EPOCH, delete=False))
+        return True
 
     def _host(self, state: PartitionState, topic_id: bytes | None) -> Partition:
         tp = state.tp

@@ -30,7 +30,7 @@ NO_NODE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic node as read: its 16-byte id (None when it was made before ids) and its assignment."""
+    """A topic node as read: its 16-byte id (None when whoever made it gave it none) and its assignment."""
 
     topic_id: bytes | None
     assignment: Mapping[int, ReplicaAssignment]
@@ -77,6 +77,8 @@ class AssignmentChanged:
 
     topic: str
     assignment: Mapping[int, ReplicaAssignment]
+    has_id: bool = True
+    """Whether the topic id is in it still: who adds partitions by hand may leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +241,20 @@ class TopicNodesDeleted:
     failed: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicIdsGiven:
+    """The ids that the topics of the `GiveTopicIds` have now; of those that have none it says nothing."""
+
+    ids: Mapping[str, bytes]
+
+
 Outcome: TypeAlias = (
     LeaderAndIsrWritten
     | LeaderAndIsrRead
     | UncleanSettingsRead
     | AssignmentsWritten
     | TopicNodesDeleted
+    | TopicIdsGiven
 )
 Event: TypeAlias = ExternalEvent | Outcome
 
@@ -394,8 +404,24 @@ class DeleteTopicNodes:
     topics: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GiveTopicIds:
+    """Question: put ids into topic nodes that have none (R69); answered by `TopicIdsGiven`.
+
+    None stands for a new id, which a topic gets only before its partitions are: replicas that were made
+    without an id, or under one that nobody knows any more, are not to be taken for those of another topic.
+    """
+
+    topics: Mapping[str, bytes | None]
+
+
 Question: TypeAlias = (
-    WriteLeaderAndIsr | ReadLeaderAndIsr | ReadUncleanSettings | WriteAssignments | DeleteTopicNodes
+    WriteLeaderAndIsr
+    | ReadLeaderAndIsr
+    | ReadUncleanSettings
+    | WriteAssignments
+    | DeleteTopicNodes
+    | GiveTopicIds
 )
 Command: TypeAlias = (
     StartChannel

@@ -38,6 +38,7 @@ from minikafka.controller.events import (
     Effect,
     ElectionRequested,
     Event,
+    GiveTopicIds,
     IsrChanged,
     LeaderAndIsrAnswered,
     LeaderAndIsrRead,
@@ -53,6 +54,7 @@ from minikafka.controller.events import (
     Steps,
     StopChannel,
     StopReplicaAnswered,
+    TopicIdsGiven,
     TopicImage,
     TopicNodesDeleted,
     TopicsChanged,
@@ -75,6 +77,7 @@ _OUTCOMES = (
     UncleanSettingsRead,
     AssignmentsWritten,
     TopicNodesDeleted,
+    TopicIdsGiven,
 )
 
 
@@ -206,6 +209,7 @@ class ControllerMachine:
         for tp, state in event.leadership.items():
             if tp in context.assignments:
                 context.set_leadership(tp, state)
+        yield from self._give_ids(event.topics)
         self._deletions.load(event.deletions)
         logger.info("Active brokers: %s. Topics: %d", sorted(context.brokers), len(context.topics))
         self._send_metadata(context.brokers, context.assignments)
@@ -297,6 +301,7 @@ class ControllerMachine:
         created: list[TopicPartition] = []
         for topic, image in event.added.items():
             created += self._add_topic(topic, image)
+        yield from self._give_ids(event.added)
         if created:
             logger.info("New topics: %s", sorted(event.added))
             yield from self._on_new_partitions(created)
@@ -304,6 +309,14 @@ class ControllerMachine:
     def _add_topic(self, topic: str, image: TopicImage) -> list[TopicPartition]:
         self.context.add_topic(topic, image.topic_id, image.assignment)
         return list(self.context.topics[topic])
+
+    def _give_ids(self, topics: Mapping[str, TopicImage]) -> Steps[None]:
+        """Topics that were made by hand get their ids before anybody hears of them (R69)."""
+        without = [topic for topic, image in topics.items() if image.topic_id is None]
+        if without:
+            given = yield GiveTopicIds(dict.fromkeys(without))
+            assert isinstance(given, TopicIdsGiven)
+            self.context.topic_ids.update(given.ids)
 
     def _on_assignment_changed(self, event: AssignmentChanged) -> Steps[None]:
         """Partitions that were added (I9); those added to a topic that is deleted are taken back (R65)."""
@@ -317,6 +330,8 @@ class ControllerMachine:
                 logger.warning("Topic %s is being deleted, no partitions are added", event.topic)
                 yield WriteAssignments({event.topic: surplus})
             return
+        if not event.has_id and event.topic in context.topic_ids:
+            yield GiveTopicIds({event.topic: context.topic_ids[event.topic]})
         added = self._assign_new(event.topic, event.assignment)
         if added:
             logger.info("New partitions: %s", ", ".join(map(str, added)))

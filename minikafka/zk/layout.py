@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -171,6 +172,18 @@ def parse_topic_id(text: str) -> bytes:
     if len(topic_id) != _TOPIC_ID_BYTES:
         raise ValueError("the topic id is not 22 characters of URL-safe base64")
     return topic_id
+
+
+def topic_id_of_node(topic: str, czxid: int) -> bytes:
+    """The id of a topic whose node was made without one: the same whoever works it out, another for each node.
+
+    A version 4 UUID whose text no command line takes for an option.
+    """
+    digest = bytearray(hashlib.blake2b(f"{topic} {czxid}".encode(), digest_size=16).digest())
+    digest[0] &= 0x7F
+    digest[6] = digest[6] & 0x0F | 0x40
+    digest[8] = digest[8] & 0x3F | 0x80
+    return bytes(digest)
 
 
 def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:

@@ -34,6 +34,7 @@ from minikafka.controller.events import (
     Effect,
     ElectionRequested,
     ExternalEvent,
+    GiveTopicIds,
     IsrChanged,
     LeaderAndIsrRead,
     LeaderAndIsrWritten,
@@ -45,6 +46,7 @@ from minikafka.controller.events import (
     SendRequest,
     StepReached,
     StopReplicaAnswered,
+    TopicIdsGiven,
     TopicImage,
     TopicNodesDeleted,
     TopicsChanged,
@@ -101,6 +103,8 @@ def answers(
         return AssignmentsWritten(world.write_assignments(question.topics))
     if isinstance(question, DeleteTopicNodes):
         return TopicNodesDeleted(world.delete_topics(question.topics))
+    if isinstance(question, GiveTopicIds):
+        return TopicIdsGiven(world.give_topic_ids(question.topics))
     assert isinstance(question, ReadUncleanSettings)
     unclean = world.unclean if world else set()
     return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
@@ -237,6 +241,16 @@ class World:
             kept = {number: replicas for number, replicas in merged.items() if replicas}
             self.topics[topic] = TopicImage(known.topic_id, kept)
         return failed
+
+    def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
+        """New ones are the topic's name, padded; a topic with partitions gets none."""
+        given = {}
+        for topic, topic_id in topics.items():
+            if topic_id is None and any(tp.topic == topic for tp in self.nodes):
+                continue
+            given[topic] = topic_id or topic.encode().ljust(16)
+            self.topics[topic] = TopicImage(given[topic], self.topics[topic].assignment)
+        return given
 
     def delete_topics(self, topics: Iterable[str]) -> dict[str, str]:
         for topic in topics:

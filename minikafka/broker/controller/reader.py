@@ -170,7 +170,8 @@ class Reader:
         events: list[ExternalEvent] = [TopicsChanged({}, ended)] if ended else []
         for topic, image in images.items():
             if before[topic] == self._topics[topic]:
-                events.append(AssignmentChanged(topic, image.assignment))
+                has_id = image.topic_id is not None
+                events.append(AssignmentChanged(topic, image.assignment, has_id))
             else:
                 gone = (topic,) if before[topic] is not None else ()
                 events.append(TopicsChanged({topic: image}, gone))

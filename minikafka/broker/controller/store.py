@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import (
@@ -37,6 +37,7 @@ from minikafka.controller.events import (
     NO_NODE,
     AssignmentsWritten,
     LeaderAndIsrWritten,
+    TopicIdsGiven,
     TopicNodesDeleted,
 )
 from minikafka.ledger.record import NOTHING, WRITE
@@ -51,6 +52,8 @@ _MULTIS_IN_FLIGHT: Final = 4
 _TOPICS_IN_FLIGHT: Final = 16
 """Topics whose nodes are deleted side by side."""
 
+TopicNode: TypeAlias = tuple[bytes | None, dict[int, ReplicaAssignment]]
+"""The id of a topic and its assignment."""
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
@@ -175,24 +178,59 @@ class ControllerStore:
     async def _write_assignment(
         self, topic: str, changes: Mapping[int, ReplicaAssignment | None]
     ) -> str:
-        """Read, change and replace at the version read, until it holds; why it cannot be, or nothing."""
+        """Why it cannot be, or nothing."""
+
+        def changed(node: TopicNode, _: Stat) -> TopicNode:
+            topic_id, assignment = node
+            if all(assignment.get(number) == wanted for number, wanted in changes.items()):
+                return node
+            merged = {**assignment, **changes}
+            return topic_id, {number: some for number, some in sorted(merged.items()) if some}
+
+        written = await self._change_topic(topic, changed)
+        return written if isinstance(written, str) else ""
+
+    async def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> TopicIdsGiven:
+        """Put these ids into topic nodes without one; see the question. Raises as `write_assignments`."""
+        parents = await self.get_many([layout.partitions_path(topic) for topic in topics])
+        missing = {
+            topic: topic_id
+            for (topic, topic_id), created in zip(topics.items(), parents, strict=True)
+            if topic_id is not None or created is None
+        }
+        found = await all_of(self._give_topic_id(*item) for item in missing.items())
+        return TopicIdsGiven(
+            {topic: given for topic, given in zip(missing, found, strict=True) if given is not None}
+        )
+
+    async def _give_topic_id(self, topic: str, topic_id: bytes | None) -> bytes | None:
+        def changed(node: TopicNode, stat: Stat) -> TopicNode:
+            return node[0] or topic_id or layout.topic_id_of_node(topic, stat.czxid), node[1]
+
+        written = await self._change_topic(topic, changed)
+        if isinstance(written, str):
+            logger.error("topic %s gets no id: %s", topic, written)
+            return None
+        return written[0]
+
+    async def _change_topic(
+        self, topic: str, change: Callable[[TopicNode, Stat], TopicNode]
+    ) -> TopicNode | str:
+        """Read, change and replace at the version read, until it holds; what is there then, or why it cannot be."""
         path = layout.topic_path(topic)
         while True:
             (node,) = await self.get_many([path])
             if node is None:
                 return "the topic is gone"
             try:
-                topic_id, assignment = layout.decode_topic(node[0])
+                before = layout.decode_topic(node[0])
             except ValueError as error:
                 return f"the topic's node is not readable: {error}"
-            if all(assignment.get(number) == wanted for number, wanted in changes.items()):
-                return ""
-            merged = {**assignment, **changes}
-            kept = {number: replicas for number, replicas in sorted(merged.items()) if replicas}
+            after = change(before, node[1])
+            if after == before:
+                return after
             try:
-                await self._fenced(
-                    [Set(path, layout.encode_topic(topic_id, kept), node[1].version)]
-                )
+                await self._fenced([Set(path, layout.encode_topic(*after), node[1].version)])
             except (NotConnected, OutcomeUnknown):
                 await self.attached()
                 await self.steady(lambda: self._coordination.sync(layout.CONTROLLER_EPOCH))
@@ -202,7 +240,7 @@ class ControllerStore:
                 if not isinstance(refused.error, BadVersion | NoNode):
                     return f"{type(refused.error).__name__} {refused.error}"
             else:
-                return ""
+                return after
 
     async def trim_reassignments(
         self, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]

@@ -45,6 +45,7 @@ from minikafka.controller.events import (
     Effect,
     Event,
     ExternalEvent,
+    GiveTopicIds,
     LeaderAndIsrAnswered,
     LeaderAndIsrRead,
     Outcome,
@@ -266,6 +267,8 @@ class Term:
             return await self._store.write_assignments(effect.topics)
         elif isinstance(effect, DeleteTopicNodes):
             return await self._store.delete_topics(effect.topics)
+        elif isinstance(effect, GiveTopicIds):
+            return await self._store.give_topic_ids(effect.topics)
         else:
             await self._clean_up(effect)
         return None

@@ -46,9 +46,10 @@ class Hosted:
     async def handle(self, request: ControllerRequest) -> ControllerResponse:
         return await self.replicas.handle(request)
 
-    async def tell(self, *states: PartitionState) -> list[int]:
+    async def tell(self, *states: PartitionState, topic_id: bytes | None = None) -> list[int]:
         """The code of each partition."""
-        request = LeaderAndIsrRequest(0, EPOCH, self.epoch, states, (self.broker.info,), ())
+        ids = (("t", topic_id),) if topic_id else ()
+        request = LeaderAndIsrRequest(0, EPOCH, self.epoch, states, (self.broker.info,), ids)
         return [code for _, code in (await self.handle(request)).partitions]
 
     async def stop(self, tp: TopicPartition, leader_epoch: int, *, delete: bool) -> int:
@@ -92,6 +93,22 @@ async def test_requests_of_an_older_controller_change_nothing(hosted: Hosted) ->
         assert answer.error == ErrorCode.STALE_CONTROLLER_EPOCH
     assert hosted.replicas.partitions[T0].leader_epoch == 3
     assert hosted.broker.metadata.brokers
+
+
+@pytest.mark.row("R69")
+async def test_a_replica_of_a_topic_that_was_made_again_under_its_name_starts_empty(
+    hosted: Hosted,
+) -> None:
+    first, second = b"0123456789abcdef", b"another-topic-id"
+    assert await hosted.tell(state(), topic_id=first) == [0]
+    assert hosted.produce(T0, b"old") == 1
+    assert await hosted.tell(state(epoch=0), topic_id=first) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await hosted.tell(state(epoch=0), topic_id=second) == [0]
+    partition = hosted.replicas.partitions[T0]
+    assert (partition.leader_epoch, partition.log.log_end_offset) == (0, 0)
+    assert hosted.produce(T0, b"new") == 1
+    assert await hosted.tell(state(epoch=1)) == [0]
+    assert partition.log.log_end_offset == 1
 
 
 @pytest.mark.row("R5", "T20")

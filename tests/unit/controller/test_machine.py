@@ -24,14 +24,17 @@ from minikafka.controller.events import (
     DeleteIsrChanges,
     DeleteLogDirEvents,
     DeletionsChanged,
+    GiveTopicIds,
     IsrChanged,
     LeaderAndIsrAnswered,
     LeaderAndIsrWritten,
     LogDirsFailed,
     ReadLeaderAndIsr,
     ReadUncleanSettings,
+    SendRequest,
     StartChannel,
     StopChannel,
+    TopicImage,
     TopicsChanged,
     WriteLeaderAndIsr,
 )
@@ -83,6 +86,47 @@ def test_added_partitions_are_created_and_the_old_ones_left_alone() -> None:
     assert leader(world, T1) == (1, (1, 2), 0)
     assert leader(world, T0)[2] == 0
     assert {p.tp for _, request in world.sent for p in request.partitions} == {T1}
+
+
+def made_by_hand(*replica_lists: list[int]) -> TopicImage:
+    return TopicImage(None, image(*replica_lists).assignment)
+
+
+@pytest.mark.row("R69")
+def test_a_topic_made_by_hand_gets_an_id_before_anybody_hears_of_it() -> None:
+    world = World()
+    world.topics["t"] = made_by_hand([0, 1])
+    world.handle(TopicsChanged(dict(world.topics)))
+    asked = [isinstance(effect, GiveTopicIds) for effect in world.effects]
+    sent = [isinstance(e, SendRequest) and bool(e.request.partitions) for e in world.effects]
+    assert asked.index(True) < sent.index(True)
+    assert all(dict(r.topic_ids) == {"t": b"t".ljust(16)} for _, r in world.sent if r.partitions)
+
+
+@pytest.mark.row("R69")
+def test_a_topic_made_by_hand_while_nobody_ruled_gets_its_id_after_the_election() -> None:
+    world = World()
+    world.topics["t"] = made_by_hand([0, 1])
+    world.start(2)
+    assert world.context.topic_ids == {"t": b"t".ljust(16)}
+
+
+@pytest.mark.row("R69")
+def test_replicas_that_were_made_without_an_id_go_on_without() -> None:
+    world = World().create("t", [0, 1])
+    world.topics["t"] = made_by_hand([0, 1])
+    world.start(2)
+    assert world.context.topic_ids == {}
+
+
+@pytest.mark.row("R69", "I9")
+def test_an_id_that_was_left_out_when_partitions_were_added_by_hand_is_put_back() -> None:
+    world = World().create("t", [0, 1])
+    known = world.topics["t"].topic_id
+    world.topics["t"] = made_by_hand([0, 1], [1, 2])
+    world.handle(AssignmentChanged("t", world.topics["t"].assignment, has_id=False))
+    assert world.topics["t"].topic_id == world.context.topic_ids["t"] == known
+    assert leader(world, T1) == (1, (1, 2), 0)
 
 
 @pytest.mark.row("R69")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -105,6 +106,14 @@ def test_the_small_nodes_read_back() -> None:
 
 def test_an_empty_node_holds_no_settings() -> None:
     assert layout.decode_config(b"") == {}
+
+
+def test_a_node_without_an_id_has_one_that_follows_from_it() -> None:
+    found = {layout.topic_id_of_node(topic, czxid) for topic in "tu" for czxid in range(500)}
+    assert len(found) == 1000
+    assert layout.topic_id_of_node("t", 7) == layout.topic_id_of_node("t", 7)
+    assert all(uuid.UUID(bytes=topic_id).version == 4 for topic_id in found)
+    assert not any(layout.topic_id_text(topic_id).startswith("-") for topic_id in found)
 
 
 def test_a_topic_id_prints_as_kafka_prints_it() -> None:

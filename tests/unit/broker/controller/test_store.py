@@ -12,7 +12,7 @@ from support.recording_ledger import RecordingLedger
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ControllerMoved, StaleSession, TooLarge
-from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check
 from minikafka.broker.controller.store import ControllerStore
 from minikafka.controller.events import NO_NODE
@@ -67,6 +67,43 @@ async def test_large_writes_are_split_and_every_part_is_fenced(bench: Bench) -> 
     updated = await bench.store.write_states({tp: state(0, leader=2, epoch=1) for tp in tps})
     assert set(updated.ok.values()) == {1}
     assert all(len(ops) <= 200 and isinstance(ops[0], Check) for ops in bench.coordination.multis)
+
+
+def by_hand(bench: Bench, topic: str, topic_id: bytes | None = None) -> None:
+    assignment = {0: ReplicaAssignment((1, 2)), 7: ReplicaAssignment((2, 3), (3,), (2,))}
+    bench.ensemble.put(layout.topic_path(topic), layout.encode_topic(topic_id, assignment))
+
+
+def node_of(bench: Bench, topic: str) -> tuple[bytes | None, dict[int, ReplicaAssignment]]:
+    return layout.decode_topic(bench.ensemble.nodes[layout.topic_path(topic)].data)
+
+
+@pytest.mark.row("R69", "R2")
+async def test_a_topic_without_an_id_gets_one_and_keeps_its_assignment(bench: Bench) -> None:
+    by_hand(bench, "t")
+    assignment = node_of(bench, "t")[1]
+    ids = (await bench.store.give_topic_ids({"t": None, "gone": None})).ids
+    assert node_of(bench, "t") == (ids["t"], assignment)
+    assert list(ids) == ["t"]
+    assert all(isinstance(ops[0], Check) for ops in bench.coordination.multis)
+
+
+@pytest.mark.row("R69")
+async def test_an_id_that_is_there_already_stays(bench: Bench) -> None:
+    by_hand(bench, "t", b"0123456789abcdef")
+    given = await bench.store.give_topic_ids({"t": None})
+    assert given.ids == {"t": b"0123456789abcdef"}
+    assert not bench.coordination.multis
+
+
+@pytest.mark.row("R69")
+async def test_a_topic_whose_partitions_exist_gets_only_an_id_that_it_had(bench: Bench) -> None:
+    bench.topic("t", 1)
+    by_hand(bench, "t")
+    assert (await bench.store.give_topic_ids({"t": None})).ids == {}
+    known = {"t": b"0123456789abcdef"}
+    assert (await bench.store.give_topic_ids(dict(known))).ids == known
+    assert node_of(bench, "t")[0] == b"0123456789abcdef"
 
 
 @pytest.mark.row("T7", "X23")

@@ -340,8 +340,18 @@ async def test_unclean_election_follows_the_topics_configuration(office: Office)
     assert office.picture()["unclean_elections"] == 1
 
 
-async def test_a_topic_without_an_id_is_served_without_one(office: Office) -> None:
+@pytest.mark.row("R69")
+async def test_a_topic_made_by_hand_is_given_an_id_that_stays(office: Office) -> None:
     text = layout.encode_topic(bytes(16), {0: ReplicaAssignment((2,))}).decode()
     office.ensemble.put(layout.topic_path("t"), text.replace('"topic_id"', '"other"').encode())
     await office.leader(2)
-    assert office.to(2, LeaderAndIsrRequest)[-1].topic_ids == ()
+    ((_, topic_id),) = office.to(2, LeaderAndIsrRequest)[-1].topic_ids
+
+    def id_in_zookeeper() -> bytes | None:
+        return layout.decode_topic(office.ensemble.nodes[layout.topic_path("t")].data)[0]
+
+    assert id_in_zookeeper() == topic_id
+    office.ensemble.put(layout.topic_path("t"), b'{"version":1,"partitions":{"0":[2],"1":[3]}}')
+    await office.leader(3, T1)
+    await office.idle()
+    assert id_in_zookeeper() == topic_id
