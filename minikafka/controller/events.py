@@ -52,8 +52,8 @@ class ControllerElected:
     deletions: frozenset[str]
     reassignments: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
     """What `/admin/reassign_partitions` asks for."""
-    preferred_elections: tuple[TopicPartition, ...] = ()
-    """What `/admin/preferred_replica_election` asks for."""
+    preferred_elections: tuple[TopicPartition, ...] | None = None
+    """What `/admin/preferred_replica_election` asks for; None when it is not there."""
 
 
 @dataclass(frozen=True, slots=True)

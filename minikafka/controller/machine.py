@@ -221,7 +221,7 @@ class ControllerMachine:
         )
         yield from self._reassignments.resume(event.reassignments)
         yield from self._deletions.resume()
-        if event.preferred_elections:
+        if event.preferred_elections is not None:
             yield from self._elections.submitted(event.preferred_elections)
 
     # Brokers.

@@ -138,7 +138,7 @@ class World:
         self.deletions: frozenset[str] = frozenset()
         self.submitted: dict[TopicPartition, tuple[int, ...]] = {}
         """What `/admin/reassign_partitions` asks for."""
-        self.elections: tuple[TopicPartition, ...] = ()
+        self.elections: tuple[TopicPartition, ...] | None = None
         self.settings = settings
         self.crash_at = ""
         """The controller dies when it reaches this `operation.step`."""
@@ -215,7 +215,7 @@ class World:
                     if self.submitted.get(tp) == target:
                         del self.submitted[tp]
             elif isinstance(effect, DeletePreferredElection):
-                self.elections = ()
+                self.elections = None
             elif isinstance(effect, DeleteDeletionMarks):
                 self.deletions -= set(effect.topics)
         return True

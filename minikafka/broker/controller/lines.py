@@ -67,7 +67,7 @@ def _elected(event: ControllerElected) -> Iterator[Fields]:
         "partition_count": sum(len(image.assignment) for image in event.topics.values()),
         "deletions": sorted(event.deletions)[:PARTITIONS_MAX],
         "targets": _targets(list(event.reassignments.items())[:PARTITIONS_MAX]),
-        "preferred_elections": by_topic(event.preferred_elections[:PARTITIONS_MAX]),
+        "preferred_elections": by_topic((event.preferred_elections or ())[:PARTITIONS_MAX]),
     }
 
 

@@ -101,7 +101,7 @@ class Reader:
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
             names = await self._children(signal)
             await self._store.delete_nodes(below(_CHILDREN[signal], names))
-        elections = await self._read_preferred_election() or ()
+        elections = await self._read_preferred_election()
         topic_names = await self._children(Signal.TOPICS)
         deletions = frozenset(await self._children(Signal.DELETIONS))
         brokers = await self._read_brokers()

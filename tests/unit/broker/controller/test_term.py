@@ -297,6 +297,20 @@ async def test_unreadable_nodes_are_skipped_until_somebody_mends_them(office: Of
     await office.leader(2)
 
 
+@pytest.mark.row("A12", "D18")
+@pytest.mark.parametrize("data", [b"", b"garbage", b'{"version":1,"partitions":[]}'])
+@pytest.mark.parametrize("path", [layout.PREFERRED_ELECTION, layout.REASSIGN_PARTITIONS])
+async def test_what_asks_for_nothing_is_removed_by_whoever_rules_next(
+    path: str, data: bytes
+) -> None:
+    """The node was written while nobody ruled; until it goes nobody can ask for anything."""
+    office = Office()
+    office.ensemble.put(path, data)
+    await office.candidate.start()
+    await until(lambda: path not in office.ensemble.nodes)
+    await office.candidate.close()
+
+
 @pytest.mark.row("E2")
 @pytest.mark.parametrize("name", ["two words", "ä", "x" * 250])
 async def test_a_topic_that_brokers_would_refuse_to_hear_of_is_passed_over(
