@@ -184,6 +184,21 @@ def parse_all(keys: Mapping[str, Key], values: Mapping[str, object]) -> dict[str
     return parsed
 
 
+def usable(
+    keys: Mapping[str, Key], values: Mapping[str, str]
+) -> tuple[dict[str, str], list[ConfigError]]:
+    """The values whose keys exist and that are in range, and what is wrong with the others."""
+    kept, faults = {}, []
+    for name, value in values.items():
+        try:
+            parse_all(keys, {name: value})
+        except ConfigError as fault:
+            faults.append(fault)
+        else:
+            kept[name] = value
+    return kept, faults
+
+
 def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
     """The error for a key that does not exist, with the nearest that does."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
+from minikafka.base.keys import usable
 from minikafka.base.ports import Coordination
 from minikafka.zk import layout
 
@@ -67,8 +68,13 @@ class TopicConfigs:
 
 
 def _overrides(topic: str, data: bytes) -> Mapping[str, str]:
+    """What of the node can be used: a setting that cannot be does not take the others with it."""
     try:
-        return layout.decode_config(data)
+        stored = layout.decode_config(data)
     except ValueError as error:
         logger.error("the settings node of topic %s is not readable: %s", topic, error)
         return {}
+    kept, faults = usable(TopicConfig.keys(), stored)
+    for fault in faults:
+        logger.error("a setting of topic %s is not used: %s", topic, fault)
+    return kept

@@ -30,6 +30,7 @@ from minikafka.base.errors import (
     StaleSession,
     TooLarge,
 )
+from minikafka.base.keys import usable
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Coordination, Create, Delete, Ledger, MultiOp, Set, Stat
 from minikafka.broker.controller.lines import write_line
@@ -129,7 +130,8 @@ class ControllerStore:
         settings = {}
         for topic, node in zip(topics, nodes, strict=True):
             try:
-                overrides = layout.decode_config(node[0]) if node else {}
+                stored = layout.decode_config(node[0]) if node else {}
+                overrides, _ = usable(TopicConfig.keys(), stored)
                 config = TopicConfig.from_broker(self._config, overrides)
                 settings[topic] = config.unclean_leader_election_enable
             except (ValueError, MinikafkaError) as error:

@@ -52,6 +52,15 @@ def write_raw(cluster: MemoryCluster, kind: str, path: str, name: str, **values:
     cluster.ensemble.apply(Create(layout.CONFIG_CHANGE_PREFIX, notification, sequential=True), 0)
 
 
+async def test_a_setting_that_cannot_be_used_does_not_take_the_others_with_it(
+    cluster: MemoryCluster,
+) -> None:
+    path = layout.topic_config_path("t")
+    settings = {"min_insync_replicas": "3", "retention_ms": "soon", "of_a_later_kafka": "1"}
+    write_raw(cluster, "topics", path, "t", **settings)
+    await until(lambda: all(p.min_isr == 3 for p in partitions(cluster)))
+
+
 async def test_a_topics_settings_reach_every_replica_without_a_restart(
     cluster: MemoryCluster,
 ) -> None:

@@ -343,7 +343,7 @@ async def test_a_reconnect_reads_everything_again_and_finds_what_was_missed(offi
 async def test_unclean_election_follows_the_topics_configuration(office: Office) -> None:
     office.ensemble.put(
         layout.topic_config_path("t"),
-        layout.encode_config({"unclean.leader.election.enable": "true"}),
+        layout.encode_config({"unclean.leader.election.enable": "true", "of.a.later.kafka": "1"}),
     )
     create_topic(office.ensemble, "t", [2, 3])
     state = await office.leader(2)
