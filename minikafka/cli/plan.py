@@ -76,17 +76,21 @@ def delete_topic(topics: tuple[str, ...], data: str | None, as_json: bool) -> No
 @plan.command()
 @topics_option
 @partitions_option
+@click.option("--preferred", is_flag=True, help="Elect first replicas; so it is without --unclean.")
 @click.option("--unclean", is_flag=True, help="Allow leaders from outside the ISR.")
 @data_option
 @json_option
 def elect(
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
+    preferred: bool,
     unclean: bool,
     data: str | None,
     as_json: bool,
 ) -> None:
     """If leaders were elected, of the given partitions or topics, or of all."""
+    if preferred and unclean:
+        raise click.UsageError("choose --preferred or --unclean")
     question: dict[str, Any] = {"operation": "elect", "unclean": unclean, "partitions": None}
     if partitions:
         question["partitions"] = given_partitions(topics, partitions)

@@ -68,6 +68,7 @@ def test_a_program_gets_every_line(cluster: Scripted) -> None:
         ),
         ("delete-topic t u", {"operation": "delete-topic", "topics": ["t", "u"]}),
         ("elect", {"operation": "elect", "unclean": False, "partitions": None}),
+        ("elect --preferred", {"operation": "elect", "unclean": False, "partitions": None}),
         (
             "elect -t t --unclean",
             {"operation": "elect", "unclean": True, "partitions": None, "topics": ["t"]},
