@@ -58,6 +58,7 @@ DYING_MS: Final = 500
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 """A controlled shutdown may retry for Kafka's three times five seconds; then the broker is killed."""
 POLL_MS: Final = 50
+SIGNAL_POLL_MS: Final = 1
 
 
 class LocalCluster:
@@ -162,12 +163,19 @@ class LocalCluster:
         await kill(self._running(broker_id), self._clock)
 
     async def pause(self, broker_id: int) -> None:
-        """SIGSTOP: the broker keeps its connections and does nothing."""
-        send_signal(self._running(broker_id), signal.SIGSTOP)
+        """SIGSTOP: the broker keeps its connections and does nothing from now on."""
+        await self._signal(broker_id, signal.SIGSTOP, paused=True)
 
     async def resume(self, broker_id: int) -> None:
         """SIGCONT."""
-        send_signal(self._running(broker_id), signal.SIGCONT)
+        await self._signal(broker_id, signal.SIGCONT, paused=False)
+
+    async def _signal(self, broker_id: int, signal_number: int, *, paused: bool) -> None:
+        """Send it, and wait for what it does: a signal takes effect when the process is next scheduled."""
+        process = self._running(broker_id)
+        send_signal(process, signal_number)
+        while is_alive(process) and is_paused(process) != paused:
+            await self._clock.sleep(SIGNAL_POLL_MS)
 
     async def restart(self, broker_id: int) -> None:
         """Stop the broker if it runs, then start it with the same id, ports and data."""

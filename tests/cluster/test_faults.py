@@ -15,7 +15,7 @@ from support.running_cluster import BROKERS, KEYS, busiest, eventually, wait_for
 
 from minikafka.base.errors import ConfigError
 from minikafka.cluster import ClusterError, LocalCluster
-from minikafka.cluster.processes import identify
+from minikafka.cluster.processes import identify, is_paused
 
 
 @pytest.mark.row("D15", "I3")
@@ -125,6 +125,18 @@ async def test_a_restarted_broker_leaves_and_comes_back(cluster: LocalCluster) -
         for broker in BROKERS:
             await cluster.restart(broker)
             await cluster.wait_for_isr("restart")
+
+
+async def test_a_broker_stands_still_when_pause_returns_and_goes_on_when_resume_does(
+    cluster: LocalCluster,
+) -> None:
+    process = cluster.process(1)
+    assert process is not None
+    for _ in range(50):
+        await cluster.pause(1)
+        assert is_paused(process)
+        await cluster.resume(1)
+        assert not is_paused(process)
 
 
 async def test_what_is_not_running_cannot_be_paused(cluster: LocalCluster) -> None:

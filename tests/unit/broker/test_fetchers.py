@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
@@ -75,7 +74,6 @@ def partition(epoch: int) -> Any:
     return SimpleNamespace(topic=b"t", tp=tp, leader_epoch=epoch, log=log, high_watermark=0)
 
 
-@pytest.mark.row("R39", "R45")
 def test_an_answer_about_a_former_epoch_does_not_end_the_following_of_the_present_one() -> None:
     leader = Leader()
     leader.follower.add(partition(1))
