@@ -27,7 +27,7 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import Broker as BrokerInfo
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import ControllerRequest, ControllerResponse, TopicPartition
 from minikafka.base.ports import (
     Call,
     Clock,
@@ -341,12 +341,20 @@ class Broker:
 
     # ---- the control plane
 
+    async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
+        """Raises KafkaError when the session ends meanwhile: the next registration is told everything anew."""
+        try:
+            return await self.replicas.handle(request)
+        except CoordinationError as error:
+            told = f"ZooKeeper was not there to carry it out: {type(error).__name__} {error}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, told) from error
+
     async def on_call(self, call: Call) -> dict[str, Any]:
         """One control-plane call. Raises KafkaError for a call that cannot be served."""
         if call.method in messages.STATE_CHANGES:
             request = messages.decode(call.method, call.body)
             await self.gate.reached(AT_BROKER, call.method)
-            return messages.encode_response(await self.replicas.handle(request))
+            return messages.encode_response(await self._carry_out(request))
         if call.method == messages.CONTROLLED_SHUTDOWN:
             remaining = await self.controller.controlled_shutdown(
                 *messages.decode_controlled_shutdown(call.body)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from support.memory_cluster import MemoryCluster
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
@@ -20,8 +20,10 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.base.ports import Call
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.record.batch import Record, build
+from minikafka.rpc import messages
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = 100
@@ -109,6 +111,19 @@ async def test_a_replica_of_a_topic_that_was_made_again_under_its_name_starts_em
     assert hosted.produce(T0, b"new") == 1
     assert await hosted.tell(state(epoch=1)) == [0]
     assert partition.log.log_end_offset == 1
+
+
+async def test_a_session_that_ends_while_settings_are_read_is_told_and_no_failure(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def get_many(paths: list[str]) -> None:
+        raise StaleSession("the session of generation 1 is over")
+
+    monkeypatch.setattr(hosted.broker.coordination, "get_many", get_many)
+    request = LeaderAndIsrRequest(0, EPOCH, hosted.epoch, (state(),), (hosted.broker.info,), ())
+    with pytest.raises(KafkaError, match="StaleSession the session of generation 1 is over"):
+        await hosted.broker.on_call(Call(*messages.encode(request)))
+    assert T0 not in hosted.replicas.partitions
 
 
 @pytest.mark.row("R5", "T20")
