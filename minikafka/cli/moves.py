@@ -120,7 +120,8 @@ class Move:
             await self._throttle(admin, self._given.throttle)
         for tp, outcome in (await admin.alter_reassignments(self._plan)).items():
             if not outcome.ok:
-                self._rejected[tp] = Verdict(self._plan[tp], State.REJECTED, error=outcome)
+                replicas = self._current.get(tp, ())
+                self._rejected[tp] = Verdict(self._plan[tp], State.REJECTED, replicas, outcome)
 
     async def _throttle(self, admin: Admin, bytes_per_second: int) -> None:
         missed = await throttle.put(admin, self._plan, self._current, bytes_per_second)

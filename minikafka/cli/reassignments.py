@@ -56,12 +56,13 @@ class Verdict(NamedTuple):
 
     def as_json(self, tp: TopicPartition) -> dict[str, Any]:
         """For a program."""
+        is_going_there = self.state in (State.COMPLETED, State.IN_PROGRESS)
         return {
             "topic": tp.topic,
             "partition": tp.partition,
             "target": list(self.target),
             "state": self.state.value,
-            "replicas": list(self.replicas or self.target),
+            "replicas": list(self.replicas or (self.target if is_going_there else ())),
             "error": self.error.code.name if self.error else None,
             "message": self.error.message if self.error else None,
         }

@@ -58,6 +58,14 @@ def test_what_is_rejected_is_told_per_partition_and_the_rest_is_done(admin: Scri
     assert "none-0 was rejected: UNKNOWN_TOPIC_OR_PARTITION: no such partition" in done.stdout
 
 
+def test_a_program_is_told_the_replicas_that_a_rejected_partition_has(admin: ScriptedAdmin) -> None:
+    rejected = ["--topic", "t", "--partition", "1", "--replicas", "9"]
+    unknown = ["--topic", "none", "--partition", "0", "--replicas", "1"]
+    shown = ended(call(*MOVE, *rejected, *unknown, "--json"))
+    replicas = {(row["topic"], row["partition"]): row["replicas"] for row in shown["partitions"]}
+    assert replicas == {("t", 0): [3, 4, 5], ("t", 1): [2, 3, 1], ("none", 0): []}
+
+
 def test_json_is_one_document(admin: ScriptedAdmin) -> None:
     done = call(*MOVE, "--json")
     shown = ended(done)
