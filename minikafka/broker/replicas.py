@@ -198,20 +198,23 @@ class ReplicaManager:
         sender = (request.controller_epoch, request.broker_epoch)
         if sender > self._reviewed:
             self._reviewed = sender
-            self._delete_strays()
+            self._delete_strays(request)
 
-    def _delete_strays(self) -> None:
+    def _delete_strays(self, request: UpdateMetadataRequest) -> None:
         """Replicas that were moved away, and this broker was not told to delete them: it was down, or the
         controller died before it could.
 
         Judged by the first metadata of a controller, and of a registration, which names every partition
-        (D5, R17). A stray goes only if it is of the topic the metadata means, and others lead and hold it.
+        (D5, R17). A stray goes only if it is of the topic the metadata means, and others lead and hold it, or
+        are about to delete it.
         """
+        told = {state.tp: state for state in request.partitions}
+        topic_ids = dict(request.topic_ids)
         for tp, log in list(self.logs.logs.items()):
-            state = self.metadata.topics.get(tp.topic, {}).get(tp.partition)
+            state = told.get(tp)
             if state is None or self.broker_id in (*state.replicas, *state.isr):
                 continue
-            if state.leader == NO_LEADER or self.metadata.topic_ids.get(tp.topic) != log.topic_id:
+            if state.leader == NO_LEADER or topic_ids.get(tp.topic) != log.topic_id:
                 continue
             logger.warning(
                 "replica of %s is a stray, its replicas are %s now: deleting it",

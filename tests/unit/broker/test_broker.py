@@ -154,6 +154,26 @@ async def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_delete
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
 
 
+@pytest.mark.row("R66", "L2")
+async def test_a_replica_that_was_moved_away_is_deleted_at_its_return_also_while_its_topic_is() -> (
+    None
+):
+    """Once the topic is gone, nobody would know whose replica it was."""
+    async with MemoryCluster(brokers=4) as cluster:
+        tp = await placed(cluster)
+        await cluster.stop(1)
+        move(cluster, tp, (2, 3))
+        await until(lambda: assigned(cluster, tp) == ReplicaAssignment((2, 3)))
+        await cluster.stop(3)
+        async with cluster.client() as client:
+            await client.delete_topics("t")
+        await until(lambda: active(cluster).controller.describe()["topics_ineligible_for_deletion"])
+        broker = await cluster.start(1)
+        await until(lambda: tp not in broker.replicas.logs.logs)
+        await cluster.start(3)
+        await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
+
+
 @pytest.mark.row("L1", "L2", "A16")
 async def test_a_deleted_topic_is_gone_everywhere_also_from_a_broker_that_was_down() -> None:
     async with MemoryCluster(brokers=3) as cluster:
