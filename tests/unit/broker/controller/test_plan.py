@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
-from support.memory_coordination import Ensemble
+from support.controller_bench import Candidate, create_topic, state_of, until
+from support.controller_office import T0, Office
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
-    Broker,
     ControllerRequest,
     ControllerResponse,
     LeaderAndIsr,
@@ -21,36 +20,25 @@ from minikafka.base.model import (
 )
 from minikafka.zk import layout
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T1 = TopicPartition("t", 1)
 Told = list[tuple[str, dict[str, Any]]]
 
 
-class Office:
-    """A ruling controller on broker 1; brokers 2, 3 and 4 are registrations, and do what they are told."""
+class Obeyed(Office):
+    """With broker 4 too, a topic of two partitions, and brokers that do what they are told."""
 
     def __init__(self) -> None:
-        self.ensemble: Ensemble = new_ensemble()
-        self.candidate = Candidate(self.ensemble, 1)
+        super().__init__()
+        self.register(4)
         self.candidate.channels.answer = obedient
         self.service = self.candidate.service
 
-    async def start(self) -> None:
-        for broker_id in (2, 3, 4):
-            info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
-            self.ensemble.put(layout.broker_path(broker_id), layout.encode_broker(info))
-            self.ensemble.nodes[layout.broker_path(broker_id)].owner = 100 + broker_id
-        await self.candidate.start()
-        await until(lambda: self.service.is_active)
+    async def start(self) -> Obeyed:
+        await super().start()
         create_topic(self.ensemble, "t", [2, 3, 4], [3, 4, 2])
-        await until(lambda: state_of(self.ensemble, T1))
+        await until(lambda: self.state(T1))
         await self.idle()
-
-    async def idle(self) -> None:
-        def is_idle() -> bool:
-            picture = self.service.describe()
-            return picture.get("state") == "Idle" and not picture["queue_size"]
-
-        await until(is_idle)
+        return self
 
     def since(self, mark: int) -> Told:
         """What was really written and sent since then."""
@@ -74,14 +62,13 @@ def written_and_sent(lines: list[dict[str, Any]]) -> Told:
 
 
 @pytest.fixture
-async def office() -> AsyncIterator[Office]:
-    office = Office()
-    await office.start()
+async def office() -> AsyncIterator[Obeyed]:
+    office = await Obeyed().start()
     yield office
     await office.candidate.close()
 
 
-async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(office: Office) -> None:
+async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(office: Obeyed) -> None:
     plan = await office.service.plan({"operation": "kill-broker", "broker": 2})
     mark = len(office.candidate.ledger.lines)
     office.ensemble.end_session(102)
@@ -92,7 +79,7 @@ async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(office: Office
     assert [kind for kind, _ in real].count("write") >= 1
 
 
-async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(office: Office) -> None:
+async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(office: Obeyed) -> None:
     plan = await office.service.plan({"operation": "delete-topic", "topics": ["t"]})
     mark = len(office.candidate.ledger.lines)
     office.ensemble.put(layout.delete_topic_path("t"))
@@ -103,7 +90,7 @@ async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(office: Office
 
 
 async def test_a_plan_to_reassign_is_what_the_request_leads_to_once_replicas_catch_up(
-    office: Office,
+    office: Obeyed,
 ) -> None:
     plan = await office.service.plan({"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]})
     mark = len(office.candidate.ledger.lines)
@@ -119,7 +106,7 @@ async def test_a_plan_to_reassign_is_what_the_request_leads_to_once_replicas_cat
     assert any(line["kind"] == "assumed" and line.get("broker") == 1 for line in plan)
 
 
-async def test_a_plan_to_elect_is_what_the_request_leads_to(office: Office) -> None:
+async def test_a_plan_to_elect_is_what_the_request_leads_to(office: Obeyed) -> None:
     state = state_of(office.ensemble, T0)
     assert state is not None
     moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
@@ -136,7 +123,7 @@ async def test_a_plan_to_elect_is_what_the_request_leads_to(office: Office) -> N
 
 
 async def test_the_controllers_own_death_is_planned_as_an_election_and_a_failover(
-    office: Office,
+    office: Obeyed,
 ) -> None:
     plan = await office.service.plan({"operation": "kill-broker", "broker": 1})
     writes = [line for line in plan if line["kind"] == "write"]
@@ -149,7 +136,7 @@ async def test_the_controllers_own_death_is_planned_as_an_election_and_a_failove
 
 
 async def test_a_reassignment_to_a_dead_broker_is_refused_in_the_plan_as_for_real(
-    office: Office,
+    office: Obeyed,
 ) -> None:
     plan = await office.service.plan({"operation": "reassign", "targets": [["t", 0, [9]]]})
     (answer,) = [line for line in plan if line["kind"] == "answer"]
@@ -158,7 +145,7 @@ async def test_a_reassignment_to_a_dead_broker_is_refused_in_the_plan_as_for_rea
 
 
 async def test_a_plan_changes_nothing_and_says_nothing(
-    office: Office, caplog: pytest.LogCaptureFixture
+    office: Obeyed, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = {path: (node.data, node.version) for path, node in office.ensemble.nodes.items()}
     before = office.service.describe()
@@ -197,14 +184,14 @@ async def test_a_plan_changes_nothing_and_says_nothing(
     ],
 )
 async def test_what_cannot_be_planned_is_refused(
-    office: Office, question: dict[str, Any], code: ErrorCode
+    office: Obeyed, question: dict[str, Any], code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as refused:
         await office.service.plan(question)
     assert refused.value.code is code
 
 
-async def test_only_the_controller_plans(office: Office) -> None:
+async def test_only_the_controller_plans(office: Obeyed) -> None:
     other = Candidate(office.ensemble, 5)
     with pytest.raises(KafkaError) as refused:
         await other.service.plan({"operation": "kill-broker", "broker": 2})

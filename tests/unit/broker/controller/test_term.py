@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
-from support.memory_coordination import Ensemble
+from support.controller_bench import create_topic, until
+from support.controller_office import T0, Office
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
-    Broker,
     ControllerResponse,
     LeaderAndIsr,
     LeaderAndIsrRequest,
@@ -23,54 +22,12 @@ from minikafka.base.model import (
 )
 from minikafka.zk import layout
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class Office:
-    """A ruling controller on broker 1, and brokers 2 and 3 as registrations of sessions 102 and 103."""
-
-    def __init__(self) -> None:
-        self.ensemble: Ensemble = new_ensemble()
-        self.candidate = Candidate(self.ensemble, 1)
-
-    def register(self, broker_id: int) -> None:
-        info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
-        self.ensemble.put(layout.broker_path(broker_id), layout.encode_broker(info))
-        self.ensemble.nodes[layout.broker_path(broker_id)].owner = 100 + broker_id
-
-    def epoch_of(self, broker_id: int) -> int:
-        return self.ensemble.nodes[layout.broker_path(broker_id)].czxid
-
-    def state(self, tp: TopicPartition = T0) -> LeaderAndIsr | None:
-        return state_of(self.ensemble, tp)
-
-    async def leader(self, broker_id: int, tp: TopicPartition = T0) -> LeaderAndIsr:
-        state: LeaderAndIsr = await until(
-            lambda: (s := self.state(tp)) and s.leader == broker_id and s
-        )
-        await self.idle()
-        return state
-
-    async def idle(self) -> None:
-        await until(
-            lambda: self.picture().get("state") == "Idle" and not self.picture()["queue_size"]
-        )
-
-    def picture(self) -> dict[str, Any]:
-        return self.candidate.service.describe()
-
-    def to(self, broker_id: int, kind: type) -> list[Any]:
-        return self.candidate.channels.to(broker_id, kind)
+T1 = TopicPartition("t", 1)
 
 
 @pytest.fixture
 async def office() -> AsyncIterator[Office]:
-    office = Office()
-    office.register(2)
-    office.register(3)
-    await office.candidate.start()
-    await until(lambda: office.candidate.service.is_active)
-    await office.idle()
+    office = await Office().start()
     yield office
     await office.candidate.close()
 
@@ -78,9 +35,9 @@ async def office() -> AsyncIterator[Office]:
 @pytest.mark.row("E2", "R5")
 async def test_a_created_topic_is_led_and_its_replicas_told(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3], [3, 1])
-    await office.leader(2)
-    await office.leader(3, T1)
-    (request,) = office.to(3, LeaderAndIsrRequest)
+    await office.led(2)
+    await office.led(3, T1)
+    (request,) = office.candidate.channels.to(3, LeaderAndIsrRequest)
     assert {p.tp for p in request.partitions} == {T0, T1}
     assert request.broker_epoch == office.epoch_of(3)
     assert request.topic_ids == (("t", b"0123456789abcdef"),)
@@ -89,9 +46,9 @@ async def test_a_created_topic_is_led_and_its_replicas_told(office: Office) -> N
 @pytest.mark.row("E1")
 async def test_a_broker_that_goes_is_replaced_and_its_channel_closed(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     office.ensemble.delete(layout.broker_path(2))
-    state = await office.leader(3)
+    state = await office.led(3)
     assert state.isr == (3,)
     assert 2 not in office.candidate.channels.open
 
@@ -100,20 +57,22 @@ async def test_a_broker_that_goes_is_replaced_and_its_channel_closed(office: Off
 async def test_a_bounce_that_no_read_saw_is_known_by_its_czxid(office: Office) -> None:
     """S20: the children are the same two times, the registration is another."""
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     office.ensemble.delete(layout.broker_path(2))
     office.register(2)
-    await office.leader(3)
+    await office.led(3)
     assert office.candidate.channels.open[2].epoch == office.epoch_of(2)
-    assert office.to(2, LeaderAndIsrRequest)[-1].broker_epoch == office.epoch_of(2)
+    assert office.candidate.channels.to(2, LeaderAndIsrRequest)[-1].broker_epoch == office.epoch_of(
+        2
+    )
 
 
 @pytest.mark.row("E3", "I9")
 async def test_added_partitions_come_to_life(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     create_topic(office.ensemble, "t", [2, 3], [1, 2])
-    await office.leader(1, T1)
+    await office.led(1, T1)
     state = office.state()
     assert state is not None
     assert state.leader_epoch == 0
@@ -123,7 +82,7 @@ async def test_added_partitions_come_to_life(office: Office) -> None:
 async def test_a_topic_made_again_after_its_end_was_seen_starts_anew(office: Office) -> None:
     """Its node was missing when its data was read, and is there again when the names of all are."""
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     coordination = office.candidate.coordination
     children = coordination.children
 
@@ -136,25 +95,25 @@ async def test_a_topic_made_again_after_its_end_was_seen_starts_anew(office: Off
     for path in (layout.state_path(T0), layout.partition_path(T0), layout.partitions_path("t")):
         office.ensemble.delete(path)
     office.ensemble.delete(layout.topic_path("t"))
-    await office.leader(3)
+    await office.led(3)
 
 
 @pytest.mark.row("R69")
 async def test_a_topic_deleted_and_made_again_between_two_reads_starts_anew(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     for path in (layout.state_path(T0), layout.partition_path(T0), layout.partitions_path("t")):
         office.ensemble.delete(path)
     office.ensemble.delete(layout.topic_path("t"))
     create_topic(office.ensemble, "t", [3, 1])
-    state = await office.leader(3)
+    state = await office.led(3)
     assert state.isr == (3, 1)
 
 
 @pytest.mark.row("E6", "A14")
 async def test_an_isr_change_reaches_every_broker_and_its_notification_goes(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3])
-    state = await office.leader(2)
+    state = await office.led(2)
     shrunk = LeaderAndIsr(2, state.leader_epoch, (2,), state.controller_epoch, 0)
     office.ensemble.put(layout.state_path(T0), layout.encode_state(shrunk))
     office.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000007", layout.encode_isr_change([T0]))
@@ -162,7 +121,9 @@ async def test_an_isr_change_reaches_every_broker_and_its_notification_goes(offi
     await until(lambda: office.ensemble.children(layout.ISR_CHANGES) == [])
     await office.idle()
     for broker_id in (1, 2, 3):
-        assert office.to(broker_id, UpdateMetadataRequest)[-1].partitions[0].isr == (2,)
+        assert office.candidate.channels.to(broker_id, UpdateMetadataRequest)[-1].partitions[
+            0
+        ].isr == (2,)
 
 
 @pytest.mark.row("T9")
@@ -170,9 +131,7 @@ async def test_stale_notifications_are_removed_at_failover() -> None:
     office = Office()
     office.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000001", layout.encode_isr_change([T0]))
     office.ensemble.put(layout.LOG_DIR_EVENT_PREFIX + "0000000001", layout.encode_log_dir_event(1))
-    await office.candidate.start()
-    await until(lambda: office.candidate.service.is_active)
-    await office.idle()
+    await office.start()
     assert office.ensemble.children(layout.ISR_CHANGES) == []
     assert office.ensemble.children(layout.LOG_DIR_EVENTS) == []
     await office.candidate.close()
@@ -181,7 +140,7 @@ async def test_stale_notifications_are_removed_at_failover() -> None:
 @pytest.mark.row("R67", "R16", "X10")
 async def test_a_failed_log_directory_moves_the_leaders_that_lay_on_it(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3], [2, 3])
-    await office.leader(2)
+    await office.led(2)
 
     def lost_first(broker_id: int, request: Any) -> ControllerResponse | None:
         if broker_id != 2 or not isinstance(request, LeaderAndIsrRequest):
@@ -191,20 +150,20 @@ async def test_a_failed_log_directory_moves_the_leaders_that_lay_on_it(office: O
 
     office.candidate.channels.answer = lost_first
     office.ensemble.put(layout.LOG_DIR_EVENT_PREFIX + "0000000001", layout.encode_log_dir_event(2))
-    state = await office.leader(3)
+    state = await office.led(3)
     assert state.isr == (3,)
     assert office.ensemble.children(layout.LOG_DIR_EVENTS) == []
-    await office.leader(2, T1)
+    await office.led(2, T1)
 
 
 @pytest.mark.row("R23")
 async def test_controlled_shutdown_answers_what_could_not_be_moved(office: Office) -> None:
     create_topic(office.ensemble, "t", [2, 3], [3, 2])
-    await office.leader(2)
+    await office.led(2)
     service = office.candidate.service
     assert await service.controlled_shutdown(2, office.epoch_of(2)) == []
-    assert (await office.leader(3)).isr == (3,)
-    assert [p.tp for p in office.to(2, StopReplicaRequest)[0].partitions] == [T1]
+    assert (await office.led(3)).isr == (3,)
+    assert [p.tp for p in office.candidate.channels.to(2, StopReplicaRequest)[0].partitions] == [T1]
     assert await service.controlled_shutdown(3, office.epoch_of(3)) == [T0, T1]
 
 
@@ -227,12 +186,12 @@ async def test_who_waits_for_a_controlled_shutdown_hears_when_the_controller_res
         return await multi(*args, **kwargs)
 
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     office.candidate.coordination.multi = held  # type: ignore[method-assign]
     waiting = asyncio.gather(
         office.candidate.service.controlled_shutdown(2, office.epoch_of(2)), return_exceptions=True
     )
-    await until(lambda: office.picture()["state"] == "ControlledShutdownRequested")
+    await until(lambda: office.shown()["state"] == "ControlledShutdownRequested")
     office.candidate.coordination.expire()
     (error,) = await waiting
     assert isinstance(error, KafkaError)
@@ -245,7 +204,7 @@ async def test_nothing_is_sent_while_the_lease_is_in_doubt(office: Office) -> No
     """A loop that was blocked has not heard yet that its session may be gone: it asks before it acts."""
     coordination, sent = office.candidate.coordination, office.candidate.channels.sent
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     exists, gate, asked = coordination.exists, asyncio.Event(), asyncio.Event()
 
     async def held(path: str, *, watch: bool = False) -> Any:
@@ -268,19 +227,20 @@ async def test_nothing_is_sent_while_the_lease_is_in_doubt(office: Office) -> No
     await asked.wait()
     assert sent == []
     gate.set()
-    await office.leader(3)
+    await office.led(3)
     assert sent
 
 
 async def test_a_mark_for_deletion_hides_the_topic_and_keeps_elections_away(office: Office) -> None:
+    office.refuse = {2, 3}
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     office.ensemble.put(layout.delete_topic_path("t"))
-    await until(lambda: office.picture()["topics_marked_for_deletion"] == ["t"])
+    await until(lambda: office.shown()["topics_marked_for_deletion"] == ["t"])
     await office.idle()
-    assert office.to(3, UpdateMetadataRequest)[-1].partitions[0].leader == -2
+    assert office.candidate.channels.to(3, UpdateMetadataRequest)[-1].partitions[0].leader == -2
     office.ensemble.delete(layout.broker_path(2))
-    await until(lambda: "2" not in office.picture()["brokers"])
+    await until(lambda: "2" not in office.shown()["brokers"])
     await office.idle()
     state = office.state()
     assert state is not None
@@ -291,10 +251,10 @@ async def test_unreadable_nodes_are_skipped_until_somebody_mends_them(office: Of
     office.ensemble.put(layout.topic_path("t"), b"garbage")
     office.ensemble.put(layout.broker_path(9), b"garbage")
     create_topic(office.ensemble, "u", [3])
-    await office.leader(3, TopicPartition("u", 0))
-    assert "9" not in office.picture()["brokers"]
+    await office.led(3, TopicPartition("u", 0))
+    assert "9" not in office.shown()["brokers"]
     create_topic(office.ensemble, "t", [2])
-    await office.leader(2)
+    await office.led(2)
 
 
 @pytest.mark.row("A12", "D18")
@@ -321,8 +281,12 @@ async def test_a_topic_that_brokers_would_refuse_to_hear_of_is_passed_over(
     create_topic(office.ensemble, "t", [2, -3])
     for topic in ("u", "v"):
         create_topic(office.ensemble, topic, [3, 2])
-        await office.leader(3, TopicPartition(topic, 0))
-    told = {p.tp.topic for request in office.to(3, LeaderAndIsrRequest) for p in request.partitions}
+        await office.led(3, TopicPartition(topic, 0))
+    told = {
+        p.tp.topic
+        for request in office.candidate.channels.to(3, LeaderAndIsrRequest)
+        for p in request.partitions
+    }
     assert told == {"u", "v"}
     assert caplog.text.count(f"node of topic {name} is not readable") == 1
 
@@ -330,13 +294,13 @@ async def test_a_topic_that_brokers_would_refuse_to_hear_of_is_passed_over(
 async def test_a_reconnect_reads_everything_again_and_finds_what_was_missed(office: Office) -> None:
     """S31: no event is counted on."""
     create_topic(office.ensemble, "t", [2, 3])
-    await office.leader(2)
+    await office.led(2)
     for watch in list(office.ensemble.watches):
         watch.armed = False
     office.ensemble.delete(layout.broker_path(2))
     office.candidate.coordination.suspend()
     office.candidate.coordination.attach()
-    await office.leader(3)
+    await office.led(3)
 
 
 @pytest.mark.row("A15", "H4", "M1")
@@ -346,26 +310,26 @@ async def test_unclean_election_follows_the_topics_configuration(office: Office)
         layout.encode_config({"unclean.leader.election.enable": "true", "of.a.later.kafka": "1"}),
     )
     create_topic(office.ensemble, "t", [2, 3])
-    state = await office.leader(2)
+    state = await office.led(2)
     alone = LeaderAndIsr(2, state.leader_epoch, (2,), state.controller_epoch, 0)
     office.ensemble.put(layout.state_path(T0), layout.encode_state(alone))
     office.ensemble.delete(layout.broker_path(2))
-    assert (await office.leader(3)).isr == (3,)
-    assert office.picture()["unclean_elections"] == 1
+    assert (await office.led(3)).isr == (3,)
+    assert office.shown()["unclean_elections"] == 1
 
 
 @pytest.mark.row("R69")
 async def test_a_topic_made_by_hand_is_given_an_id_that_stays(office: Office) -> None:
     text = layout.encode_topic(bytes(16), {0: ReplicaAssignment((2,))}).decode()
     office.ensemble.put(layout.topic_path("t"), text.replace('"topic_id"', '"other"').encode())
-    await office.leader(2)
-    ((_, topic_id),) = office.to(2, LeaderAndIsrRequest)[-1].topic_ids
+    await office.led(2)
+    ((_, topic_id),) = office.candidate.channels.to(2, LeaderAndIsrRequest)[-1].topic_ids
 
     def id_in_zookeeper() -> bytes | None:
         return layout.decode_topic(office.ensemble.nodes[layout.topic_path("t")].data)[0]
 
     assert id_in_zookeeper() == topic_id
     office.ensemble.put(layout.topic_path("t"), b'{"version":1,"partitions":{"0":[2],"1":[3]}}')
-    await office.leader(3, T1)
+    await office.led(3, T1)
     await office.idle()
     assert id_in_zookeeper() == topic_id
