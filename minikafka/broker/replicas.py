@@ -167,7 +167,8 @@ class ReplicaManager:
             return ControllerResponse(error) if error else await self._leader_and_isr(request)
         if isinstance(request, StopReplicaRequest):
             return await self._stop_replicas(request)
-        self._update_metadata(request)
+        if self._update_metadata(request):
+            await self._set_orphans_aside()
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
@@ -189,16 +190,19 @@ class ReplicaManager:
         self.controller_epoch = request.controller_epoch
         return _NONE
 
-    def _update_metadata(self, request: UpdateMetadataRequest) -> None:
+    def _update_metadata(self, request: UpdateMetadataRequest) -> bool:
+        """Whether it is the first metadata of a controller, or of a registration: it names every partition."""
         before = self.metadata.brokers.keys()
         self.metadata.update(request)
         if self.metadata.brokers.keys() - before:
             self._expand_isrs(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
         sender = (request.controller_epoch, request.broker_epoch)
-        if sender > self._reviewed:
+        is_first = sender > self._reviewed
+        if is_first:
             self._reviewed = sender
             self._delete_strays(request)
+        return is_first
 
     def _delete_strays(self, request: UpdateMetadataRequest) -> None:
         """Replicas that were moved away, and this broker was not told to delete them: it was down, or the
@@ -222,6 +226,33 @@ class ReplicaManager:
             )  # fmt: skip
             self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=True))
             self._sync_deletions()
+
+    async def _set_orphans_aside(self) -> None:
+        """Replicas that were moved away while this broker was down, and whose topic was deleted then too.
+
+        Nobody waited for this broker, and nobody names them any more. That the topic is gone ZooKeeper itself
+        must say: one whose node cannot be read is not in the metadata either.
+        """
+        hosted = {tp.topic for tp in self.logs.logs}
+        unknown = sorted(hosted - self.metadata.topics.keys())
+        paths = [layout.topic_path(topic) for topic in unknown]
+        try:
+            nodes = await self.coordination.get_many(paths) if paths else []
+        except CoordinationError as error:
+            logger.info("not looked for replicas of topics that are gone: %s", error)
+            return
+        gone = {topic for topic, node in zip(unknown, nodes, strict=True) if node is None}
+        for tp in [tp for tp in self.logs.logs if tp.topic in gone]:
+            self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=False))
+            partition = self.partitions.pop(tp, None)
+            if partition is not None:
+                del self._by_wire[partition.topic, tp.partition]
+            try:
+                path = self.logs.set_aside(tp)
+            except StorageFailed as failure:
+                self._directory_failed(failure)
+            else:
+                logger.warning("there is no topic %s: %s is kept as %s", tp.topic, tp, path)
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
         """Partition by partition, with room for clients and heartbeats in between when there are thousands."""

@@ -214,6 +214,12 @@ class LogManager:
             due = self.clock.now() + log.config.file_delete_delay_ms
             self._deleted.append((due, self._move_aside(tp, DELETED_SUFFIX)))
 
+    def set_aside(self, tp: TopicPartition) -> str:
+        """Take the log out of service and keep its files; where they are now. Raises StorageFailed."""
+        path = self._move_aside(tp, STRAY_SUFFIX)
+        self.sync_directories()
+        return path
+
     async def delete_renamed(self, now: int) -> None:
         """Delete the files of all logs that were renamed for deletion and have waited long enough.
 

@@ -174,6 +174,43 @@ async def test_a_replica_that_was_moved_away_is_deleted_at_its_return_also_while
         await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
 
 
+@pytest.mark.row("R66")
+async def test_a_replica_whose_topic_went_while_its_broker_was_down_is_set_aside() -> None:
+    """It had been moved away from there, so that the deletion did not wait for the broker."""
+    async with MemoryCluster(brokers=4) as cluster:
+        tp = await placed(cluster)
+        await cluster.stop(1)
+        move(cluster, tp, (2, 3))
+        await until(lambda: assigned(cluster, tp) == ReplicaAssignment((2, 3)))
+        async with cluster.client() as client:
+            await client.delete_topics("t")
+        await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
+        broker = await cluster.start(1)
+        await until(lambda: tp not in broker.replicas.logs.logs)
+        assert tp not in broker.replicas.partitions
+        assert [name for name in cluster.storages[1].names("/data") if name.endswith("-stray")]
+
+
+@pytest.mark.row("R66")
+async def test_a_replica_whose_topic_cannot_be_read_stays_where_it_is() -> None:
+    async with MemoryCluster(brokers=3) as cluster:
+        tp = await placed(cluster)
+        readable = cluster.ensemble.nodes[layout.topic_path("t")].data
+        for number in cluster.storages:
+            await cluster.stop(number)
+        cluster.ensemble.put(layout.topic_path("t"), b"garbage")
+        for number in cluster.storages:
+            await cluster.start(number)
+        await until(lambda: all(len(b.metadata.brokers) == 3 for b in cluster.brokers.values()))
+        cluster.ensemble.put(layout.topic_path("t"), readable)
+        for number in cluster.storages:
+            await cluster.stop(number)
+        for number in cluster.storages:
+            await cluster.start(number)
+        await until(lambda: any(tp in b.replicas.partitions for b in cluster.brokers.values()))
+        assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
+
+
 @pytest.mark.row("L1", "L2", "A16")
 async def test_a_deleted_topic_is_gone_everywhere_also_from_a_broker_that_was_down() -> None:
     async with MemoryCluster(brokers=3) as cluster:

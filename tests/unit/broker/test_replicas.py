@@ -24,6 +24,7 @@ from minikafka.base.ports import Call
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.record.batch import Record, build
 from minikafka.rpc import messages
+from minikafka.zk import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = 100
@@ -217,6 +218,7 @@ async def test_a_replica_starts_only_where_it_is_assigned(hosted: Hosted) -> Non
 async def test_after_a_restart_the_high_watermark_is_the_one_of_the_checkpoint_within_the_log(
     hosted: Hosted,
 ) -> None:
+    hosted.cluster.ensemble.put(layout.topic_path("t"), layout.encode_topic(None, {}))
     assert await hosted.tell(state()) == [0]
     assert hosted.produce(T0, b"m1", b"m2") == 2
     hosted.replicas.checkpoint_high_watermarks()
