@@ -66,6 +66,10 @@ class Leader(NamedTuple):
     leader_epoch: int
 
 
+class NobodyAnswers(ConnectionError):
+    """None of the brokers that are known, or were given, can be reached."""
+
+
 class Metadata:
     """Metadata of the topics that were asked for."""
 
@@ -148,12 +152,17 @@ class Metadata:
         topics = None if names is None else [{"name": name} for name in sorted(names)]
         body = request(METADATA, topics=topics, allow_auto_topic_creation=create)
         failure: OSError = ConnectionError("no broker is known")
-        for address in self._candidates():
+        candidates = self._candidates()
+        for address in candidates:
             try:
                 return await self._network.ask(address, METADATA, REFRESH_TIMEOUT_MS, body)
             except OSError as error:
                 failure = error
-        raise ConnectionError(f"no broker answers; the last said: {failure}") from failure
+        asked = ",".join(f"{address.host}:{address.port}" for address in candidates)
+        raise NobodyAnswers(
+            f"no broker answers at {asked} ({failure.strerror or failure}): "
+            "is the cluster up, and are these its addresses?"
+        ) from failure
 
     def _candidates(self) -> list[Address]:
         known = {Address(node.host, node.port) for node in self._cluster.brokers.values()}

@@ -9,6 +9,7 @@ from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client.attempts import RETRY_BACKOFF_MS, UNKNOWN_TOPIC_MS, Attempts
+from minikafka.client.metadata import NobodyAnswers
 
 
 class Forgetful:
@@ -66,6 +67,17 @@ async def test_when_patience_ends_the_last_failure_is_raised() -> None:
     with pytest.raises(KafkaError, match="NETWORK_EXCEPTION: lost"):
         await ended(clock, Attempts(clock, Forgetful(), 10_000), Scripted(ConnectionError("lost")))
     assert clock.now() == 10_000
+
+
+async def test_that_nobody_answers_is_said_once_while_it_is_tried_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    with pytest.raises(KafkaError, match="nobody at h:1"):
+        await ended(
+            clock, Attempts(clock, Forgetful(), 10_000), Scripted(NobodyAnswers("nobody at h:1"))
+        )
+    assert caplog.messages == ["nobody at h:1 (trying for 7 s more)"]
 
 
 async def test_a_topic_that_nobody_knows_is_given_up_sooner() -> None:
