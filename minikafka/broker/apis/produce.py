@@ -44,6 +44,17 @@ TO_BE_READ: Final = -1
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_MAY_PASS: Final = frozenset(
+    map(
+        int,
+        (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+        ),
+    )
+)
+"""Refusals that a client answers by sending the same batch again."""
 
 
 class ProduceApi:
@@ -51,6 +62,9 @@ class ProduceApi:
 
     The memo maps the bytes from the client id to the partition number, of requests for one partition, to
     what they mean: equal bytes mean equal parse (`hot-path.md` §3). It is bounded, and dropped on any error.
+
+    A partition that was refused stays refused until that answer has left: what the client sent meanwhile comes
+    after the refused batch, which it sends again first. (Kafka reads the next request only then.)
     """
 
     __slots__ = (
@@ -61,6 +75,7 @@ class ProduceApi:
         "memo",
         "now",
         "packs",
+        "refused",
         "replicas",
         "wall_ms",
     )
@@ -78,6 +93,8 @@ class ProduceApi:
         self.clock = clock
         self.memo: dict[bytes, tuple[Partition, int, int, int, Pack]] = {}
         self.packs: dict[tuple[bytes, int, int], Pack] = {}
+        self.refused: dict[tuple[bytes, int], tuple[int, Slot | MultiProduce]] = {}
+        """Error, and the answer that tells it, by topic and partition."""
         self.head_size = 0
         self.now = 0
         self.wall_ms = TO_BE_READ
@@ -95,6 +112,8 @@ class ProduceApi:
         """Append and queue the answer; an error with acks=0, which has no answer, closes the connection."""
         if self.wall_ms == TO_BE_READ:
             self.wall_ms = self.clock.wall_ms()
+        if self.refused:
+            self._forget_answered()
         known = self.memo.get(
             view[start + CLIENT_ID : start + CLIENT_ID + self.head_size].tobytes()
         )
@@ -129,8 +148,10 @@ class ProduceApi:
             if acks == 0:
                 self.close()
                 return
-            answers.entries.append((None, Slot((pack(correlation, -required, -1, -1),))))
+            slot = Slot((pack(correlation, -required, -1, -1),))
+            answers.entries.append((None, slot))
             purgatory.ready[answers] = None
+            self._note_refusal((partition.topic, partition.tp.partition), -required, slot)
         elif acks < 0:
             answers.entries.append(
                 (
@@ -150,6 +171,21 @@ class ProduceApi:
                 (partition, ALREADY, 0, correlation, partition.appended_base, pack)
             )
             purgatory.ready[answers] = None
+
+    def _note_refusal(
+        self, key: tuple[bytes, int], error: int, answer: Slot | MultiProduce
+    ) -> None:
+        if error in _MAY_PASS:
+            self.memo.clear()
+            self.refused.setdefault(key, (error, answer))
+
+    def _forget_answered(self) -> None:
+        owed = [entry[1] for entry in self.answers.entries]
+        self.refused = {
+            key: refusal
+            for key, refusal in self.refused.items()
+            if any(refusal[1] is answer for answer in owed)
+        }
 
     def _disk_failed(self, partition: Partition, failure: StorageFailed) -> int:
         self.replicas.purgatory.storage_failed(partition, failure)
@@ -173,7 +209,7 @@ class ProduceApi:
         if request.acks not in (-1, 0, 1):
             self._refuse(request, correlation, version, _INVALID_ACKS)
             return
-        if request.head_end and version >= _ZSTD_SINCE:
+        if request.head_end and version >= _ZSTD_SINCE and not self.refused:
             known = self._remember(
                 bytes(view[start + CLIENT_ID : request.head_end]), request, version
             )
@@ -249,8 +285,13 @@ class ProduceApi:
                 correlation, version, [(topic, _answers(parts)) for topic, parts in topics]
             )
 
-        self.answers.wait_many(MultiProduce(pending, encode), self.now + request.timeout_ms)
+        multi = MultiProduce(pending, encode)
+        self.answers.wait_many(multi, self.now + request.timeout_ms)
         self.replicas.purgatory.ready[self.answers] = None
+        for topic, parts in topics:
+            for part in parts:
+                if part.error:
+                    self._note_refusal((topic, part.number), part.error, multi)
 
     def _append_part(
         self,
@@ -264,7 +305,9 @@ class ProduceApi:
         number, start, end = part
         partition = self.replicas.find(topic, number)
         error = 0
-        if partition is None:
+        if self.refused and (topic, number) in self.refused:
+            error = self.refused[topic, number][0]
+        elif partition is None:
             error = self.replicas.error_for_wire(topic, number)
         elif start < 0 or end - start <= _ATTRIBUTES_LOW:
             error = _INVALID_RECORD
