@@ -301,19 +301,6 @@ class Watch(Protocol):
         """Call back once, in the loop, when it fires (at once if it has)."""
 
 
-class TreeWatch(Protocol):
-    """Signals of a recursive watch: a path of the tree that changed, or None = read everything again."""
-
-    def __aiter__(self) -> AsyncIterator[str | None]:
-        """Itself."""
-
-    async def __anext__(self) -> str | None:
-        """The next signal; paths not taken yet are told once each."""
-
-    async def aclose(self) -> None:
-        """Take the watch off the server; the iteration ends."""
-
-
 class Coordination(Protocol):
     """ZooKeeper as a broker sees it (`zookeeper.md` §4). Paths are without the chroot.
 
@@ -405,9 +392,6 @@ class Coordination(Protocol):
 
     def watch(self, kind: WatchKind, path: str) -> Watch:
         """Register before the read (same path, `watch=True`) that arms it."""
-
-    async def watch_tree(self, path: str) -> TreeWatch:
-        """A persistent recursive watch; it is set when this returns: read then."""
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
         """Remove the watch from the server and forget it (D10)."""

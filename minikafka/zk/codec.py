@@ -1,7 +1,7 @@
 """ZooKeeper's bytes: what each request looks like and what its answer means. The only door to aiozk.
 
 Of aiozk the request and response classes are used, nothing of its client (`zookeeper.md` §0). Added to
-them are a Stat decoded at once and AddWatch; writes, multis and MultiReads are put together here, because
+them is a Stat decoded at once; writes, multis and MultiReads are put together here, because
 a controller sends a hundred thousand of their parts in a row. Invariant: whatever the server says comes
 out as a value of `base.ports` or an exception of `base.errors`; bytes that are no answer raise ValueError.
 """
@@ -14,8 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aiozk import protocol
 from aiozk.protocol.part import Part
-from aiozk.protocol.primitives import Buffer, Int, UString
-from aiozk.protocol.request import Request
+from aiozk.protocol.primitives import Buffer, UString
 from aiozk.protocol.response import Response
 
 from minikafka.base.errors import (
@@ -55,9 +54,7 @@ CHILDREN_CHANGED: Final = protocol.WatchEvent.CHILDREN_CHANGED
 
 REMOVE_CHILDREN: Final = 1
 REMOVE_DATA: Final = 2
-REMOVE_TREE: Final = 5
 """Which watch `remove_watch` means; an exists watch is a data watch to the server."""
-_ADD_TREE: Final = 1
 
 UNIMPLEMENTED: Final = -6
 NO_WATCHER: Final = -121
@@ -154,11 +151,6 @@ class _GetChildren2(Response):  # type: ignore[misc]
 class _Create2(Response):  # type: ignore[misc]
     opcode = protocol.Create2Response.opcode
     parts = (("path", UString), ("stat", _StatPart))
-
-
-class _AddWatchRequest(Request):  # type: ignore[misc]
-    opcode = 106
-    parts = (("path", UString), ("mode", Int))
 
 
 def connect(session_id: int, password: bytes, timeout_ms: int, last_zxid: int) -> bytes:
@@ -270,13 +262,8 @@ def get_children_of_many(paths: Sequence[str]) -> Call[list[list[str] | None]]:
     return _multi_read(_GET_CHILDREN, paths)
 
 
-def add_tree_watch(path: str) -> Call[None]:
-    """Persistent and recursive (ZooKeeper 3.6)."""
-    return Call(_AddWatchRequest(path=path, mode=_ADD_TREE).serialize(), _nothing, path)
-
-
 def remove_watch(path: str, which: int) -> Call[None]:
-    """`which` is one of the three constants. Raises ServerError with NO_WATCHER where there was none."""
+    """`which` is one of the two constants. Raises ServerError with NO_WATCHER where there was none."""
     return Call(protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _nothing, path)
 
 

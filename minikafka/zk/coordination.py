@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from minikafka.base.errors import (
     Closed,
@@ -41,7 +41,7 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.zk import codec
 from minikafka.zk.codec import Answer, Call
 from minikafka.zk.session import Session, end_session
-from minikafka.zk.watches import OneShot, TreeWatch, Watches
+from minikafka.zk.watches import OneShot, Watches
 
 logger = logging.getLogger(__name__)
 Other = TypeVar("Other")
@@ -71,7 +71,6 @@ class ZooKeeperCoordination:
     ) -> None:
         servers, self._chroot = parse_connect(connect)
         self._clock = clock
-        self._tasks = tasks
         self._watches = Watches()
         self._is_old_server = False
         self._session = Session(
@@ -143,12 +142,10 @@ class ZooKeeperCoordination:
         """See Coordination. Quick whatever the state; what still waits is told."""
         await self._session.close()
         self._watches.resync()
-        for tree in self._watches.trees:
-            tree.end()
 
     @contextmanager
     def _unless_unimplemented(self) -> Iterator[None]:
-        """A server before 3.6 refuses MultiRead and AddWatch, and hangs up: it is asked once."""
+        """A server before 3.6 refuses MultiRead and hangs up: it is asked once."""
         try:
             yield
         except ServerError as error:
@@ -316,27 +313,6 @@ class ZooKeeperCoordination:
         if not self._watches.is_registered(other, path):
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_DATA))
 
-    async def watch_tree(self, path: str) -> TreeWatch:
-        """See Coordination. On servers before 3.6 by one-shots on every node; None follows each change then."""
-        tree = TreeWatch(path, self._release)
-        self._watches.trees.append(tree)
-        try:
-            if not self._is_old_server:
-                with self._unless_unimplemented():
-                    await self._read(codec.add_tree_watch(self._full(path)))
-            if self._is_old_server:
-                await self._watch_every_node(tree, [])
-        except BaseException:
-            self._watches.trees.remove(tree)
-            raise
-        return tree
-
-    async def _release(self, tree: TreeWatch) -> None:
-        self._watches.trees.remove(tree)
-        is_last = not any(other.path == tree.path for other in self._watches.trees)
-        if is_last and not self._is_old_server:
-            await self._remove(codec.remove_watch(self._full(tree.path), codec.REMOVE_TREE))
-
     async def _remove(self, call: Call[None]) -> None:
         """Without a connection there is nothing to remove: no watch outlives its connection."""
         try:
@@ -347,63 +323,13 @@ class ZooKeeperCoordination:
             if error.code != codec.NO_WATCHER:
                 raise
 
-    async def _watch_every_node(
-        self, tree: TreeWatch, before: Sequence[tuple[WatchKind, str, OneShot]]
-    ) -> None:
-        """Arm one-shots on all nodes of the tree in place of those of `before`; the first to fire starts over."""
-        for kind, path, watch in before:
-            self._watches.discard(kind, path, watch)
-        armed: list[tuple[WatchKind, str, OneShot]] = []
-        fired = asyncio.Event()
-
-        def on_signal(_: Any) -> None:
-            if not (fired.is_set() or tree.is_over or self.state is SessionState.CLOSED):
-                fired.set()  # the others of this round will not start another
-                self._tasks.spawn(self._look_again(tree, armed), f"zookeeper-tree {tree.path}")
-
-        paths = [tree.path]
-        while paths:
-            path = paths.pop()
-            for kind in (WatchKind.EXISTS, WatchKind.CHILDREN):
-                watch = self._watches.register(kind, path)
-                armed.append((kind, path, watch))
-                watch.on_signal(on_signal)
-            with suppress(NoNode):
-                if await self.exists(path, watch=True) is not None:
-                    names, _ = await self.children(path, watch=True)
-                    paths += [f"{path.rstrip('/')}/{name}" for name in names]
-
-    async def _look_again(
-        self, tree: TreeWatch, before: Sequence[tuple[WatchKind, str, OneShot]]
-    ) -> None:
-        with suppress(
-            NotConnected, OutcomeUnknown, StaleSession, Closed
-        ):  # a RESYNC follows, or the end
-            await self._watch_every_node(tree, before)
-            tree.put(None)
-
     def _on_event(self, change: int, full: str) -> None:
         if full == self._chroot or full.startswith(self._chroot + "/"):
             self._watches.changed(change, self._stripped(full))
 
     def _on_attached(self) -> None:
         """Another connection: the server of this one knows no watches of ours."""
-        for tree in self._watches.trees:
-            if not self._is_old_server:
-                self._arm_again(tree)
         self._watches.resync()
-
-    def _arm_again(self, tree: TreeWatch) -> None:
-        def on_armed(answer: asyncio.Future[None]) -> None:
-            error = answer.exception()
-            if isinstance(error, ServerError):
-                logger.warning("watch on the tree %s not set: %s", tree.path, error)
-            elif error is None:
-                tree.put(None)
-
-        self._session.submit(codec.add_tree_watch(self._full(tree.path))).add_done_callback(
-            on_armed
-        )
 
     # ---- paths
 

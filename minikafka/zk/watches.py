@@ -1,4 +1,4 @@
-"""Who waits for which change: one-shot watches and recursive ones, as level signals.
+"""Who waits for which change: one-shot watches, as level signals.
 
 A signal says "read again", never what is there now (`zookeeper.md` §4.6). Invariant: a consumer that
 registered before its read misses nothing: each change that the server reports, and each new connection
@@ -8,7 +8,7 @@ registered before its read misses nothing: each change that the server reports, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.ports import WatchKind, WatchSignal
@@ -51,76 +51,17 @@ class OneShot:
             self._signal.set_result(signal)
 
 
-class TreeWatch:
-    """Signals of a recursive watch, as an async iterator; None: read everything again.
-
-    Signals that were not taken are coalesced: each path is told once, and None stands for all paths.
-    """
-
-    def __init__(self, path: str, release: Callable[[TreeWatch], Awaitable[None]]) -> None:
-        self.path = path
-        self._release = release
-        self._paths: dict[str | None, None] = {}
-        self.is_over = False
-        self._ready = asyncio.Event()
-
-    def __aiter__(self) -> TreeWatch:
-        return self
-
-    async def __anext__(self) -> str | None:
-        while not self._paths:
-            if self.is_over:
-                raise StopAsyncIteration
-            self._ready.clear()
-            await self._ready.wait()
-        path = next(iter(self._paths))
-        del self._paths[path]
-        return path
-
-    async def aclose(self) -> None:
-        """Take the watch off the server; the iteration ends."""
-        if not self.is_over:
-            self.end()
-            await self._release(self)
-
-    def covers(self, path: str) -> bool:
-        """Whether it is the tree's root or below it."""
-        return path == self.path or path.startswith(self.path.rstrip("/") + "/")
-
-    def put(self, path: str | None) -> None:
-        """That path changed; None: anything may have."""
-        if path is None:
-            self._paths.clear()
-        if None not in self._paths:
-            self._paths[path] = None
-        self._ready.set()
-
-    def end(self) -> None:
-        """The iteration ends when it has given what it has."""
-        self.is_over = True
-        self._ready.set()
-
-
 class Watches:
     """All that is registered in one session, by the paths that consumers use."""
 
     def __init__(self) -> None:
         self._one_shots: dict[tuple[WatchKind, str], list[OneShot]] = {}
-        self.trees: list[TreeWatch] = []
 
     def register(self, kind: WatchKind, path: str) -> OneShot:
         """A new one-shot watch; several of a kind on a path complete together."""
         watch = OneShot()
         self._one_shots.setdefault((kind, path), []).append(watch)
         return watch
-
-    def discard(self, kind: WatchKind, path: str, watch: OneShot) -> None:
-        """Nobody waits for this one any more."""
-        waiting = self._one_shots.get((kind, path), [])
-        if watch in waiting:
-            waiting.remove(watch)
-        if not waiting:
-            self.forget(kind, path)
 
     def forget(self, kind: WatchKind, path: str) -> None:
         """Nobody waits for these any more."""
@@ -134,8 +75,6 @@ class Watches:
         """The server reported a change of that path."""
         for kind in _COMPLETES.get(change, ()):
             self._complete((kind, path), WatchSignal.CHANGED)
-        for tree in self._trees_over(path):
-            tree.put(path)
 
     def resync(self) -> None:
         """Complete every one-shot: what they watched for may have happened unseen."""
@@ -145,6 +84,3 @@ class Watches:
     def _complete(self, key: tuple[WatchKind, str], signal: WatchSignal) -> None:
         for watch in self._one_shots.pop(key, ()):
             watch.complete(signal)
-
-    def _trees_over(self, path: str) -> Iterator[TreeWatch]:
-        return (tree for tree in self.trees if tree.covers(path))

@@ -384,10 +384,6 @@ class MemoryCoordination:
             if (registered.session, registered.kind, registered.path) == (self, kind, path):
                 registered.armed = True
 
-    async def watch_tree(self, path: str) -> AsyncIterator[str | None]:
-        raise NotImplementedError
-        yield None
-
     async def unwatch(self, kind: WatchKind, path: str) -> None:
         await self._turn()
         for watch in list(self.ensemble.watches):

@@ -16,7 +16,6 @@ GET_DATA: Final = 4
 CREATE: Final = 15
 MULTI: Final = 14
 MULTI_READ: Final = 22
-ADD_WATCH: Final = 106
 EVENT_XID: Final = -1
 UNKNOWN_OPCODE: Final = 9999
 

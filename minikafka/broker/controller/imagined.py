@@ -28,7 +28,6 @@ from minikafka.base.ports import (
     SessionEvent,
     SessionState,
     Stat,
-    TreeWatch,
     WatchKind,
     WatchSignal,
 )
@@ -209,10 +208,6 @@ class ImaginedStore:
         raise NotImplementedError
 
     async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
-        """Not in a plan."""
-        raise NotImplementedError
-
-    async def watch_tree(self, path: str) -> TreeWatch:
         """Not in a plan."""
         raise NotImplementedError
 

@@ -227,7 +227,6 @@ async def test_every_call_after_close_says_closed(client: Client) -> None:
         lambda: client.multi([Check("/a", 0)]),
         lambda: client.sync("/"),
         lambda: client.connected(),
-        lambda: client.watch_tree("/a"),
     ]
     for call in calls:
         with pytest.raises(Closed):

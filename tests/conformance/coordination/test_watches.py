@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from support.until import until
-from support.zookeeper_proxy import ADD_WATCH, Proxy
-from support.zookeepers import Client, Connect, eventually
+from support.zookeeper_proxy import Proxy
+from support.zookeepers import Client, Connect
 
 from minikafka.base.errors import Closed, NoNode, NotConnected, OutcomeUnknown
 from minikafka.base.ports import (
@@ -194,12 +194,10 @@ async def test_a_client_that_took_its_watches_back_leaves_none_on_the_server(
     for path in paths:
         await armed(client, DATA, path)
         await armed(client, CHILDREN, path)
-    tree = await client.watch_tree("/a")
     assert (await server.four_letter_word("wchp")).count(client.root) == 3
     for path in paths:
         await client.unwatch(DATA, path)
         await client.unwatch(CHILDREN, path)
-    await tree.aclose()
     assert await server.four_letter_word("wchp") == before
 
 
@@ -246,101 +244,8 @@ async def test_nothing_is_missed_while_the_connection_is_cut_over_and_over(
 
 async def test_the_end_of_the_client_tells_every_watch(client: Client) -> None:
     watch = await armed(client, DATA, "/a")
-    tree = await client.watch_tree("/a")
     await client.close()
     async with asyncio.timeout(1):
         assert await watch.wait() is WatchSignal.RESYNC
-        assert [signal async for signal in tree] == []
     with pytest.raises(Closed):
         client.watch(DATA, "/a")
-
-
-# Recursive watches.
-
-
-async def test_a_tree_watch_tells_each_changed_path_without_being_armed_again(
-    client: Client, writer: Client, proxy: Proxy
-) -> None:
-    tree = await client.watch_tree("/a")
-    for round_ in range(2):
-        await writer.create("/a/x", b"")
-        await writer.set("/a/b/c", b"%d" % round_, -1)
-        await writer.set("/a", b"%d" % round_, -1)
-        await writer.delete("/a/x", -1)
-        await writer.ensure("/ab")  # begins alike, lies beside
-        await client.sync("/")
-        async with asyncio.timeout(10):
-            assert [await anext(tree) for _ in range(3)] == ["/a/x", "/a/b/c", "/a"]
-    assert proxy.events == 8, "one per change; those of one path were told as one"
-
-
-async def test_a_tree_watch_hears_of_every_operation_of_a_multi(
-    client: Client, writer: Client
-) -> None:
-    tree = await client.watch_tree("/a")
-    await writer.multi([Create("/a/1", b""), Create("/a/2", b""), Set("/a/b", b"", -1)])
-    async with asyncio.timeout(10):
-        assert {await anext(tree) for _ in range(3)} == {"/a/1", "/a/2", "/a/b"}
-
-
-async def test_a_tree_watch_on_a_node_that_comes_later(client: Client, writer: Client) -> None:
-    tree = await client.watch_tree("/later")
-    await writer.ensure("/later/x")
-    async with asyncio.timeout(10):
-        assert [await anext(tree), await anext(tree)] == ["/later", "/later/x"]
-
-
-async def test_a_new_connection_tells_a_tree_watch_once_it_is_set_again(
-    client: Client, writer: Client, proxy: Proxy
-) -> None:
-    tree = await client.watch_tree("/a")
-    proxy.rst()
-    async with asyncio.timeout(10):
-        assert await anext(tree) is None
-        await writer.set("/a/b", b"x", -1)
-        assert await anext(tree) == "/a/b"
-
-
-async def test_a_tree_watch_that_was_closed_makes_no_event_and_ends(
-    client: Client, writer: Client, proxy: Proxy
-) -> None:
-    tree, other = await client.watch_tree("/a"), await client.watch_tree("/a")
-    await tree.aclose()
-    await tree.aclose()
-    await writer.set("/a/b", b"x", -1)
-    async with asyncio.timeout(10):
-        assert await anext(other) == "/a/b", "another one on the same root goes on"
-        await other.aclose()
-        assert [signal async for signal in tree] == []
-    events = proxy.events
-    await writer.set("/a/b", b"y", -1)
-    await client.sync("/")
-    assert proxy.events == events
-
-
-async def test_one_shots_stand_in_where_the_server_knows_no_tree_watches(
-    client: Client, writer: Client, proxy: Proxy
-) -> None:
-    proxy.rewrite(ADD_WATCH)
-    tree = await client.watch_tree("/a")
-
-    async def signalled_by(*ops: MultiOp) -> None:
-        await writer.multi(ops)
-        async with asyncio.timeout(10):
-            while await anext(tree) is not None:  # paths may come first
-                pass
-        await eventually(lambda: _is_quiet(client))
-
-    await signalled_by(Set("/a/b/c", b"x", -1))
-    await signalled_by(Create("/a/b/c/d", b""))
-    await signalled_by(Set("/a/b/c/d", b"x", -1))
-    proxy.fin()
-    await signalled_by()
-    await signalled_by(Delete("/a/b/c/d", -1))
-    await tree.aclose()
-    await writer.set("/a", b"x", -1)
-    await client.sync("/")
-
-
-async def _is_quiet(client: Client) -> bool:
-    return not any(name.startswith("zookeeper-tree") for name in client.tasks.names())
