@@ -11,13 +11,14 @@ import importlib
 import itertools
 import pkgutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from minikafka.base.config import BrokerConfig, ClusterConfig, TopicConfig
 from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.broker import apis
+from minikafka.broker.dynamic_config import DYNAMIC, THROTTLES
 from minikafka.wire.versions import NAMES, SERVED, is_flexible
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,12 +48,21 @@ by the cluster. In TOML a dotted key needs no quotes, `log.segment.bytes = 1_048
 The file has one table, `[broker]`, of these keys. Listeners that other machines can reach are allowed
 and warned about: nothing is encrypted, and nobody is asked who they are.
 
+A *dynamic* key can also be changed while brokers run, for one of them or for all: by
+`minikafka configs set KEY=VALUE --broker ID` (or `--brokers-default`), or a client's AlterConfigs. The
+others are refused there: they take a restart.
+
 {broker}
+
+These can only be set while brokers run, not in the file:
+
+{dynamic_only}
 
 ## A topic
 
 Set when a topic is created (`minikafka topics create … --config KEY=VALUE`); what is not set comes
-from the broker's key.
+from the broker's key. Each can be changed while the topic is in use, by
+`minikafka configs set KEY=VALUE --topic NAME` or a client's AlterConfigs.
 
 {topic}
 """
@@ -95,7 +105,8 @@ def configuration() -> str:
     return CONFIGURATION.format(
         generated=GENERATED,
         cluster=_key_table(ClusterConfig.keys()),
-        broker=_key_table(BrokerConfig.keys()),
+        broker=_key_table(BrokerConfig.keys(), dynamic=DYNAMIC),
+        dynamic_only=_key_table(THROTTLES),
         topic=_key_table(TopicConfig.keys(), with_synonyms=True),
     )
 
@@ -158,9 +169,15 @@ def _flexible(api: int, low: int, high: int) -> list[str]:
     return [str(version) for version in range(low, high + 1) if is_flexible(api, version)][:1]
 
 
-def _key_table(keys: Mapping[str, Key], *, with_synonyms: bool = False) -> str:
+def _key_table(
+    keys: Mapping[str, Key], *, dynamic: Container[str] = (), with_synonyms: bool = False
+) -> str:
     head = ["key", "type", "default", "values", "meaning"]
     rows = [[f"`{name}`", *_key_cells(key)] for name, key in keys.items()]
+    if dynamic:
+        head.append("dynamic")
+        for row, name in zip(rows, keys, strict=True):
+            row.append("yes" if name in dynamic else "")
     if with_synonyms:
         head.append("broker key")
         for row, key in zip(rows, keys.values(), strict=True):
