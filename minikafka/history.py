@@ -1,6 +1,6 @@
 """What was acknowledged, what was read back, and the verdict on the two; pure.
 
-A history is three-valued, as Jepsen's are (`replication-safety.md` §1.1, §5.3): a send was *acked* (at
+A history is three-valued, as Jepsen's are: a send was *acked* (at
 a partition and offset), has *failed* (the client is sure that it was not written), or its outcome is
 *unknown*. Invariant: a send is unknown until told otherwise, and an unknown send may be found in the
 log or not; neither is an anomaly. Offsets decide what a record is, so that equal payloads (empty

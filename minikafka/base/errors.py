@@ -135,7 +135,7 @@ class IllegalTransition(MinikafkaError):
 
 
 class CoordinationError(MinikafkaError):
-    """Base of what the Coordination port raises (`zookeeper.md` §4.2 taxonomy)."""
+    """Base of what the Coordination port raises."""
 
 
 class NotConnected(CoordinationError):

@@ -220,7 +220,7 @@ class Stat(NamedTuple):
 
 
 class SessionState(Enum):
-    """States of the coordination session (`zookeeper.md` §4.1)."""
+    """States of the coordination session."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -302,7 +302,7 @@ class Watch(Protocol):
 
 
 class Coordination(Protocol):
-    """ZooKeeper as a broker sees it (`zookeeper.md` §4). Paths are without the chroot.
+    """ZooKeeper as a broker sees it. Paths are without the chroot.
 
     Mutating calls take `generation`: when the session is another one by now they raise `StaleSession`
     without sending (None: whatever session there is). Writes are never repeated. Errors: `base.errors`
@@ -422,7 +422,7 @@ class Call(NamedTuple):
 
 
 class ControlPlane(Protocol):
-    """Controller RPC (`architecture.md` §5.4): signed msgpack bodies over HTTP in production."""
+    """Controller RPC: signed msgpack bodies over HTTP in production."""
 
     async def serve(
         self, handler: Callable[[Call], Awaitable[dict[str, Any]]], host: str, port: int

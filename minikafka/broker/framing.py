@@ -1,4 +1,4 @@
-"""The receiving half of a Kafka connection: one buffer, whole frames out of it (`hot-path.md` §5, item 1).
+"""The receiving half of a Kafka connection: one buffer, whole frames out of it.
 
 Invariant: slices of the buffer that `parse` handed on live until `finish` returns, never longer. A length
 prefix alone allocates at most 1 MiB; a larger frame's buffer grows with the bytes that really arrive.
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 _CAPACITY_MIN: Final = 16 << 10
 _CAPACITY_MAX: Final = 256 << 10
-"""Fits the L2 cache (`hot-path.md` §3); a connection that never fills the small buffer keeps it."""
+"""Fits the L2 cache; a connection that never fills the small buffer keeps it."""
 _BUSY: Final = 8 << 10
 """A peer that sends so much at once gets the large buffer."""
 _EXACT_MAX: Final = 1 << 20

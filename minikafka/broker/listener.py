@@ -84,7 +84,7 @@ class KafkaListener:
         self._connections.pop(connection, None)
 
     async def _sweep(self) -> None:
-        """Every 100 ms: produces whose time is over (`hot-path.md` §5, item 4); more rarely, idle connections."""
+        """Every 100 ms: produces whose time is over; more rarely, idle connections."""
         clock = self._services.clock
         count = 0
         while True:

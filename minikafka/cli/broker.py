@@ -98,7 +98,7 @@ async def serve(config: BrokerConfig) -> None:
 
 
 def _tame_the_collector() -> None:
-    """What was made by now stays; the per-batch path leaves no cycles (`hot-path.md` §5, item 8)."""
+    """What was made by now stays; the per-batch path leaves no cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

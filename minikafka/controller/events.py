@@ -1,6 +1,6 @@
 """What the controller is told and what it asks for: events, outcomes and effects as frozen values.
 
-An event is a fact in the past tense and carries its data (`architecture.md` §5.3). An effect is a
+An event is a fact in the past tense and carries its data. An effect is a
 command to the shell. Some effects are questions: each is the last of the list it comes in, and the
 shell answers it with its outcome before it hands over any other event. Invariant: nothing here is
 changed after it was built, mappings included.

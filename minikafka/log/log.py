@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _unpack_header: Final = HEADER.unpack_from
 _JOIN_BELOW_BYTES: Final = 4096
-"""Slices of a smaller mean size are joined before they are written (`hot-path.md` §3)."""
+"""Slices of a smaller mean size are joined before they are written."""
 _NEWEST_MAX_BYTES: Final = 4096
 """What the leader wrote last is kept up to this size: followers that wait for it need not read the file."""
 _NO_BATCH_YET: Final = -2

@@ -69,8 +69,8 @@ class Record(NamedTuple):
 def check_produced(view: memoryview, start: int, end: int, header: Header) -> int:
     """The error code for a records field [start, end) that a client produced; 0 when it may be appended.
 
-    `header` is `HEADER` unpacked at `start`. Rules of ProduceRequest, UnifiedLog and LogValidator in
-    `wire-protocol.md` §3; the CRC comes last because it costs most.
+    `header` is `HEADER` unpacked at `start`. Rules of ProduceRequest, UnifiedLog and LogValidator;
+    the CRC comes last because it costs most.
     """
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (

@@ -1,6 +1,6 @@
 """One partition as this broker knows it: leader or follower, high watermark, ISR (KIP-101, 279, 320).
 
-The rules that keep acknowledged records (`replication-safety.md` §1.3, §3.5):
+The rules that keep acknowledged records:
 1. a follower reconciles its log with the leader at every new leader epoch before it fetches;
 2. fetches and epoch questions are fenced by equal leader epochs;
 3. the high watermark advances only from ISR members that fetched in the current epoch;

@@ -1,6 +1,6 @@
 """Requests that wait for an offset or a deadline, and the end of a tick that releases them.
 
-Delayed produce is the connection's own FIFO of answers (`hot-path.md` §5, item 4): answers leave in the
+Delayed produce is the connection's own FIFO of answers: answers leave in the
 order of the requests, so an answer that is ready behind one that is not simply waits its turn. Delayed
 fetch: followers park in their session, consumers stand in `Partition.fetch_waiting`.
 

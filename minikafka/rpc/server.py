@@ -3,7 +3,7 @@
 Invariant: nothing of a body is read before the headers' signature was verified, nothing of it is
 decoded before its hash was, and state changes of one sender reach the handler in the order in which
 they were sent, one at a time. Every connection has a time in which a whole request must arrive,
-because aiohttp has none (`replication-safety.md` §4.1); strangers get 401 and no reason.
+because aiohttp has none; strangers get 401 and no reason.
 
 Sizes: a partition of a LeaderAndIsr takes 30 bytes and its topic's name, so `BODY_MAX_BYTES` is
 enough for `messages.ROWS_MAX` partitions in one request.

@@ -1,7 +1,7 @@
 """Who may speak on the control plane: HMAC-SHA256 with the cluster's secret, and no replays.
 
 Pure: times are given. The signature covers method, path, hash of the body, cluster id, sender,
-wall time and nonce (`replication-safety.md` §4.2), so a server can refuse a stranger from the
+wall time and nonce, so a server can refuse a stranger from the
 headers alone, before it reads a byte of the body. Invariant of a `Verifier`: a nonce is accepted
 once, and only while its time is within `WINDOW_MS` of the server's; it is remembered as long as
 that can be.

@@ -1,9 +1,9 @@
 """TCP behind the Transport port: asyncio or uvloop accepts, connects and reads; writes go direct.
 
 Invariant: bytes leave in the order of the `send` calls. A direct write happens only while the
-loop's own queue is empty; whatever the socket did not take is copied into that queue
-(`hot-path.md` §5 item 1, §7 traps 4 and 5). After `close`, `abort`, an end of file or a lost
-connection the descriptor is never touched again: its number may already be another connection's.
+loop's own queue is empty; whatever the socket did not take is copied into that queue.
+After `close`, `abort`, an end of file or a lost connection the descriptor is never touched again: its
+number may already be another connection's.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _CONTROL_BIT: Final = 0x20
 
 
 class _Header(NamedTuple):
-    """The fields of `_HEADER` by name, in their order (`wire-protocol.md` §3)."""
+    """The fields of `_HEADER` by name, in their order."""
 
     base_offset: int
     length: int

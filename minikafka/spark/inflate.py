@@ -23,7 +23,7 @@ _XERIAL_HEADER: Final = 16
 
 
 def inflate(codec: int, data: memoryview) -> memoryview:
-    """The records of a batch; `codec` is bits 0-2 of its attributes (`wire-protocol.md` §3)."""
+    """The records of a batch; `codec` is bits 0-2 of its attributes."""
     try:
         if codec == _SNAPPY:
             return memoryview(_snappy(data)).cast("B")

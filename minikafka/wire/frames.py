@@ -1,4 +1,4 @@
-"""Length-prefixed request frames, cut incrementally out of a receive buffer (`hot-path.md` §5, item 2).
+"""Length-prefixed request frames, cut incrementally out of a receive buffer.
 
 Invariant: a frame is handed on only when it is whole, and a length that no request of ours can have
 ends the connection before anything is allocated for it.

@@ -1,4 +1,4 @@
-"""Which APIs and versions a broker serves: table A of `wire-protocol.md` §1.2, as far as it is now.
+"""Which APIs and versions a broker serves.
 
 Invariant: what stands in `SERVED` has a handler, and nothing that is not in it is decoded.
 """

@@ -1,6 +1,6 @@
 """ZooKeeper's bytes: what each request looks like and what its answer means. The only door to aiozk.
 
-Of aiozk the request and response classes are used, nothing of its client (`zookeeper.md` §0). Added to
+Of aiozk the request and response classes are used, nothing of its client. Added to
 them is a Stat decoded at once; writes, multis and MultiReads are put together here, because
 a controller sends a hundred thousand of their parts in a row. Invariant: whatever the server says comes
 out as a value of `base.ports` or an exception of `base.errors`; bytes that are no answer raise ValueError.
@@ -60,7 +60,7 @@ UNIMPLEMENTED: Final = -6
 NO_WATCHER: Final = -121
 _SESSION_EXPIRED: Final = -112
 _UNDECIDED: Final = frozenset({-1, -4, -7, -122, -127})
-"""Codes after which the request may have been applied all the same (`zookeeper.md` §4.2)."""
+"""Codes after which the request may have been applied all the same."""
 _RUNTIME_INCONSISTENCY: Final = -2
 _ROLLED_BACK: Final = frozenset({0, _RUNTIME_INCONSISTENCY})
 """Codes of the operations of a refused multi that were not the reason."""

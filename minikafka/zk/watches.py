@@ -1,6 +1,6 @@
 """Who waits for which change: one-shot watches, as level signals.
 
-A signal says "read again", never what is there now (`zookeeper.md` §4.6). Invariant: a consumer that
+A signal says "read again", never what is there now. Invariant: a consumer that
 registered before its read misses nothing: each change that the server reports, and each new connection
 (whose server may have changed anything unseen), completes what is registered then.
 """

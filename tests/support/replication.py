@@ -1,7 +1,7 @@
 """Replicas of one partition wired back to back in memory: real logs, real leader and follower cores, no I/O.
 
-`Replicas` plays controller and ZooKeeper by hand, so that a scenario of `replication-safety.md` §2.3 can be
-written down step by step.
+`Replicas` plays controller and ZooKeeper by hand, so that a way to lose records can be written down
+step by step.
 """
 
 from __future__ import annotations

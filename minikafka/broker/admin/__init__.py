@@ -1,4 +1,4 @@
-"""What administrators ask of a broker: topics, partitions, settings (`architecture.md` §5.4).
+"""What administrators ask of a broker: topics, partitions, settings.
 
 `topics.py` creates topics and marks them for deletion, `auto_create.py` does so for clients that did not
 ask, `partitions.py` adds partitions, `configs.py` shows and alters settings; `fenced.py` is their one door

@@ -1,4 +1,4 @@
-"""Topics made and marked for deletion: fenced writes of the active controller (`architecture.md` §5.4).
+"""Topics made and marked for deletion: fenced writes of the active controller.
 
 Invariant: nothing is written unless this broker is the controller of the epoch that the same multi
 checks; a topic's assignment and its configuration appear together or not at all (C20).

@@ -61,7 +61,7 @@ class ProduceApi:
     """Produce on one connection.
 
     The memo maps the bytes from the client id to the partition number, of requests for one partition, to
-    what they mean: equal bytes mean equal parse (`hot-path.md` §3). It is bounded, and dropped on any error.
+    what they mean: equal bytes mean equal parse. It is bounded, and dropped on any error.
 
     A partition that was refused stays refused until that answer has left: what the client sent meanwhile comes
     after the refused batch, which it sends again first. (Kafka reads the next request only then.)

@@ -2,7 +2,7 @@
 
 Invariants: every write is in a multi that begins with `Check(/controller_epoch, version)` and runs only in
 the session of the term (R2, S15); versions are what ZooKeeper returned, never predicted (X23); after an
-unknown outcome the nodes are read back before anything is written again (`zookeeper.md` §4.4).
+unknown outcome the nodes are read back before anything is written again.
 """
 
 from __future__ import annotations

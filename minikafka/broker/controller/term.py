@@ -302,7 +302,7 @@ class Term:
         self._note(REQUEST, (to | fields for fields in request_lines(request)))
 
     async def _hold_authority(self) -> None:
-        """Wait until the lease proves that no other controller can have been elected (`zookeeper.md` §4.3).
+        """Wait until the lease proves that no other controller can have been elected.
 
         Any answered request renews it.
         """

@@ -101,7 +101,7 @@ async def test_without_a_quorum_nothing_is_written_and_with_one_again_all_goes_o
 async def test_many_sessions_survive_the_death_of_their_server(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
-    """The stock session layer lost one in eight here (`zookeeper.md` §2.2)."""
+    """The stock session layer lost one in eight here."""
     servers = ",".join(one.connect for one in ensemble)
     clients = [await connect(servers, session_ms=4_000) for _ in range(8)]
     for number, client in enumerate(clients):

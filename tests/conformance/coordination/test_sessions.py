@@ -495,7 +495,7 @@ async def test_at_most_four_mebibytes_wait_for_their_answers(
 
 
 async def test_thousands_of_concurrent_requests_all_end(client: Client) -> None:
-    """A stock client hangs here at the end of the loop (`zookeeper.md` §2.1)."""
+    """A stock client hangs here at the end of the loop."""
     session: Any = client._session
     path = client.root + "/a"
     answers = [session.submit(codec.set_data(Set(path, b"x", -1))) for _ in range(5_000)]

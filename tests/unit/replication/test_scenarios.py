@@ -1,4 +1,4 @@
-"""The loss scenarios of `replication-safety.md` §2.3 that belong to one partition, step by step."""
+"""Ways in which one partition could lose acknowledged records, step by step."""
 
 from __future__ import annotations
 

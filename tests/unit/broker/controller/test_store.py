@@ -1,4 +1,4 @@
-"""Fenced writes under races, lost answers and refusals (R2, R3, `zookeeper.md` §4.4)."""
+"""Fenced writes under races, lost answers and refusals (R2, R3)."""
 
 from __future__ import annotations
 
