@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, TypeAlias
 from minikafka.base.errors import ErrorCode
 
 BrokerId: TypeAlias = int
-Offset: TypeAlias = int
 Epoch: TypeAlias = int
 
 NO_LEADER: Final = -1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.cli.clusters import describe
 from minikafka.cli.target import cluster, data_option, json_option, run
 from minikafka.cluster.state import ClusterState
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @click.command()
@@ -69,7 +72,6 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
 
 def _print(shown: dict[str, Any]) -> None:
     from rich.console import Console  # only here: it takes longer to load than all the rest
-    from rich.table import Table
 
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -80,10 +82,18 @@ def _print(shown: dict[str, Any]) -> None:
     console.print(
         f"controller  {_or_none(shown['controller'])}  epoch {_or_none(shown['controller_epoch'])}"
     )
+    console.print(_brokers(shown["brokers"]))
+    if shown["partitions"]:
+        console.print(_partitions(shown["partitions"]))
+
+
+def _brokers(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
     columns = ("broker", "address", "state", "pid", "epoch", "queued", "log directory")
-    brokers = Table(*columns, box=None)
-    for broker in shown["brokers"]:
-        brokers.add_row(
+    table = Table(*columns, box=None)
+    for broker in rows:
+        table.add_row(
             str(broker["id"]),
             f"{broker['host']}:{broker['port']}",
             broker["state"],
@@ -92,9 +102,14 @@ def _print(shown: dict[str, Any]) -> None:
             _or_none(broker["backlog"]),
             broker["log_dir"],
         )
-    console.print(brokers)
+    return table
+
+
+def _partitions(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
     table = Table("partition", "leader", "epoch", "replicas", "ISR", "LEO", "HW", box=None)
-    for row in shown["partitions"]:
+    for row in rows:
         table.add_row(
             f"{row['topic']}-{row['partition']}",
             _or_none(row["leader"]),
@@ -104,8 +119,7 @@ def _print(shown: dict[str, Any]) -> None:
             _or_none(row["log_end_offset"]),
             _or_none(row["high_watermark"]),
         )
-    if shown["partitions"]:
-        console.print(table)
+    return table
 
 
 def _or_none(value: object) -> str:

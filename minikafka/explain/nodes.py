@@ -51,7 +51,6 @@ async def nodes_of(coordination: Coordination, tp: TopicPartition) -> Nodes:
     return Nodes(
         controller=_controller(controller),
         brokers=tuple(sorted(int(name) for name in brokers if name.isdigit())),
-        topic_exists=topic is not None,
         assignment=_assignment(topic, tp),
         state=_state(state),
         is_marked=mark is not None,

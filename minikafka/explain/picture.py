@@ -43,7 +43,6 @@ class Nodes:
 
     controller: int | None
     brokers: tuple[int, ...]
-    topic_exists: bool
     assignment: ReplicaAssignment | None
     state: LeaderAndIsr | None
     is_marked: bool

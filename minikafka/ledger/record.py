@@ -32,14 +32,13 @@ DECISION: Final = "decision"
 `partitions`; a field that does not apply is left out."""
 WRITE: Final = "write"
 """A multi of the controller, or of an administrator's request (it has no cause), was answered: `check`
-(path, version) as its first operation, `outcome` (`WRITE_OUTCOMES`), `error`, `zxid` (null if not known) and
-`operations`: each `op` (create, set, delete), `path`, `expected` version (null: none, -1: any), `actual`
-version (null if not known, or deleted), `data` (the node's text, null for a deletion or when longer than
-`DATA_MAX`). `failed` is the index of the operation that was refused; `read_back`: the answer had been lost,
-and the nodes were found written."""
-WRITE_OUTCOMES: Final = ("ok", "conflict", "fenced", "failed", "unknown")
-"""Done; another version or node was there; the controller epoch is another one; refused, or never sent;
-the connection was lost before the answer (the nodes are read again next)."""
+(path, version) as its first operation, `outcome` (ok; conflict: another version or node was there; fenced:
+another controller epoch was; failed: refused, or never sent; unknown: the connection was lost before the
+answer, and the nodes are read again next), `error`, `zxid` (null if not known) and `operations`: each `op`
+(create, set, delete), `path`, `expected` version (null: none, -1: any), `actual` version (null if not known,
+or deleted), `data` (the node's text, null for a deletion or when longer than `DATA_MAX`). `failed` is the
+index of the operation that was refused; `read_back`: the answer had been lost, and the nodes were found
+written."""
 REQUEST: Final = "request"
 """A request was handed to the channel of a broker: `to`, `request` (LeaderAndIsr, UpdateMetadata,
 StopReplica), `broker_epoch`, `queued` (requests in that channel now, this one included), and `states`: what

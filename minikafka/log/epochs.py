@@ -57,11 +57,6 @@ class LeaderEpochs:
         higher = bisect_right(self._epochs, epoch)
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
 
-    def start_offset_of(self, epoch: int) -> int:
-        """Where exactly this epoch began; -1 when it is not known."""
-        slot = bisect_right(self._epochs, epoch) - 1
-        return self._starts[slot] if slot >= 0 and self._epochs[slot] == epoch else -1
-
     def epoch_of(self, offset: int) -> int:
         """The epoch in which the record at the offset was appended; -1 when it is not known."""
         slot = bisect_right(self._starts, offset) - 1

@@ -26,13 +26,6 @@ logger = logging.getLogger(__name__)
 _META_VERSION: Final = "0"
 
 
-class Identity(NamedTuple):
-    """Who the data belongs to; `cluster_id` is None until the first start in a cluster."""
-
-    broker_id: int
-    cluster_id: str | None
-
-
 class Replica(NamedTuple):
     """One log as DescribeLogDirs shows it: bytes in its segments, and its end."""
 
@@ -58,7 +51,6 @@ class LogManager:
         self.config = config
         self.clock = clock
         self.executor = executor
-        self.identity = Identity(config.broker_id, None)
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.offline: set[TopicPartition] = set()
@@ -66,11 +58,6 @@ class LogManager:
         self._failed: list[LogDirectory] = []
         self._deleted: list[tuple[int, str]] = []
         """Directories that were renamed for deletion, and the monotonic ms from which on they may go."""
-
-    @property
-    def live_directories(self) -> list[str]:
-        """Paths of the directories that work."""
-        return [directory.path for directory in self._live]
 
     def directories(self) -> list[Directory]:
         """Every directory of `log.dirs` with the logs that are in service."""
@@ -137,7 +124,6 @@ class LogManager:
                     f"{path} belongs to cluster {cluster}, not {cluster_id}: correct zookeeper.connect, "
                     "or set log.dirs to a directory of its own"
                 )
-        self.identity = Identity(self.config.broker_id, cluster_id)
         wanted = {"version": _META_VERSION, "broker.id": own_id}
         if cluster_id:
             wanted["cluster.id"] = cluster_id

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
-from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.model import BrokerId
 from minikafka.base.ports import Buffer
 from minikafka.replication.partition import Partition, Progress
 from minikafka.replication.purgatory import Purgatory
@@ -351,10 +351,3 @@ class Session:
                     topics.setdefault(topic, []).append(
                         (item.number, 0, high_watermark, high_watermark, start, NOTHING, 0, None)
                     )
-
-
-def find_partition(
-    partitions: dict[TopicPartition, Partition], topic: bytes, number: int
-) -> Partition | None:
-    """The hosted partition of a wire topic name, if any."""
-    return partitions.get(TopicPartition(topic.decode("utf-8", "replace"), number))

@@ -20,7 +20,6 @@ from minikafka.base.errors import CorruptBatch
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Positions: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 INT_BYTES: Final = 5
 LONG_BYTES: Final = 10

@@ -294,11 +294,6 @@ def _encode_flexible(
     return out
 
 
-def encode_error(correlation: int, version: int, error: int) -> list[Buffer]:
-    """A response that says only that the session is not known or not at that epoch."""
-    return encode_response(correlation, version, error, 0, ())
-
-
 _REQUEST: Final = Struct(">hhih")
 _ROW: Final = Struct(">iiqiqiB")
 

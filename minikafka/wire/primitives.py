@@ -13,10 +13,8 @@ from typing import Final
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer
 
-INT8: Final = Struct(">b")
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
-INT64: Final = Struct(">q")
 NO_TAGS: Final = b"\x00"
 """An empty section of tagged fields (KIP-482)."""
 NULL_UUID: Final = bytes(16)

@@ -452,28 +452,7 @@ class ControllerService:
 
     async def _rule(self) -> None:
         """Run one term to its end; whatever ends it, nothing of it is left but `/controller` (D10)."""
-        store = ControllerStore(
-            self._coordination,
-            self._config,
-            self.generation,
-            self.epoch_zk_version,
-            self._ledger,
-        )
-        settings = ControllerSettings(
-            self._config.delete_topic_enable, self._config.leader_imbalance_per_broker_percentage
-        )
-        machine = ControllerMachine(self._id, self.epoch, settings)
-        term = Term(
-            self._coordination,
-            store,
-            self._channels,
-            self._clock,
-            machine,
-            self._is_ours,
-            self._ledger,
-            self._gate,
-        )
-        self._term = term
+        self._term = term = self._new_term()
         term.put(Signal.CONTROLLER)  # our own creation of the node has used up the watch on it
         if self._is_closing:  # while the election was on its way
             term.end()
@@ -500,6 +479,29 @@ class ControllerService:
         await self._leave_office()
         if broke:
             await self._clock.sleep(_AFTER_FAILURE_MS)
+
+    def _new_term(self) -> Term:
+        """The runner, the store and the machine of the epoch that was won."""
+        store = ControllerStore(
+            self._coordination,
+            self._config,
+            self.generation,
+            self.epoch_zk_version,
+            self._ledger,
+        )
+        settings = ControllerSettings(
+            self._config.delete_topic_enable, self._config.leader_imbalance_per_broker_percentage
+        )
+        return Term(
+            self._coordination,
+            store,
+            self._channels,
+            self._clock,
+            ControllerMachine(self._id, self.epoch, settings),
+            self._is_ours,
+            self._ledger,
+            self._gate,
+        )
 
     async def _rebalance(self, term: Term) -> None:
         """Look at the balance of leaders 5 s after the election, and then at every interval (D7, X20)."""

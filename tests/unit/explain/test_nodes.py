@@ -37,7 +37,6 @@ async def test_everything_that_is_there_is_told(ensemble: Ensemble) -> None:
     assert await read(ensemble) == Nodes(
         controller=3,
         brokers=(3,),
-        topic_exists=True,
         assignment=ReplicaAssignment((2, 3)),
         state=state,
         is_marked=True,
@@ -46,7 +45,7 @@ async def test_everything_that_is_there_is_told(ensemble: Ensemble) -> None:
 
 
 async def test_what_is_not_there_is_none(ensemble: Ensemble) -> None:
-    assert await read(ensemble) == Nodes(None, (), False, None, None, False, None)
+    assert await read(ensemble) == Nodes(None, (), None, None, False, None)
 
 
 async def test_what_cannot_be_read_is_not_guessed(ensemble: Ensemble) -> None:
@@ -55,7 +54,6 @@ async def test_what_cannot_be_read_is_not_guessed(ensemble: Ensemble) -> None:
     ensemble.put(layout.REASSIGN_PARTITIONS, b"nonsense")
     found = await read(ensemble)
     assert (found.controller, found.assignment, found.state, found.target) == (None,) * 4
-    assert found.topic_exists
 
 
 async def test_a_zookeeper_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

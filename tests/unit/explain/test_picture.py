@@ -15,7 +15,7 @@ def scene() -> Scene:
 
 
 def nodes(state: LeaderAndIsr | None, assignment: ReplicaAssignment | None = None) -> Nodes:
-    return Nodes(1, (1, 2), True, assignment, state, False, None)
+    return Nodes(1, (1, 2), assignment, state, False, None)
 
 
 def test_zookeeper_is_believed_before_the_controller(scene: Scene) -> None:

@@ -145,7 +145,7 @@ def test_a_controller_that_zookeeper_names_and_that_is_silent_is_named(scene: Sc
     state = LeaderAndIsr(1, 1, (1, 2, 3), 4, 3)
     scene.down(1, PAUSED)
     assignment = ReplicaAssignment((1, 2, 3))
-    scene.nodes = Nodes(1, (1, 2, 3), True, assignment, state, False, None)
+    scene.nodes = Nodes(1, (1, 2, 3), assignment, state, False, None)
     text = told(scene)
     assert text.startswith("t-0 is offline: its leader, broker 1, cannot serve\n")
     assert "the controller, broker 1, does not answer\n    broker 1 is stopped (SIGSTOP)" in text
@@ -363,7 +363,7 @@ def test_a_reassignment_that_nobody_began_is_told(scene: Scene) -> None:
     scene.answers[1]["controller"] = None
     state = LeaderAndIsr(1, 1, (1, 2, 3), 4, 3)
     assignment = ReplicaAssignment((1, 2, 3))
-    scene.nodes = Nodes(None, (1, 2, 3), True, assignment, state, False, (2, 3))
+    scene.nodes = Nodes(None, (1, 2, 3), assignment, state, False, (2, 3))
     assert told(scene) == (
         "t-0 is to be moved to 2,3, and the controller has not begun\n"
         "  no broker rules as controller"

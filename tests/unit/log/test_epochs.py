@@ -56,10 +56,9 @@ def test_a_cache_that_is_empty_knows_no_end() -> None:
     assert epochs().epoch_of(5) == -1
 
 
-def test_epochs_are_found_by_offset_and_offsets_by_epoch() -> None:
+def test_epochs_are_found_by_offset() -> None:
     cache = epochs((2, 5), (4, 9))
     assert [cache.epoch_of(offset) for offset in (4, 5, 8, 9, 100)] == [-1, 2, 2, 4, 4]
-    assert [cache.start_offset_of(epoch) for epoch in (2, 3, 4, 5)] == [5, -1, 9, -1]
 
 
 def test_an_epoch_without_a_record_gives_way_to_the_next_at_the_same_offset() -> None:
