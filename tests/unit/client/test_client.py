@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_cluster import StubCluster
 from support.until import until
 
@@ -15,13 +14,6 @@ from minikafka.client import Client, NewTopic, Produced, Record, attempts
 from minikafka.client import client as client_module
 from minikafka.client.partitioner import partition_for_key
 from minikafka.wire import versions
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[StubCluster]:
-    cluster = await StubCluster(MemoryTransport()).start()
-    yield cluster
-    await cluster.close()
 
 
 @pytest.fixture

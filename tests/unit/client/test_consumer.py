@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_cluster import StubCluster
 from support.until import until
 
@@ -15,13 +14,6 @@ from minikafka.client import Client, Record
 from minikafka.client.consumer import records_from
 from minikafka.record.batch import CONTROL, build
 from minikafka.wire import versions
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[StubCluster]:
-    cluster = await StubCluster(MemoryTransport()).start()
-    yield cluster
-    await cluster.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -14,13 +13,6 @@ from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Network, parse_bootstrap
 from minikafka.runtime.clock import SystemClock
 from minikafka.wire import versions
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[StubCluster]:
-    cluster = await StubCluster(MemoryTransport()).start()
-    yield cluster
-    await cluster.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_cluster import HOST, StubCluster
 from support.until import until
 
@@ -16,13 +15,6 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.wire.versions import METADATA
 
 TIMEOUT_MS = 5_000
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[StubCluster]:
-    cluster = await StubCluster(MemoryTransport()).start()
-    yield cluster
-    await cluster.close()
 
 
 @pytest.fixture
