@@ -71,7 +71,9 @@ LOST: Final = "lost"
 WRITTEN_THROUGH: Final = frozenset({EVENT, STEP, LOST})
 """Kinds that are in the file when `record` returns: they announce what comes next."""
 PARTITIONS_MAX: Final = 500
-DATA_MAX: Final = 1024
+DATA_MAX: Final = 32 * 1024
+"""Room for the node of a topic with 500 partitions that are all being reassigned: `why` reads
+assignments from it when all brokers are dead."""
 
 Item = TypeVar("Item")
 Partitions: TypeAlias = dict[str, list[int]]

@@ -24,6 +24,7 @@ from minikafka.base.model import (
     ControllerResponse,
     LeaderAndIsr,
     PartitionResult,
+    ReplicaAssignment,
     TopicPartition,
 )
 from minikafka.base.ports import Check, Create, Delete, Set, Stat
@@ -37,6 +38,7 @@ from minikafka.broker.controller.lines import (
 from minikafka.controller import events
 from minikafka.controller.events import AnswerAdmin, AnswerControlledShutdown, StepReached
 from minikafka.ledger.record import DATA_MAX, PARTITIONS_MAX
+from minikafka.zk import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 CHECK = Check("/controller_epoch", 4)
@@ -145,6 +147,15 @@ def test_a_multi_tells_expected_and_actual_versions_and_its_zxid() -> None:
             {"op": "create", "path": "/d", "expected": None, "actual": 0, "data": None},
         ],
     }
+
+
+def test_the_node_of_a_topic_with_500_partitions_is_told_whole() -> None:
+    moving = ReplicaAssignment((1001, 1002, 1003), (1001,), (1003,))
+    data = layout.encode_topic(bytes(range(16)), dict.fromkeys(range(500), moving))
+    (operation,) = write_line(CHECK, [Set("/brokers/topics/t", data, 3)], stats=[stat(4)])[
+        "operations"
+    ]
+    assert operation["data"] == data.decode()
 
 
 def test_long_data_is_left_out() -> None:
