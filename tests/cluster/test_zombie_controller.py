@@ -66,8 +66,9 @@ async def test_what_a_zombie_controller_does_changes_nothing(stage: Stage, step:
         before = decided(stage)
 
         # What releases it waits in its socket when it wakes up.
+        waiting = stage.unread(cast.controller)
         going_on = asyncio.create_task(stage.cluster.release(step, [cast.controller]))
-        await asyncio.sleep(0.2)
+        await eventually(lambda: stage.unread(cast.controller) > waiting)
         await stage.cluster.resume(cast.controller)
         await going_on
         await eventually(lambda: stage.read(layout.broker_path(cast.controller)) is not None)

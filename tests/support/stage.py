@@ -153,6 +153,14 @@ class Stage:
         data = self.cluster.directory.broker_data(broker)
         return sorted(path.name for path in data.glob(f"{topic}*-*") if path.is_dir())
 
+    # What the kernel says.
+
+    def unread(self, broker: int) -> int:
+        """Bytes and connections that wait for the broker at its control port."""
+        local = f"0100007F:{self.cluster.record.broker(broker).control_port:04X}"
+        rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1] == local)
+
     # What clients say.
 
     @asynccontextmanager
