@@ -118,8 +118,11 @@ def test_a_log_that_was_truncated_torn_and_recovered(tmp_path: Path) -> None:
     check_all_files(directory, count)
 
 
-def test_the_files_of_a_live_log_and_of_an_empty_one(tmp_path: Path) -> None:
+def test_the_files_of_a_live_log_and_of_one_that_was_emptied(tmp_path: Path) -> None:
     log = open_log(DiskStorage(), directory=f"{tmp_path}/t-0")
+    assert not every(log.directory, ".log"), "files come with the first batch"
+    produce(log, 5)
+    log.truncate_to(0)
     for suffix in (".log", ".index", ".timeindex"):
         dump("--files", every(log.directory, suffix))
     produce(log, *[5] * 300)
