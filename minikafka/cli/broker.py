@@ -28,6 +28,7 @@ from minikafka.broker.broker import Broker
 from minikafka.cli.target import read_config
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
+from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
@@ -129,7 +130,7 @@ def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Br
         clock,
         rng,
         DiskStorage(),
-        SocketTransport(),
+        SocketTransport(BusyPoll(asyncio.get_running_loop()).busy),
         coordination,
         lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
         tasks,

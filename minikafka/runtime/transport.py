@@ -26,7 +26,7 @@ BACKLOG: Final = 1024
 class SocketConnection(asyncio.BufferedProtocol):
     """One TCP connection: the protocol that the loop calls, and the Link its handler writes to."""
 
-    def __init__(self, handler: StreamHandler) -> None:
+    def __init__(self, handler: StreamHandler, after_read: Callable[[], None] | None) -> None:
         self.handler = handler
         self._open = False
         self._fd = -1
@@ -35,7 +35,9 @@ class SocketConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         # The loop looks these three up on the instance: bound here, a read costs no call of ours.
         self.get_buffer = handler.get_buffer  # type: ignore[method-assign,assignment]
-        self.buffer_updated = handler.buffer_updated  # type: ignore[method-assign,assignment]
+        self.buffer_updated = (  # type: ignore[method-assign]
+            _both(handler.buffer_updated, after_read) if after_read else handler.buffer_updated  # type: ignore[assignment]
+        )
         self.resume_writing = handler.drained  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -122,7 +124,10 @@ class SocketListener:
 
 
 class SocketTransport:
-    """The Transport port over the running loop's TCP."""
+    """The Transport port over the running loop's TCP. `after_read` is called when a read was handled."""
+
+    def __init__(self, after_read: Callable[[], None] | None = None) -> None:
+        self._after_read = after_read
 
     async def listen(self, factory: Callable[[], StreamHandler], host: str, port: int) -> Listener:
         """See Transport."""
@@ -132,7 +137,7 @@ class SocketTransport:
             found = await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
             host = str(found[0][4][0])
         server = await loop.create_server(
-            lambda: SocketConnection(factory()), host, port, backlog=BACKLOG
+            lambda: SocketConnection(factory(), self._after_read), host, port, backlog=BACKLOG
         )
         return SocketListener(server)
 
@@ -142,9 +147,19 @@ class SocketTransport:
         """See Transport."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: SocketConnection(factory()), host, port
+            lambda: SocketConnection(factory(), self._after_read), host, port
         )
         return connection.handler
+
+
+def _both(handle: Callable[[int], None], after: Callable[[], None]) -> Callable[[int], None]:
+    """One function of the two: what the loop calls for each read."""
+
+    def buffer_updated(count: int) -> None:
+        handle(count)
+        after()
+
+    return buffer_updated
 
 
 def _rest(slices: Sequence[Buffer], taken: int) -> bytes:

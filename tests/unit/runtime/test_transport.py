@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from typing import cast
 
 import pytest
 
@@ -51,6 +52,18 @@ async def test_a_write_reaches_the_socket_before_the_loop_turns() -> None:
     assert handler.link.queued_bytes() == 0
     peer.close()
     await handler.ended
+
+
+async def test_whoever_asks_is_told_after_each_read_was_handled() -> None:
+    seen: list[bytes] = []
+    transport = SocketTransport(after_read=lambda: seen.append(handler.received))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        handler = cast("Handler", await transport.connect(Handler, *server.getsockname()))
+        peer, _ = server.accept()
+    peer.sendall(b"read")
+    peer.close()
+    await handler.ended
+    assert seen == [b"read"]
 
 
 async def test_more_slices_than_the_kernel_takes_go_out_in_one_send() -> None:
