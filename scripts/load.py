@@ -151,11 +151,26 @@ def read_back(
         consumer.close()
 
 
+def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
+    """The partition's end for consumers. Raises KafkaException.
+
+    librdkafka looks for the leader once per call and gives up when an election moves it meanwhile.
+    """
+    deadline = time.monotonic() + FETCH_SECONDS
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=FETCH_SECONDS)[1])
+        except KafkaException as error:
+            moved = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not moved or time.monotonic() > deadline:
+                raise
+
+
 def _read_all(
     consumer: Consumer, topic: str, partitions: int, on_progress: Callable[[int, int], None]
 ) -> Reading:
     starts = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
-    ends = [consumer.get_watermark_offsets(start, timeout=FETCH_SECONDS)[1] for start in starts]
+    ends = [high_watermark(consumer, start) for start in starts]
     reading: dict[int, list[tuple[int, tuple[bytes, bytes]]]] = {p: [] for p in range(partitions)}
     total, count = sum(ends), 0
     consumer.assign(starts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 from support.real_clients import CLIENTS, Client, ConfluentKafka, Writing
@@ -14,6 +15,8 @@ from support.running_cluster import (
     wait_for_leaders,
 )
 
+from minikafka.base.model import TopicPartition
+from minikafka.client import Client as NativeClient
 from minikafka.cluster import LocalCluster
 from minikafka.history import Reading, disagreements, verdict
 
@@ -22,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 PARTITIONS = 2
 STREAM_SECONDS = 1.0
+ELECTIONS = 60
 FAULTS = ("kill", "pause", "stop")
 PAIRS = [(client, codec) for client in CLIENTS for codec in client.codecs()]
 
@@ -74,3 +78,29 @@ async def read_all(cluster: LocalCluster, topics: list[str]) -> dict[str, Readin
     client = ConfluentKafka()
     reads = (asyncio.to_thread(client.read, cluster.bootstrap, t, PARTITIONS) for t in topics)
     return dict(zip(topics, await asyncio.gather(*reads), strict=True))
+
+
+async def test_elections_while_a_reader_looks_for_the_ends_do_not_stop_it(
+    cluster: LocalCluster,
+) -> None:
+    """Several reads fall between an election and its news to the broker that was asked for the leader."""
+    await create_topic(cluster, "elections", PARTITIONS)
+    over = asyncio.Event()
+    reading = asyncio.create_task(read_until(over, cluster.bootstrap, "elections"))
+    async with NativeClient(cluster.bootstrap) as operator:
+        partitions = [TopicPartition("elections", number) for number in range(PARTITIONS)]
+        for turn in range(ELECTIONS):
+            order = BROKERS[turn % len(BROKERS) :] + BROKERS[: turn % len(BROKERS)]
+            await operator.admin.alter_reassignments(dict.fromkeys(partitions, order))
+            await operator.admin.elect_leaders(partitions)
+    over.set()
+    assert await reading
+
+
+async def read_until(over: asyncio.Event, bootstrap: str, topic: str) -> int:
+    """How many times librdkafka read the topic."""
+    for times in count():
+        if over.is_set():
+            return times
+        await asyncio.to_thread(ConfluentKafka().read, bootstrap, topic, PARTITIONS)
+    raise AssertionError

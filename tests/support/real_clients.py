@@ -21,6 +21,7 @@ from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from minikafka.history import History, Reading
+from scripts.load import high_watermark
 
 # A captured log record keeps the frames of its exception, and with them sockets that kafka-python lost.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -89,7 +90,7 @@ class ConfluentKafka:
         )
         try:
             starts = [TopicPartition(topic, p, 0) for p in range(partitions)]
-            ends = [consumer.get_watermark_offsets(tp, timeout=END_SECONDS)[1] for tp in starts]
+            ends = [high_watermark(consumer, start) for start in starts]
             consumer.assign(starts)
             reading: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(partitions)}
             left = sum(ends)
