@@ -30,6 +30,7 @@ from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.cpu_quota import has_quota
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
@@ -130,13 +131,18 @@ def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Br
         clock,
         rng,
         DiskStorage(),
-        SocketTransport(BusyPoll(asyncio.get_running_loop()).busy),
+        _transport(asyncio.get_running_loop()),
         coordination,
         lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
         tasks,
         ThreadExecutor(),
         partial(_end_session, connect, clock),
     )
+
+
+def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
+    """Sockets that the loop polls under dense traffic, unless polled time counts against a quota."""
+    return SocketTransport(None if has_quota() else BusyPoll(loop).busy)
 
 
 async def _end_session(connect: str, clock: Clock, session_id: int, password: bytes) -> None:

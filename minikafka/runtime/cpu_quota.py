@@ -1,0 +1,46 @@
+"""Whether a control group limits this process's processor time (cgroups(7): `cpu.max`, `cpu.cfs_quota_us`).
+
+A container with a quota pays for polled time with time that its brokers need: they are held for the rest of
+a period of 100 ms once it is used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+MEMBERSHIP: Final = Path("/proc/self/cgroup")
+MOUNT: Final = Path("/sys/fs/cgroup")
+
+
+def has_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> bool:
+    """Of the process's own group or of one above it; False where there are no control groups."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers and any(limit != "max" for limit in _limits(mount, path, "cpu.max")):
+            return True
+        if "cpu" in controllers.split(",") and any(
+            int(limit) > 0 for limit in _limits(mount / controllers, path, "cpu.cfs_quota_us")
+        ):
+            return True
+    return False
+
+
+def _limits(mount: Path, path: str, name: str) -> Iterator[str]:
+    """The first word of the file in the group and in each above it, up to the mount.
+
+    A container may see its group's path from outside, and its group itself as the mount.
+    """
+    group = mount / path.lstrip("/")
+    for folder in (group, *group.parents):
+        if folder == mount.parent:
+            return
+        try:
+            yield (folder / name).read_text().split()[0]
+        except (OSError, IndexError):
+            continue
