@@ -14,13 +14,13 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Final
 
-PAUSE_NS: Final = 400_000
+PAUSE_NS: Final = 500_000
 """What is longer is a pause; one request in flight comes around in less even when everybody sleeps."""
-DENSE_READS: Final = 16
+DENSE_READS: Final = 8
 """So many without a pause between them before polling begins: 1,000 records a second never get so far."""
 HELD_NS: Final = 500_000
 """Giving way for so long means that a process which computes has work for this processor."""
-HELD_READS: Final = 100
+HELD_READS: Final = 32
 """How many reads more than usual come before the next attempt then."""
 
 
