@@ -28,6 +28,7 @@ from minikafka.broker.broker import Broker
 from minikafka.cli.target import read_config
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
+from minikafka.runtime.affinity import Affinity
 from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.cpu_quota import has_quota
@@ -142,7 +143,7 @@ def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Br
 
 def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
     """Sockets that the loop polls under dense traffic, unless polled time counts against a quota."""
-    return SocketTransport(None if has_quota() else BusyPoll(loop).busy)
+    return SocketTransport(None if has_quota() else BusyPoll(loop, Affinity()))
 
 
 async def _end_session(connect: str, clock: Clock, session_id: int, password: bytes) -> None:

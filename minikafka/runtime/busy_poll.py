@@ -4,6 +4,11 @@ Waking a processor that sleeps costs 20 to 40 microseconds on a virtual machine,
 whole work for a record, and an acks=all produce wakes four processes one after the other. Invariant: only
 time that nobody else wants is polled away. Traffic with pauses never polls, and every look gives way
 first; when somebody held the processor long, the loop sleeps as usual for the next reads.
+
+Giving way is not enough between two brokers that poll on one processor: the scheduler gives each of them
+half of it, so a leader, which works twice as long per record as a follower, waits while the follower polls
+the rest of its half away. A broker that only follows, and has little to do for each record, therefore
+stands aside while it polls: followers together on one processor do less harm than one beside the leader.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Final
+from typing import Final, Protocol
 
 PAUSE_NS: Final = 500_000
 """What is longer is a pause; one request in flight comes around in less even when everybody sleeps."""
@@ -22,37 +27,69 @@ HELD_NS: Final = 500_000
 """Giving way for so long means that a process which computes has work for this processor."""
 HELD_READS: Final = 32
 """How many reads more than usual come before the next attempt then."""
+ROLE_READS: Final = 64
+"""What the broker does shows in so many reads: it only follows if most of them were answers to its own requests."""
+LITTLE_NS: Final = 60_000
+"""Followers with more to do for a read gain more from working side by side than the leader loses by it."""
+
+
+class Processors(Protocol):
+    """Where the loop's thread may run."""
+
+    def stand_aside(self) -> None:
+        """Leave one processor, of several, to others: the same one whoever calls this."""
+
+    def come_back(self) -> None:
+        """Run there too again."""
 
 
 class BusyPoll:
-    """Of one loop; `busy` is called after every read of a socket. `now`: nanoseconds."""
+    """Of one loop; `asked` or `answered` is called after every read of a socket was handled. `now`: nanoseconds."""
 
-    __slots__ = ("_give_way", "_last", "_loop", "_now", "_polling", "_reads")
+    __slots__ = (
+        "_answers", "_aside", "_give_way", "_last", "_looked", "_loop", "_now", "_polling", "_processors",
+        "_reads", "_seen", "_worked",
+    )  # fmt: skip
 
     def __init__(
         self,
         loop: AbstractEventLoop,
+        processors: Processors,
         now: Callable[[], int] = perf_counter_ns,
         give_way: Callable[[], None] = os.sched_yield,
     ) -> None:
         self._loop = loop
+        self._processors = processors
         self._now = now
         self._give_way = give_way
-        self._last = 0
+        self._last = self._looked = 0
         self._reads = 0
-        self._polling = False
+        self._polling = self._aside = False
+        self._seen = self._answers = self._worked = 0
 
-    def busy(self) -> None:
-        """Something was read and handled."""
+    def answered(self) -> None:
+        """The read was of a connection that this side opened."""
+        self._answers += 1
+        self.asked()
+
+    def asked(self) -> None:
+        """The read was of a connection that the other side opened."""
         now = self._now()
-        if now - self._last > PAUSE_NS:
-            self._reads = min(self._reads, 0)
+        pause = now - self._last
         self._last = now
         if self._polling:
+            self._seen += 1
+            self._worked += now - self._looked
+            if self._seen >= ROLE_READS:
+                self._choose_place()
             return
+        if pause > PAUSE_NS:
+            self._reads = min(self._reads, 0)
         self._reads += 1
         if self._reads > DENSE_READS:
             self._polling = True
+            self._looked = now
+            self._seen = self._answers = self._worked = 0
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -60,8 +97,21 @@ class BusyPoll:
         before = self._now()
         if before - self._last <= PAUSE_NS:
             self._give_way()
-            if self._now() - before <= HELD_NS:
+            self._looked = self._now()
+            if self._looked - before <= HELD_NS:
                 self._loop.call_soon(self._turn)
                 return
             self._reads = -HELD_READS
         self._polling = False
+        if self._aside:
+            self._aside = False
+            self._processors.come_back()
+
+    def _choose_place(self) -> None:
+        aside = 2 * self._answers > self._seen and self._worked < LITTLE_NS * self._seen
+        self._seen = self._answers = self._worked = 0
+        if aside and not self._aside:
+            self._processors.stand_aside()
+        elif self._aside and not aside:
+            self._processors.come_back()
+        self._aside = aside

@@ -1,25 +1,34 @@
-"""BusyPoll: when the loop looks again instead of sleeping, and when it stops."""
+"""BusyPoll: when the loop looks again instead of sleeping, when it stops, and who stands aside meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from minikafka.runtime.busy_poll import DENSE_READS, HELD_NS, HELD_READS, PAUSE_NS, BusyPoll
+from minikafka.runtime.busy_poll import (
+    DENSE_READS,
+    HELD_NS,
+    HELD_READS,
+    LITTLE_NS,
+    PAUSE_NS,
+    ROLE_READS,
+    BusyPoll,
+)
 
 GAP_NS = PAUSE_NS // 4
 
 
 class Setting:
-    """A loop that turns when it is told to, and a clock in nanoseconds."""
+    """A loop that turns when it is told to, a clock in nanoseconds, and processors that note where it runs."""
 
     def __init__(self) -> None:
         self.time = 10**9
         self.held = 0
         self.gave_way = 0
+        self.aside = False
         self.next_turn: list[Callable[[], None]] = []
         loop: Any = self
-        self.poll = BusyPoll(loop, lambda: self.time, self.give_way)
+        self.poll = BusyPoll(loop, self, lambda: self.time, self.give_way)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.next_turn.append(callback)
@@ -28,11 +37,29 @@ class Setting:
         self.gave_way += 1
         self.time += self.held
 
+    def stand_aside(self) -> None:
+        assert not self.aside
+        self.aside = True
+
+    def come_back(self) -> None:
+        assert self.aside
+        self.aside = False
+
     def read(self, count: int = 1) -> None:
         """So many reads, each a gap after the one before."""
         for _ in range(count):
             self.time += GAP_NS
-            self.poll.busy()
+            self.poll.asked()
+
+    def records(
+        self, count: int, *, asked: int = 0, answered: int = 0, work_ns: int = 1_000
+    ) -> None:
+        """So many records, each with these reads, each of which takes so long to handle."""
+        for _ in range(count):
+            for took in [self.poll.asked] * asked + [self.poll.answered] * answered:
+                self.turn()
+                self.time += work_ns
+                took()
 
     def turn(self) -> None:
         due, self.next_turn = self.next_turn, []
@@ -99,3 +126,57 @@ def test_a_pause_does_not_shorten_the_time_for_which_the_processor_is_left_alone
     setting.time += PAUSE_NS
     setting.read(DENSE_READS)
     assert setting.sleeps
+
+
+def test_a_broker_that_only_follows_stands_aside_until_the_traffic_pauses() -> None:
+    setting = polling()
+    setting.records(ROLE_READS, answered=1)
+    assert setting.aside
+    setting.records(10 * ROLE_READS, answered=1)
+    assert setting.aside
+    setting.time += PAUSE_NS + 1
+    setting.turn()
+    assert setting.sleeps
+    assert not setting.aside
+
+
+def test_a_leader_stays_and_so_does_one_that_leads_some_partitions_and_follows_others() -> None:
+    setting = polling()
+    setting.records(ROLE_READS, asked=3)
+    assert not setting.aside
+    setting.records(ROLE_READS, asked=3, answered=2)
+    assert not setting.aside
+
+
+def test_a_follower_that_is_elected_comes_back_at_once() -> None:
+    setting = polling()
+    setting.records(ROLE_READS, answered=1)
+    setting.records(ROLE_READS, asked=3)
+    assert not setting.aside
+
+
+def test_a_follower_with_much_to_do_for_each_read_stays_beside_the_leader() -> None:
+    setting = polling()
+    setting.records(ROLE_READS, answered=1, work_ns=LITTLE_NS)
+    assert not setting.aside
+    setting.records(ROLE_READS, answered=1, work_ns=LITTLE_NS - 1)
+    assert setting.aside
+    setting.records(ROLE_READS, answered=1, work_ns=LITTLE_NS)
+    assert not setting.aside
+
+
+def test_a_follower_whose_processor_is_held_comes_back_to_the_others() -> None:
+    setting = polling()
+    setting.records(ROLE_READS, answered=1)
+    setting.held = HELD_NS + 1
+    setting.turn()
+    assert not setting.aside
+
+
+def test_what_was_read_before_the_polling_began_says_nothing_of_the_role() -> None:
+    setting = Setting()
+    setting.poll.answered()
+    setting.time += PAUSE_NS
+    setting.read(DENSE_READS + 1)
+    setting.records(ROLE_READS // 2, asked=1, answered=1)
+    assert not setting.aside
