@@ -3,7 +3,8 @@
 Waking a processor that sleeps costs 20 to 40 microseconds on a virtual machine, as much as a broker's
 whole work for a record, and an acks=all produce wakes four processes one after the other. Invariant: only
 time that nobody else wants is polled away. Traffic with pauses never polls, and every look gives way
-first; when somebody held the processor long, the loop sleeps as usual for the next reads.
+first; when somebody held the processor long, the loop sleeps as usual for the next reads, and for twice as many
+if that happens again soon.
 
 Giving way is not enough between two brokers that poll on one processor: the scheduler gives each of them
 half of it, so a leader, which works twice as long per record as a follower, waits while the follower polls
@@ -26,7 +27,11 @@ DENSE_READS: Final = 8
 HELD_NS: Final = 500_000
 """Giving way for so long means that a process which computes has work for this processor."""
 HELD_READS: Final = 32
-"""How many reads more than usual come before the next attempt then."""
+"""How many reads more than usual come before the next attempt then, the first time."""
+HELD_READS_MAX: Final = 4096
+"""The same, at most: a machine that computes beside the brokers is asked so rarely."""
+LASTING_READS: Final = 256
+"""Polling that lasted so long before it was held is not counted against the next attempt."""
 ROLE_READS: Final = 64
 """What the broker does shows in so many reads: it only follows if most of them were answers to its own requests."""
 LITTLE_NS: Final = 60_000
@@ -47,8 +52,8 @@ class BusyPoll:
     """Of one loop; `asked` or `answered` is called after every read of a socket was handled. `now`: nanoseconds."""
 
     __slots__ = (
-        "_answers", "_aside", "_give_way", "_last", "_looked", "_loop", "_now", "_polling", "_processors",
-        "_reads", "_seen", "_worked",
+        "_answers", "_aside", "_give_way", "_last", "_looked", "_loop", "_now", "_polled", "_polling",
+        "_processors", "_reads", "_wait", "_worked",
     )  # fmt: skip
 
     def __init__(
@@ -64,8 +69,9 @@ class BusyPoll:
         self._give_way = give_way
         self._last = self._looked = 0
         self._reads = 0
+        self._wait = HELD_READS
         self._polling = self._aside = False
-        self._seen = self._answers = self._worked = 0
+        self._polled = self._answers = self._worked = 0
 
     def answered(self) -> None:
         """The read was of a connection that this side opened."""
@@ -78,9 +84,9 @@ class BusyPoll:
         pause = now - self._last
         self._last = now
         if self._polling:
-            self._seen += 1
+            self._polled += 1
             self._worked += now - self._looked
-            if self._seen >= ROLE_READS:
+            if not self._polled % ROLE_READS:
                 self._choose_place()
             return
         if pause > PAUSE_NS:
@@ -89,7 +95,7 @@ class BusyPoll:
         if self._reads > DENSE_READS:
             self._polling = True
             self._looked = now
-            self._seen = self._answers = self._worked = 0
+            self._polled = self._answers = self._worked = 0
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -101,15 +107,21 @@ class BusyPoll:
             if self._looked - before <= HELD_NS:
                 self._loop.call_soon(self._turn)
                 return
-            self._reads = -HELD_READS
+            self._wait_longer()
         self._polling = False
         if self._aside:
             self._aside = False
             self._processors.come_back()
 
+    def _wait_longer(self) -> None:
+        if self._polled >= LASTING_READS:
+            self._wait = HELD_READS
+        self._reads = -self._wait
+        self._wait = min(2 * self._wait, HELD_READS_MAX)
+
     def _choose_place(self) -> None:
-        aside = 2 * self._answers > self._seen and self._worked < LITTLE_NS * self._seen
-        self._seen = self._answers = self._worked = 0
+        aside = 2 * self._answers > ROLE_READS and self._worked < LITTLE_NS * ROLE_READS
+        self._answers = self._worked = 0
         if aside and not self._aside:
             self._processors.stand_aside()
         elif self._aside and not aside:

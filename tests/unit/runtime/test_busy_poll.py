@@ -9,6 +9,8 @@ from minikafka.runtime.busy_poll import (
     DENSE_READS,
     HELD_NS,
     HELD_READS,
+    HELD_READS_MAX,
+    LASTING_READS,
     LITTLE_NS,
     PAUSE_NS,
     ROLE_READS,
@@ -126,6 +128,35 @@ def test_a_pause_does_not_shorten_the_time_for_which_the_processor_is_left_alone
     setting.time += PAUSE_NS
     setting.read(DENSE_READS)
     assert setting.sleeps
+
+
+def reads_until_it_polls(setting: Setting) -> int:
+    """From the moment somebody computes on the processor to the next attempt."""
+    setting.held = HELD_NS + 1
+    setting.turn()
+    setting.held = 0
+    reads = 0
+    while setting.sleeps:
+        setting.read()
+        reads += 1
+    return reads - DENSE_READS - 1
+
+
+def test_attempts_that_do_not_last_become_rarer_up_to_a_limit() -> None:
+    setting = polling()
+    waits = [reads_until_it_polls(setting) for _ in range(12)]
+    assert waits[:3] == [HELD_READS, 2 * HELD_READS, 4 * HELD_READS]
+    assert waits[-2:] == [HELD_READS_MAX, HELD_READS_MAX]
+
+
+def test_after_polling_that_lasted_the_next_attempt_comes_as_soon_as_at_first() -> None:
+    setting = polling()
+    for _ in range(5):
+        reads_until_it_polls(setting)
+    setting.records(LASTING_READS - 1, asked=1)
+    assert reads_until_it_polls(setting) > HELD_READS
+    setting.records(LASTING_READS, asked=1)
+    assert reads_until_it_polls(setting) == HELD_READS
 
 
 def test_a_broker_that_only_follows_stands_aside_until_the_traffic_pauses() -> None:
