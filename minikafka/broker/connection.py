@@ -70,7 +70,7 @@ class Connection(FramedStream):
     def disconnected(self, error: Exception | None) -> None:
         """Whoever waited on this connection waits no more."""
         self.fetch.close()
-        self.answers.entries.clear()
+        self.answers.close()
         self.release()
         self.closed(self)
 

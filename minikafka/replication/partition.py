@@ -132,7 +132,7 @@ class Partition:
         self.min_isr = 1
         self.log_append_time = False
         self.under_min_isr = False
-        self.produce_waiting: dict[ProduceWaiter, None] = {}
+        self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.fetch_waiting: dict[FetchWaiter, None] = {}
         self.appended_base = -1
 
@@ -286,6 +286,10 @@ class Partition:
             and len(self.isr_state.maximal) == 1
             and self.maybe_advance_high_watermark(now)
         )
+
+    def produce_waits(self, waiter: ProduceWaiter) -> None:
+        """It owes an answer about what was appended so far, and is told when that is committed or fails."""
+        self.produce_waiting[waiter] = self.log.log_end_offset
 
     def record_follower_fetch(self, progress: Progress, offset: int, now: int) -> bool:
         """A valid fetch in this epoch acknowledged everything below `offset`; whether the high watermark moved."""

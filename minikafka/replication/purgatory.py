@@ -4,8 +4,9 @@ Delayed produce is the connection's own FIFO of answers: answers leave in the
 order of the requests, so an answer that is ready behind one that is not simply waits its turn. Delayed
 fetch: followers park in their session, consumers stand in `Partition.fetch_waiting`.
 
-Invariant: whoever waits for a partition's high watermark is in that partition's `produce_waiting`; a
-drain that stops at an unanswered head registers again, or the wake-up would be lost (§7, trap 1).
+Invariant: a connection is in `Partition.produce_waiting` of every partition that any of its answers waits
+for, not only of the first one's, until the high watermark has passed all of them or they failed: else a
+partition that changes hands could not fail them, and they would count as committed by another's records.
 """
 
 from __future__ import annotations
@@ -116,7 +117,18 @@ class AnswerQueue:
         self.entries.append((None, multi, deadline))
         for part in multi.parts:
             if part.partition is not None:
-                part.partition.produce_waiting[self] = None
+                part.partition.produce_waits(self)
+
+    def close(self) -> None:
+        """The connection is gone: nothing is owed any more."""
+        for entry in self.entries:
+            if entry[0] is not None:
+                entry[0].produce_waiting.pop(self, None)
+            elif type(entry[1]) is MultiProduce:
+                for part in entry[1].parts:
+                    if part.partition is not None:
+                        part.partition.produce_waiting.pop(self, None)
+        self.entries.clear()
 
     def drain(self) -> None:
         """Send every answer that is ready at the head, as one write. Only after the tick's logs are written."""
@@ -128,7 +140,6 @@ class AnswerQueue:
             partition = entry[0]
             if partition is not None:
                 if entry[1] > partition.high_watermark:
-                    partition.produce_waiting[self] = None
                     break
                 out.append(entry[5](entry[3], 0, entry[4], partition.log.log_start_offset))
             else:
@@ -146,11 +157,9 @@ class AnswerQueue:
             answer, waiting.answer = waiting.answer, None
             return answer
         assert isinstance(waiting, MultiProduce)
-        blocked = [part.partition for part in waiting.parts if part.waits()]
-        for partition in blocked:
-            if partition is not None:
-                partition.produce_waiting[self] = None
-        return None if blocked else (waiting.encode(waiting.parts),)
+        if any(part.waits() for part in waiting.parts):
+            return None
+        return (waiting.encode(waiting.parts),)
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
         """Settle every produce that waits on the partition; the answers leave at the end of the tick."""
@@ -232,9 +241,13 @@ class Purgatory:
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """Release, at the end of the tick, whoever waits on this partition."""
-        if partition.produce_waiting:
-            self.ready.update(partition.produce_waiting)
-            partition.produce_waiting.clear()
+        waiting = partition.produce_waiting
+        if waiting:
+            high_watermark = partition.high_watermark
+            for waiter, end in tuple(waiting.items()):
+                self.ready[waiter] = None
+                if end <= high_watermark:
+                    del waiting[waiter]
         if partition.fetch_waiting:
             self.fetches.update(partition.fetch_waiting)
 

@@ -175,7 +175,7 @@ class Replicas:
                 _pack,
             )
             replica.answers.entries.append(entry)
-            partition.produce_waiting[replica.answers] = None
+            partition.produce_waits(replica.answers)
         replica.purgatory.finish_tick(self.now)
         return required
 

@@ -163,7 +163,7 @@ class ProduceApi:
                     pack,
                 )
             )
-            partition.produce_waiting[answers] = None
+            partition.produce_waits(answers)
             if required <= partition.high_watermark:
                 purgatory.ready[answers] = None
         elif acks:

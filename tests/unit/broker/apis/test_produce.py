@@ -96,3 +96,67 @@ async def test_what_follows_a_refused_batch_is_refused_until_the_client_can_know
     connected.produce(T1)
     assert connected.answered[-1] == {T1: ErrorCode.NONE}
     assert connected.end_of(T1) == 1
+
+
+def commit(connected: Connected, tp: TopicPartition, offset: int) -> None:
+    """Broker 9 has everything below the offset."""
+    partition, now = connected.replicas.partitions[tp], connected.broker.clock.now()
+    if partition.record_follower_fetch(partition.followers[9], offset, now):
+        connected.replicas.purgatory.high_watermark_moved(partition)
+    connected.replicas.purgatory.finish_tick(now)
+
+
+@pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
+async def test_a_record_that_a_new_leader_takes_back_is_not_acknowledged_by_the_one_in_its_place(
+    connected: Connected, also: tuple[TopicPartition, ...]
+) -> None:
+    """However long its answer stands behind that of another partition on the same connection."""
+    await connected.lead(T0, 0, 1, 0, 9)
+    await connected.lead(T1, 0, 1, 0, 9)
+    connected.produce(T0)
+    connected.produce(T1)
+    connected.produce(T1, *also)
+    commit(connected, T1, 1)
+    await connected.lead(T1, 9, 2, 0, 9)
+    partition = connected.replicas.partitions[T1]
+    partition.truncate_to(1)
+    other = build([Record(0, 1000, None, b"another", ())], base_offset=1, leader_epoch=2)
+    buf = bytearray(other)
+    partition.log.append_replicated(buf, memoryview(buf), 0, len(buf))
+    partition.follow_high_watermark(2)
+    commit(connected, T0, 2)
+    refused = {T1: int(ErrorCode.NOT_LEADER_OR_FOLLOWER)} | dict.fromkeys(also, 0)
+    assert connected.answered == [{T0: 0}, {T1: 0}, refused]
+
+
+async def test_what_waits_behind_another_partition_is_counted_and_fails_with_its_isr(
+    connected: Connected,
+) -> None:
+    await connected.lead(T0, 0, 1, 0, 9)
+    await connected.lead(T1, 0, 1, 0, 9)
+    connected.produce(T0)
+    connected.produce(T1)
+    connected.produce(T1)
+    commit(connected, T1, 1)
+    (row,) = [row for row in connected.replicas.describe() if row["partition"] == T1.partition]
+    assert row["waiting_produces"] == 1
+    partition = connected.replicas.partitions[T1]
+    partition.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+    commit(connected, T0, 1)
+    assert connected.answered[1:] == [{T1: 0}, {T1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}]
+
+
+async def test_nobody_waits_for_a_partition_that_committed_all_or_after_the_connection_is_gone(
+    connected: Connected,
+) -> None:
+    await connected.lead(T0, 0, 1, 0, 9)
+    await connected.lead(T1, 0, 1, 0, 9)
+    waiting = [connected.replicas.partitions[tp].produce_waiting for tp in (T0, T1)]
+    connected.produce(T0)
+    connected.produce(T1)
+    commit(connected, T1, 1)
+    assert [len(waiters) for waiters in waiting] == [1, 0]
+    connected.produce(T0, T1)
+    connected.api.answers.close()
+    assert [len(waiters) for waiters in waiting] == [0, 0]
+    assert connected.answered == []
