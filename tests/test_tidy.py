@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import tokenize
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -132,6 +134,49 @@ def test_every_served_api_has_its_block_in_a_family():
     families = protocol[protocol.index("## `apis/") :]
     for api in SERVED:
         assert re.search(rf"\b{NAMES[api]} \(?(key )?{api}\b", families), NAMES[api]
+
+
+def prose_of(path: Path) -> Iterator[str]:
+    """Comments, free strings and names of tests: where a reader is referred to a rule."""
+    with path.open("rb") as source:
+        for token in tokenize.tokenize(source.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+    for function in functions_of(path):
+        yield re.sub(r"^test_([a-z]\d\d?)_.*", lambda found: found[1].upper(), function.name)
+
+
+def ids_of(page: str) -> set[str]:
+    """The first cells of the tables of a page, as far as they are ids."""
+    return set(re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE))
+
+
+def test_every_id_that_is_cited_can_be_looked_up():
+    known = ids_of("conformance.md") | ids_of("rules.md")
+    cited = {
+        (str(path.relative_to(ROOT)), reference)
+        for folder in ("minikafka", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        for text in prose_of(path)
+        for reference in re.findall(r"\b[A-Z]\d{1,2}\b", text)
+    }
+    cited |= {
+        (page.name, reference)
+        for page in (ROOT / "docs").glob("*.md")
+        for reference in re.findall(r"\b[R-T]\d{1,2}\b", page.read_text())
+    }
+    assert sorted((where, reference) for where, reference in cited if reference not in known) == []
+
+
+def test_the_rules_name_modules_that_exist_and_are_no_rows():
+    rules = (ROOT / "docs" / "rules.md").read_text()
+    modules = re.findall(r"`([a-z_/]+\.py)`", rules.replace("tests/test_tidy.py", ""))
+
+    assert [name for name in modules if not (PACKAGE / name).exists() and "/" in name] == []
+    assert ids_of("rules.md") & ids_of("conformance.md") == set()
 
 
 def test_unit_tests_mirror_the_modules():

@@ -1,4 +1,4 @@
-"""Moves of partitions: begun and followed to their end, looked at, listed, taken back (S1, K1–K3).
+"""Moves of partitions: begun and followed to their end, looked at, listed, taken back (K1–K3).
 
 Each job is made of what the command line says, checked as far as it can be without the cluster; `do` returns
 whether all is as it should be. Invariant: a job that is cancelled says what completed and leaves the
@@ -160,7 +160,7 @@ class Move:
         return not self._rejected
 
     async def _tell_interrupted(self, admin: Admin) -> None:
-        """S1: the command is cancelled, so it checks whether the reassignment was completed and says so."""
+        """The command is cancelled, so it checks whether the reassignment was completed and says so."""
         task = asyncio.current_task()
         if task:
             task.uncancel()  # what follows has a time limit of its own

@@ -1,4 +1,4 @@
-"""`reassign`: move partitions to other brokers, and follow, look at, cancel or propose such moves (S1, K1–K3).
+"""`reassign`: move partitions to other brokers, and follow, look at, cancel or propose such moves (K1–K3).
 
 Exit code 0: every partition named ended where it should (or, with `--no-wait`, began to move); 1: one was
 rejected, is elsewhere, or is not there yet; 130: Ctrl-C, after saying what completed. Ctrl-C never

@@ -1,7 +1,7 @@
 """Reassignments as the command line follows them: how far they are, and what became of each.
 
 Invariant: a partition is called completed only when the controller knows of no reassignment of it and its
-replicas are the target's, in that order (S1: AR == RAR).
+replicas are the target's, in that order.
 """
 
 from __future__ import annotations

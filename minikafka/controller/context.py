@@ -114,7 +114,7 @@ class Context:
         return broker_id not in self.shutting_down and self.is_reachable(tp, broker_id)
 
     def is_reachable(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """As `is_online`, but a broker that shuts down counts (trap 10)."""
+        """As `is_online`, but a broker that shuts down counts (T10)."""
         return broker_id in self.brokers and tp not in self.offline_directories.get(broker_id, ())
 
     # Topics and assignments.

@@ -197,7 +197,7 @@ class Reassignments:
             yield from self._go_on(touched)
 
     def _is_complete(self, tp: TopicPartition) -> bool:
-        """Whether every target replica is in the ISR: a subset, not equality (trap 6).
+        """Whether every target replica is in the ISR: a subset, not equality (T6).
 
         Another order, or the way back of a cancelled one, has nothing to wait for.
         """
@@ -238,7 +238,7 @@ class Reassignments:
 
         Before U1: whoever may hold a replica is named by the topic node, or nobody would clear up after a
         controller that died here. The leader epoch rises first, or brokers would refuse the stop and
-        keep strays (trap 19).
+        keep strays (T19).
         """
         context = self._context
         unneeded: dict[BrokerId, list[TopicPartition]] = {}
@@ -304,7 +304,7 @@ class Reassignments:
     def _raise_epochs(
         self, partitions: list[TopicPartition]
     ) -> Steps[dict[TopicPartition, LeaderAndIsr | Refusal]]:
-        """Leader and ISR as they are, in a new leader epoch, so that brokers take over the assignment (trap 5)."""
+        """Leader and ISR as they are, in a new leader epoch, so that brokers take over the assignment (T5)."""
         context = self._context
 
         def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:

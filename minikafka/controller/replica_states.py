@@ -8,7 +8,7 @@
     DeletionStarted -> DeletionSuccessful | DeletionIneligible;  Offline -> DeletionIneligible
     DeletionSuccessful -> NonExistent       out of the assignment
 
-Invariants: the last member never leaves an ISR (R21, trap 2); a removal that changes an ISR or a
+Invariants: the last member never leaves an ISR (R21, T2); a removal that changes an ISR or a
 leader bumps the leader epoch, which fences the replica that leaves (X19, S24).
 """
 

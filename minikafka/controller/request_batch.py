@@ -1,7 +1,7 @@
 """Requests to brokers, gathered and sent once per batch: one per broker and kind (R14, J4).
 
 Invariants: a batch begins empty; all LeaderAndIsr go before all UpdateMetadata, those before all
-StopReplica (trap 4); `is_new` and `delete` are or-ed when a partition comes twice (trap 1); a
+StopReplica (T4); `is_new` and `delete` are or-ed when a partition comes twice (T1); a
 partition in a LeaderAndIsr is also in the UpdateMetadata to every broker; only registered brokers
 get any.
 """

@@ -1,5 +1,5 @@
-"""The lifecycle of a state change as the V2 replication design lists it, six lines for two followers:
-a view of the ledger (C38).
+"""The lifecycle of a state change as the leader-coordinated replication design lists it, six lines for
+two followers: a view of the ledger (C38).
 
     controller, broker id 0, requested start-replica for topic foo partition 0, to broker id 1, at epoch 10
     follower, broker id 1, received start-replica for topic foo partition 0, from controller 0, at epoch 10

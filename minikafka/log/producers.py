@@ -1,7 +1,9 @@
 """Idempotence state of one log: the last five batches of every producer (KIP-98), and its snapshots.
 
-Invariant: the state is a function of the batches in the log up to its end, so that any replica that has
-the batches answers a retry alike (S32, I13). A snapshot file holds it as of the offset in its name.
+Invariant: the state is a function of the batches in the log up to its end, so that a new leader knows a
+retry from its own log and appends no batch twice (S32). A snapshot file holds it as of the offset in its
+name, but only the last batch of every producer, as in Kafka: where the state was loaded from one, a retry
+of an older batch is out of order instead of known.
 """
 
 from __future__ import annotations

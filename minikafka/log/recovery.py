@@ -1,6 +1,6 @@
 """Opening the files of one log: what is there, what of it is sound, what follows from it.
 
-Invariant: opening twice gives what opening once gave (I16). After an unclean stop every batch from the
+Invariant: opening twice gives what opening once gave. After an unclean stop every batch from the
 recovery point's segment on is checked; the log is cut at the first that is torn or leaves a gap, and
 epochs, indexes, producers and later segments are trimmed likewise (S34, S35, R25).
 """

@@ -120,7 +120,7 @@ def valid_run(
     """The headers of the whole, sound batches from `start`, and where the first other byte lies.
 
     Sound: magic 2, length inside [start, end), CRC right, and offsets that go on without a gap from
-    `offset` (I12; the CRC does not cover the base offset).
+    `offset` (the CRC does not cover the base offset).
     """
     headers: list[Header] = []
     at = start

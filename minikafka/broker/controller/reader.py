@@ -1,7 +1,7 @@
 """What the controller reads in ZooKeeper, with the watches that tell it to read again (E1-E10).
 
 A signal names a part of ZooKeeper; `read` makes events of what is there when they are handled. Watches are
-one-shot, and each is set before the read that it guards (trap 8, S31). Invariants: a watch is armed at most
+one-shot, and each is set before the read that it guards (T8, S31). Invariants: a watch is armed at most
 once at a time; after `disarm` none of this term's watches is left on the server (D10).
 """
 
@@ -96,7 +96,7 @@ class Reader:
         self._is_over = False
 
     async def load(self) -> ControllerElected:
-        """D5, D6: all watches are set before the state is read (trap 8); stale notifications go (trap 9)."""
+        """D5, D6: all watches are set before the state is read (T8); stale notifications go (T9)."""
         reassignments = await self._read_reassignments()
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
             names = await self._children(signal)

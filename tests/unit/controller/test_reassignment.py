@@ -197,7 +197,7 @@ def test_the_admin_node_read_again_starts_nothing_anew():
 
 @pytest.mark.row("R57", "T19")
 def test_a_cancelled_reassignment_goes_back_in_a_new_epoch_and_leaves_no_strays():
-    """R57, trap 19."""
+    """R57, T19."""
     world = six()
     world.reassign({T0: [4, 5, 6]})
     epoch = world.nodes[T0].leader_epoch

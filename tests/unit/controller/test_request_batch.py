@@ -1,4 +1,4 @@
-"""Batches of controller requests (R14, traps 1 and 4)."""
+"""Batches of controller requests (R14, T1, T4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The six lines of the V2 design, as a view of the ledger."""
+"""The six lines of the leader-coordinated design, as a view of the ledger."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_s13_a_produce_that_waits_when_the_isr_falls_below_its_minimum_fails_at_
 
 
 @pytest.mark.row("T17")
-def test_trap_17_a_leader_that_steps_down_answers_not_leader_never_success() -> None:
+def test_t17_a_leader_that_steps_down_answers_not_leader_never_success() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
