@@ -77,9 +77,6 @@ class IsrChanges:
             return
         try:
             await self._compare_and_set(partition, proposal)
-        except NotConnected:
-            if partition.isr_state is proposal:
-                partition.isr_not_written()
         except CoordinationError as error:
             logger.warning(
                 "ISR of %s not written: %s %s", partition.tp, type(error).__name__, error
@@ -95,6 +92,10 @@ class IsrChanges:
             stat = None
             try:
                 stat = await self._coordination.set(path, data, state.zk_version)
+            except NotConnected:
+                if partition.isr_state is proposal:
+                    partition.isr_not_written()
+                return
             except (OutcomeUnknown, BadVersion):
                 version = await self._read_back(path, data, state.zk_version)
                 if version is None:
@@ -143,10 +144,18 @@ class IsrChanges:
         self._ledger.record(ISR, "", fields)
 
     async def _read_back(self, path: str, data: bytes, expected: int) -> int | None:
-        """The version our write got; -1 if another write is there; None if the node is still as before."""
-        await self._coordination.connected()
-        await self._coordination.sync(path)
-        found, stat = await self._coordination.get(path)
+        """The version our write got; -1 if another write is there; None if the node is still as before.
+
+        Asked until it is known: a connection lost while asking says nothing of the write.
+        """
+        while True:
+            await self._coordination.connected()
+            try:
+                await self._coordination.sync(path)
+                found, stat = await self._coordination.get(path)
+                break
+            except (NotConnected, OutcomeUnknown):
+                continue
         if found == data:
             return stat.version
         return None if stat.version == expected else -1

@@ -97,7 +97,7 @@ class ReplicaManager:
         """Begin the periodic work: ISR writes, lag checks, expiry."""
         self.isr_changes.start()
         self.tasks.spawn(
-            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs),
+            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_lag),
             "isr-lag",
         )
         self.tasks.spawn(self._every(100, self._expire_sessions), "session-expiry")
@@ -196,6 +196,8 @@ class ReplicaManager:
         self.metadata.update(request)
         if self.metadata.brokers.keys() - before:
             self._expand_isrs(self.clock.now())
+        if before - self.metadata.brokers.keys():
+            self._advance_high_watermarks(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
         sender = (request.controller_epoch, request.broker_epoch)
         is_first = sender > self._reviewed
@@ -401,6 +403,8 @@ class ReplicaManager:
                     partition.configure(self.configs.get(tp.topic))
                 except StorageFailed as failure:
                     self._storage_failed(partition, failure)
+                if partition.maybe_advance_high_watermark(now):  # min.insync.replicas was lowered
+                    self._high_watermark_moved(partition)
         self.purgatory.finish_tick(now)
 
     # ---- consequences
@@ -455,10 +459,17 @@ class ReplicaManager:
         partition.expand_isr(progress.broker_id)
         self.isr_changes.propose(partition)
 
-    def _shrink_isrs(self, now: int) -> None:
+    def _check_lag(self, now: int) -> None:
         for partition in self.partitions.values():
-            if partition.is_leader and partition.maybe_shrink_isr(now):
+            if partition.maybe_shrink_isr(now):
                 self.isr_changes.propose(partition)
+        self._advance_high_watermarks(now)
+
+    def _advance_high_watermarks(self, now: int) -> None:
+        """Where a follower that was about to join held it back, and died or fell behind since."""
+        for partition in self.partitions.values():
+            if partition.maybe_advance_high_watermark(now):
+                self._high_watermark_moved(partition)
 
     def _expand_isrs(self, now: int) -> None:
         for partition in self.partitions.values():

@@ -455,7 +455,7 @@ class Log:
             return
         self.flush()
         try:
-            self._lower_recovery_point(offset)
+            self._lower_recovery_point(self._batch_begin(offset))
             while self.segments[-1].base_offset > offset:
                 self._delete_segment(-1)
             segment = self.segments[-1]
@@ -484,6 +484,15 @@ class Log:
         except StorageFailed as failure:
             self._fail(failure)
             raise
+
+    def _batch_begin(self, offset: int) -> int:
+        """The base offset of the batch that holds the offset; the offset if none does."""
+        segment = self.segments[bisect_right(self.segments, offset, key=_base_offset) - 1]
+        size = segment.file.size()
+        position = segment.find(offset, size)
+        if position >= size:
+            return offset
+        return min(offset, int(_unpack_header(segment.file.pread(HEADER_BYTES, position))[0]))
 
     def _lower_recovery_point(self, offset: int) -> None:
         if offset < self.recovery_point:

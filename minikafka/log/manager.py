@@ -209,12 +209,18 @@ class LogManager:
     async def delete_renamed(self, now: int) -> None:
         """Delete the files of all logs that were renamed for deletion and have waited long enough.
 
-        Raises StorageFailed.
+        Raises StorageFailed, of several the last, when all have been tried; a start deletes what is left.
         """
         ripe = [path for due, path in self._deleted if due <= now]
         self._deleted = [(due, path) for due, path in self._deleted if due > now]
+        failed: StorageFailed | None = None
         for path in ripe:
-            await self.executor.run(partial(self.storage.remove_tree, path))
+            try:
+                await self.executor.run(partial(self.storage.remove_tree, path))
+            except StorageFailed as failure:
+                failed = failure
+        if failed is not None:
+            raise failed
 
     # ---- checkpoints
 

@@ -307,14 +307,19 @@ class Partition:
         progress.caught_up_to = end
         progress.last_fetch = now
         high_watermark = self.high_watermark
-        if old <= high_watermark < offset:
+        if offset > high_watermark and (old <= high_watermark or not self._all_in_sync()):
             return self.maybe_advance_high_watermark(now)
         return False
+
+    def _all_in_sync(self) -> bool:
+        """Then only a fetch that passes the high watermark can move it. A follower outside the ISR may hold it
+        back too, and die: no fetch tells of that."""
+        return len(self.isr_state.isr) > len(self.followers)
 
     def maybe_advance_high_watermark(self, now: int) -> bool:
         """R31: the least written end over the maximal ISR and over followers about to join; never while
         the ISR is below its minimum; never backwards."""
-        if not self.is_leader or self.under_min_isr:
+        if not self.is_leader or self.under_min_isr or self.offline:
             return False
         log = self.log
         lowest, position = log.written_log_end_offset, log.written_position
@@ -343,6 +348,7 @@ class Partition:
         """R29: caught up with the high watermark and past the start of this epoch, alive, nothing pending."""
         return (
             self.is_leader
+            and not self.offline
             and type(self.isr_state) is Committed
             and progress.broker_id not in self.isr_state.isr
             and progress.offset >= self.high_watermark
@@ -371,8 +377,11 @@ class Partition:
         self.isr_state = PendingExpand(self.isr_state.isr, broker_id)
 
     def maybe_shrink_isr(self, now: int) -> bool:
-        """Propose the ISR without the replicas that lag (R30); whether there were any."""
-        if not self.is_leader or type(self.isr_state) is not Committed:
+        """Propose the ISR without the replicas that lag (R30); whether there were any.
+
+        Not after its own disk failed: nobody can catch up then, and the one replica left would be this one.
+        """
+        if not self.is_leader or self.offline or type(self.isr_state) is not Committed:
             return False
         end = self.log.written_log_end_offset
         lagging = frozenset(

@@ -69,7 +69,7 @@ class Item:
             progress = self.progress
             if (
                 progress is not None
-                and progress.offset == progress.caught_up_to
+                and progress.offset == progress.caught_up_to >= 0
                 and session.seen > progress.last_caught_up
             ):
                 progress.last_caught_up = session.seen

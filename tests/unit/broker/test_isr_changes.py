@@ -11,7 +11,7 @@ from support.memory_coordination import Ensemble, MemoryCoordination
 from support.recording_ledger import RecordingLedger
 from support.replication import TP, Replicas
 
-from minikafka.base.errors import OutcomeUnknown
+from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.model import LeaderAndIsr
 from minikafka.base.ports import Stat
 from minikafka.broker.isr_changes import IsrChanges
@@ -94,6 +94,36 @@ async def test_an_isr_that_is_there_as_proposed_is_a_success_though_the_answer_w
     await until(lambda: bench.committed)
     assert bench.partition.isr == (0, 1)
     assert bench.node().zk_version == bench.partition.zk_version == 1, "written once"
+
+
+@pytest.mark.row("T18")
+async def test_a_connection_lost_again_while_asking_does_not_make_it_a_failure(
+    bench: Bench,
+) -> None:
+    """ZooKeeper may hold the proposal: nothing is committed without the joining replica until it is known."""
+    write, sync = bench.coordination.set, bench.coordination.sync
+    asked = 0
+
+    async def unanswered(path: str, data: bytes, version: int, **session: int) -> Stat:
+        await write(path, data, version, **session)
+        raise OutcomeUnknown
+
+    async def interrupted(path: str) -> None:
+        nonlocal asked
+        asked += 1
+        assert type(bench.partition.isr_state) is PendingExpand
+        if asked == 1:
+            raise NotConnected
+        if asked == 2:
+            raise OutcomeUnknown
+        await sync(path)
+
+    bench.coordination.set = unanswered  # type: ignore[method-assign, assignment]
+    bench.coordination.sync = interrupted  # type: ignore[method-assign]
+    bench.propose()
+    await until(lambda: bench.committed)
+    assert bench.partition.isr == bench.node().isr == (0, 1)
+    assert asked == 3
 
 
 @pytest.mark.row("T18", "R3")

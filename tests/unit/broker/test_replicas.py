@@ -11,6 +11,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
+    Broker,
     ControllerRequest,
     ControllerResponse,
     LeaderAndIsrRequest,
@@ -279,6 +280,41 @@ async def test_to_lead_raises_no_high_watermark(hosted: Hosted) -> None:
     assert await hosted.tell(state(epoch=4, replicas=(0, 9))._replace(isr=(0, 9))) == [0]
     partition = hosted.replicas.partitions[T0]
     assert (partition.high_watermark, partition.log.log_end_offset) == (0, 1)
+
+
+async def test_without_traffic_too_a_dead_follower_outside_the_isr_holds_nothing_back(
+    hosted: Hosted,
+) -> None:
+    both = (hosted.broker.info, Broker(9, "127.0.0.1", 9092, "127.0.0.1", 9093))
+
+    async def live(*brokers: Broker) -> None:
+        await hosted.handle(UpdateMetadataRequest(0, EPOCH, hosted.epoch, (), brokers, ()))
+
+    await live(*both)
+    assert await hosted.tell(state(replicas=(0, 9))._replace(isr=(0,))) == [0]
+    partition = hosted.replicas.partitions[T0]
+    partition.record_follower_fetch(partition.followers[9], 0, hosted.broker.clock.now())
+    hosted.produce(T0, b"m1")
+    assert partition.high_watermark == 0, "9 may join at any moment"
+    await live(both[0])
+    assert partition.high_watermark == 1
+
+
+async def test_a_lower_min_insync_replicas_commits_what_waited_for_it(hosted: Hosted) -> None:
+    config = layout.topic_config_path("t")
+    ensemble = hosted.cluster.ensemble
+    ensemble.put(config, layout.encode_config({"min.insync.replicas": "2"}))
+    assert await hosted.tell(state(replicas=(0, 9))._replace(isr=(0,))) == [0]
+    partition = hosted.replicas.partitions[T0]
+    partition.lag_max_ms = 0
+    batch = bytearray(build([Record(0, 1000, None, b"m1", ())]))
+    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0) == 1
+    hosted.replicas.purgatory.dirty.append(partition)
+    hosted.replicas.purgatory.finish_tick(hosted.broker.clock.now())
+    assert partition.high_watermark == 0
+    ensemble.put(config, layout.encode_config({"min.insync.replicas": "1"}))
+    await hosted.replicas.topics_configured({"t"})
+    assert partition.high_watermark == 1
 
 
 @pytest.mark.row("J7", "D11")

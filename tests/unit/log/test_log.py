@@ -373,6 +373,18 @@ class TestTruncating:
         cut.truncate_to(12)
         assert seen == [(12, 25)]
 
+    def test_a_cut_inside_a_batch_takes_the_recovery_point_to_where_the_batch_began(
+        self, log: Log
+    ) -> None:
+        """Or what is written there next would pass for durable."""
+        seen: list[tuple[int, int]] = []
+        produce(log, 5, 5, 5)
+        log.sync()
+        log.before_truncation = lambda: seen.append((log.recovery_point, log.log_end_offset))
+        log.truncate_to(7)
+        assert (log.recovery_point, log.log_end_offset) == (5, 5)
+        assert seen == [(5, 15)]
+
     def test_the_start_moves_up_to_the_end_at_most_and_drops_whole_segments(self, cut: Log) -> None:
         cut.advance_log_start_offset(15)
         assert segments(cut) == [10, 20]

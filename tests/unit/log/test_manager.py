@@ -233,6 +233,20 @@ class TestTopics:
         await logs.delete_renamed(logs.clock.now() + delay)
         assert not [name for name in storage.names("/d") if name.endswith("-delete")]
 
+    async def test_a_log_that_cannot_be_deleted_keeps_no_other_from_it(
+        self, storage: MemoryStorage
+    ) -> None:
+        logs = await started(storage)
+        for tp in (A0, B0):
+            logs.create(tp, ID, SMALL, is_new=True)
+            logs.rename_for_deletion(tp)
+        first, second = sorted(name for name in storage.names("/d") if name.endswith("-delete"))
+        storage.fail(f"/d/{first}")
+        with pytest.raises(StorageFailed):
+            await logs.delete_renamed(logs.clock.now() + SMALL.file_delete_delay_ms)
+        assert first in storage.names("/d")
+        assert second not in storage.names("/d")
+
     async def test_the_longest_topic_name_can_be_deleted(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         tp = TopicPartition("x" * 249, 99_999)

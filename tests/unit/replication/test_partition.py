@@ -230,3 +230,54 @@ def test_what_the_leaders_epochs_do_not_hold_is_cut_even_below_the_high_watermar
     r.ask(1, 0)
     r.ask(1, 0)
     assert r[1].values() == [b"m1"]
+
+
+def test_a_follower_about_to_join_that_dies_holds_the_high_watermark_no_longer() -> None:
+    """It is in no ISR, so no LeaderAndIsr tells of its end, and it never fetches again."""
+    r = Replicas((0, 1, 2), isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 2, 1, rounds=2)
+    partition = r[0].partition
+    assert partition.isr_state == PendingExpand((0,), 2)
+    r.produce(0, b"m2")
+    r.sync(0, 2)
+    assert r[0].hw == 1, "1 is about to join as well"
+    r.commit_isr(0)
+    assert r[0].hw == 1, "nobody knows yet that 1 is dead"
+    r.crash(1)
+    r.produce(0, b"m3")
+    r.sync(0, 2)
+    assert (partition.isr, r[0].hw) == ((0, 2), 3)
+
+
+def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_whatever_else_it_fetches() -> (
+    None
+):
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    session = r[0].sessions[1]
+    r.elect(0, tell=(0,))
+    r.now += LAG_MS + 1
+    session.seen = r.now  # it fetched another partition in the same session
+    r.produce(0, b"m2")
+    assert r[0].partition.maybe_shrink_isr(r.now)
+
+
+def test_a_leader_whose_disk_failed_changes_no_isr() -> None:
+    """It would be the last in it: nobody can catch up any more."""
+    r = Replicas((0, 1, 2), isr=(0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1, 2)
+    r.commit_isr(0)
+    partition = r[0].partition
+    r.produce(0, b"m2")
+    partition.offline = True
+    r.now += LAG_MS + 1
+    assert not partition.maybe_shrink_isr(r.now)
+    partition.isr_state = type(partition.isr_state)((0, 1))
+    assert partition.next_to_join(r.now) is None
+    assert not partition.maybe_advance_high_watermark(r.now)
