@@ -228,11 +228,9 @@ class LeaderFetcher:
         )
         self._fetchers = fetchers
         self.connection: LeaderConnection | None = None
-        self.changed = asyncio.Event()
 
     def poke(self) -> None:
         """Something is to be followed that was not, or no more; the leader may be elsewhere."""
-        self.changed.set()
         if self.connection is not None and not self.connection.lost.is_set():
             if self.follower.followed:
                 self.connection.pump()
@@ -244,7 +242,6 @@ class LeaderFetcher:
         backoff_ms = _BACKOFF_MIN_MS
         fetchers = self._fetchers
         while self.follower.followed:
-            self.changed.clear()
             address = fetchers.addresses.get(self.leader)
             if address is not None:
                 try:

@@ -6,7 +6,6 @@ assignment kept; a topic that is being reassigned is left alone, as the controll
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from minikafka.broker.assignments import (
     check_room,
 )
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.side_by_side import all_of
 from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
 
@@ -85,7 +85,7 @@ class PartitionAdmin:
         once = [item for item in asked if counts[item.topic] == 1]
         twice = (ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         results = [Result(topic, *twice) for topic, count in counts.items() if count > 1]
-        results += await asyncio.gather(*(self._add(item, validate_only) for item in once))
+        results += await all_of(self._add(item, validate_only) for item in once)
         if validate_only:
             return results
         added = [item for item in once if Result(item.topic) in results]

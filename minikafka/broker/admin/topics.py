@@ -6,7 +6,6 @@ checks; a topic's assignment and its configuration appear together or not at all
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from minikafka.broker.assignments import (
 )
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.side_by_side import all_of
 from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
 
@@ -123,8 +123,8 @@ class TopicAdmin:
     async def _create_and_wait(
         self, planned: Sequence[TopicResult], configured: Collection[str], timeout_ms: int
     ) -> list[TopicResult]:
-        results = await asyncio.gather(
-            *(self._create(result, result.name in configured) for result in planned)
+        results = await all_of(
+            self._create(result, result.name in configured) for result in planned
         )
         created = [result.plan for result in results if result.plan]
         await self._metadata.wait_until(lambda: all(map(self._is_led, created)), timeout_ms)
@@ -314,7 +314,7 @@ class TopicAdmin:
             existing, _ = await self._existing(wanted)
         except CoordinationError as error:
             return {name: _refused(name, error) for name in wanted}
-        results = await asyncio.gather(*(self._mark(name, name in existing) for name in wanted))
+        results = await all_of(self._mark(name, name in existing) for name in wanted)
         marked = {result.name for result in results if not result.error}
         topics = self._metadata.topic_ids
         shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}

@@ -7,7 +7,6 @@ unknown outcome the nodes are read back before anything is written again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from minikafka.base.keys import usable
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Coordination, Create, Delete, Ledger, MultiOp, Set, Stat
 from minikafka.broker.controller.lines import write_line
+from minikafka.broker.side_by_side import all_of
 from minikafka.controller.events import (
     NO_NODE,
     AssignmentsWritten,
@@ -496,16 +496,6 @@ def _write_of(tp: TopicPartition, state: LeaderAndIsr) -> MultiOp:
     """The operation that writes the state node itself."""
     path, data = layout.state_path(tp), layout.encode_state(state)
     return Create(path, data) if state.zk_version == NO_NODE else Set(path, data, state.zk_version)
-
-
-async def all_of(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """The answers of calls made side by side. Raises the first error, but not before the last has ended."""
-    answers: list[Answer] = []
-    for answer in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(answer, BaseException):
-            raise answer
-        answers.append(answer)
-    return answers
 
 
 def _is_for_a_parent(operation: MultiOp, error: ServerVerdict, attempt: int) -> bool:

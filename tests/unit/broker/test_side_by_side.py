@@ -1,0 +1,59 @@
+"""Calls side by side: nothing of them is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from minikafka.broker.side_by_side import all_of
+
+
+async def test_answers_come_in_the_order_of_the_calls():
+    first = asyncio.Event()
+
+    async def late() -> str:
+        await first.wait()
+        return "late"
+
+    async def early() -> str:
+        first.set()
+        return "early"
+
+    assert await all_of([late(), early()]) == ["late", "early"]
+
+
+async def test_an_error_is_raised_when_the_others_have_ended():
+    failed, ended = asyncio.Event(), []
+
+    async def fails() -> None:
+        failed.set()
+        raise ValueError("refused")
+
+    async def goes_on() -> None:
+        await failed.wait()
+        await asyncio.sleep(0)
+        ended.append("the other")
+
+    with pytest.raises(ValueError, match="refused"):
+        await all_of([fails(), goes_on()])
+    assert ended == ["the other"]
+
+
+async def test_whoever_is_cancelled_has_seen_the_calls_end():
+    begun, ended = asyncio.Event(), []
+
+    async def call() -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("cleared up")
+
+    waiting = asyncio.ensure_future(all_of([call(), call()]))
+    await begun.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended == ["cleared up"] * 2
