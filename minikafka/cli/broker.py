@@ -28,7 +28,7 @@ from minikafka.broker.broker import Broker
 from minikafka.cli.target import read_config
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
-from minikafka.runtime.affinity import Affinity
+from minikafka.runtime.affinity import Affinity, threads_everywhere
 from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.cpu_quota import has_quota
@@ -79,6 +79,7 @@ def load(file: Path) -> BrokerConfig:
 async def serve(config: BrokerConfig) -> None:
     """From start to shutdown. Raises what `Broker.start` raises, MinikafkaError when a task of it crashed."""
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(threads_everywhere())
     ended: asyncio.Future[bool] = loop.create_future()
     wired = wire(config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}")))
     await wired.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 
@@ -34,3 +35,19 @@ class Affinity:
                 if os.sched_getaffinity(0) == self._kept:
                     os.sched_setaffinity(0, self._kept | {self._given_up})
             self._given_up = None
+
+
+def threads_everywhere() -> ThreadPoolExecutor:
+    """A pool whose threads may run wherever the caller may now.
+
+    Without it a thread that is begun while the loop's own stands aside would inherit that for its whole life.
+    """
+    if sys.platform != "linux":
+        return ThreadPoolExecutor()
+    allowed = os.sched_getaffinity(0)
+
+    def spread() -> None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)
+
+    return ThreadPoolExecutor(initializer=spread)

@@ -86,6 +86,7 @@ class BusyPoll:
         if self._polling:
             self._polled += 1
             self._worked += now - self._looked
+            self._looked = now
             if not self._polled % ROLE_READS:
                 self._choose_place()
             return

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from minikafka.runtime.affinity import Affinity
+from minikafka.runtime.affinity import Affinity, threads_everywhere
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
@@ -64,5 +64,15 @@ def test_coming_back_from_nowhere_changes_nothing() -> None:
         allowed = os.sched_getaffinity(0)
         Affinity().come_back()
         assert os.sched_getaffinity(0) == allowed
+
+    in_a_thread(check)
+
+
+def test_a_thread_that_begins_while_its_maker_stands_aside_may_run_everywhere() -> None:
+    def check() -> None:
+        allowed = os.sched_getaffinity(0)
+        with threads_everywhere() as pool:
+            Affinity().stand_aside()
+            assert pool.submit(os.sched_getaffinity, 0).result() == allowed
 
     in_a_thread(check)

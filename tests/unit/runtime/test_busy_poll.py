@@ -56,10 +56,10 @@ class Setting:
     def records(
         self, count: int, *, asked: int = 0, answered: int = 0, work_ns: int = 1_000
     ) -> None:
-        """So many records, each with these reads, each of which takes so long to handle."""
+        """So many records, each found in one look with these reads, each of which takes so long to handle."""
         for _ in range(count):
+            self.turn()
             for took in [self.poll.asked] * asked + [self.poll.answered] * answered:
-                self.turn()
                 self.time += work_ns
                 took()
 
@@ -194,6 +194,12 @@ def test_a_follower_with_much_to_do_for_each_read_stays_beside_the_leader() -> N
     assert setting.aside
     setting.records(ROLE_READS, answered=1, work_ns=LITTLE_NS)
     assert not setting.aside
+
+
+def test_reads_found_in_one_look_are_each_counted_with_their_own_work() -> None:
+    setting = polling()
+    setting.records(ROLE_READS // 4, answered=4, work_ns=LITTLE_NS - 1)
+    assert setting.aside
 
 
 def test_a_follower_whose_processor_is_held_comes_back_to_the_others() -> None:
