@@ -48,14 +48,14 @@ from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.config_changes import ConfigChanges
 from minikafka.broker.controller import ControllerService
 from minikafka.broker.dynamic_config import DynamicConfig
-from minikafka.broker.explain import metadata_of, partition_asked, replica_of, settings_of
 from minikafka.broker.gauges import gauges
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.partition_report import metadata_of, partition_asked, replica_of, settings_of
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Services
-from minikafka.broker.steps import AT_BROKER, StepGate
+from minikafka.broker.step_gate import AT_BROKER, StepGate
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager

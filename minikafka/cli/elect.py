@@ -14,7 +14,7 @@ import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.cli import plans
+from minikafka.cli import placement
 from minikafka.cli.target import (
     bootstrap_option,
     bootstrap_servers,
@@ -55,9 +55,9 @@ def elect(
         raise click.UsageError("choose --preferred or --unclean")
     if sum(map(bool, (topics, all_, file))) != 1 or (partitions and not topics):
         raise click.UsageError("name --topic t (and --partition 0), or --file, or --all")
-    named = plans.partitions_file(file) if file else None
+    named = placement.partitions_file(file) if file else None
     if partitions:
-        named = plans.given_partitions(topics, partitions)
+        named = placement.given_partitions(topics, partitions)
 
     async def work(servers: str) -> dict[TopicPartition, Outcome]:
         async with Client(servers) as client:

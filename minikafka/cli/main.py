@@ -18,10 +18,10 @@ from minikafka.base.errors import MinikafkaError
 
 _INTERRUPTED: Final = 130
 _COMMANDS: Final = {
-    "up": "clusters",
-    "down": "clusters",
-    "start": "clusters",
-    "stop": "clusters",
+    "up": "processes",
+    "down": "processes",
+    "start": "processes",
+    "stop": "processes",
     "status": "status",
     "broker": "broker",
     "topics": "topics",

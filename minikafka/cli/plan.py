@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.cli.plans import given_partitions, given_plan, plan_file
+from minikafka.cli.placement import given_partitions, given_plan, plan_file
 from minikafka.cli.target import cluster, data_option, json_option, run
 from minikafka.cluster import LocalCluster
 from minikafka.explain.trace import tell

@@ -11,9 +11,9 @@ from typing import Final
 
 import click
 
-from minikafka.cli import plans
-from minikafka.cli.moves import Cancel, Given, ListMoves, Move, Verify
-from minikafka.cli.proposal import Propose
+from minikafka.cli import placement
+from minikafka.cli.reassign_jobs import Cancel, Given, ListMoves, Move, Verify
+from minikafka.cli.reassign_proposal import Propose
 from minikafka.cli.target import (
     bootstrap_option,
     bootstrap_servers,
@@ -121,6 +121,6 @@ def _job(action: str | None, given: Given) -> Move | Verify | ListMoves | Cancel
         if not given.spread:
             raise click.UsageError("--generate needs --topics a,b")
         names = list(dict.fromkeys(name.strip() for name in given.spread.split(",")))
-        brokers = plans.broker_list(given.brokers) if given.brokers else None
+        brokers = placement.broker_list(given.brokers) if given.brokers else None
         return Propose(names, brokers, as_json=given.as_json)
     return Move(given, given.plan())

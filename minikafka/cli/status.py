@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.clusters import describe
+from minikafka.cli.processes import describe
 from minikafka.cli.target import cluster, data_option, json_option, run
 from minikafka.cluster.state import ClusterState
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from minikafka.base.errors import ErrorCode
-from minikafka.cli import plans
+from minikafka.cli import placement
 from minikafka.cli.progress import Amount, Progress
 from minikafka.cli.target import (
     bootstrap_option,
@@ -70,7 +70,7 @@ def create(
         raise click.UsageError(
             "give --replica-assignment, or --partitions and --replication-factor, not both"
         )
-    by_hand = plans.manual_assignment(assignment) if assignment else {}
+    by_hand = placement.manual_assignment(assignment) if assignment else {}
     topic = NewTopic(name, partitions or -1, replication_factor or -1, configs, by_hand)
 
     async def work(admin: Admin) -> dict[str, Outcome]:
@@ -141,7 +141,7 @@ def alter(
     as_json: bool,
 ) -> None:
     """Give the topic NAME more partitions; `--replica-assignment` places the new ones."""
-    by_hand = list(plans.manual_assignment(assignment).values()) if assignment else []
+    by_hand = list(placement.manual_assignment(assignment).values()) if assignment else []
 
     async def work(admin: Admin) -> dict[str, Outcome]:
         return await admin.create_partitions({name: partitions}, {name: by_hand})

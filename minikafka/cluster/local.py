@@ -43,7 +43,7 @@ from minikafka.cluster.processes import (
     wait_until_gone,
 )
 from minikafka.cluster.state import CALL_TIMEOUT_MS, ClusterState, ask, read_state
-from minikafka.cluster.steps import who_stands_at
+from minikafka.cluster.step_watch import who_stands_at
 from minikafka.rpc.messages import HOLD_STEP, RELEASE_STEP, encode_step
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.managed import ManagedZooKeeper

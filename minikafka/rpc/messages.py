@@ -47,7 +47,7 @@ RELEASE_STEP: Final = "release_step"
 STEPS: Final = "steps"
 """Which steps are held and who stands at one; waits for somebody at a step for as long as it is told."""
 GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
-"""From a tool to the gate at a broker's named steps (`broker/steps.py`)."""
+"""From a tool to the gate at a broker's named steps (`broker/step_gate.py`)."""
 
 ROWS_MAX: Final = 262_144
 """Partitions, brokers or topics in one body."""

@@ -21,7 +21,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Clock
 from minikafka.broker.controller import ControllerService
-from minikafka.broker.steps import StepGate
+from minikafka.broker.step_gate import StepGate
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout

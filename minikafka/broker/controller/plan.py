@@ -22,7 +22,7 @@ from minikafka.broker.controller.imagined import ImaginedChannels, ImaginedStore
 from minikafka.broker.controller.lines import write_line
 from minikafka.broker.controller.store import ControllerStore
 from minikafka.broker.controller.term import Term
-from minikafka.broker.steps import StepGate
+from minikafka.broker.step_gate import StepGate
 from minikafka.controller.events import (
     BrokersChanged,
     DeletionsChanged,

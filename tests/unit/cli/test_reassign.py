@@ -14,7 +14,7 @@ from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli import reassign as module
-from minikafka.cli.moves import Given, Move
+from minikafka.cli.reassign_jobs import Given, Move
 from minikafka.client.answers import Resource, ResourceType
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -10,9 +10,9 @@ import click
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.broker.assignments import assign
-from minikafka.cli import plans
-from minikafka.cli.plans import Plan
-from minikafka.cli.reassignments import ids
+from minikafka.cli import placement
+from minikafka.cli.placement import Plan
+from minikafka.cli.reassign_outcome import ids
 from minikafka.client.admin import Admin
 from minikafka.runtime.clock import SystemRng
 
@@ -44,11 +44,13 @@ class Propose:
             spread = self._spread(name, brokers, len(before), len(before[0]))
             proposed |= {TopicPartition(name, at): replicas for at, replicas in spread.items()}
         if self._as_json:
-            both = {"current": plans.as_json(current), "proposed": plans.as_json(proposed)}
+            both = {"current": placement.as_json(current), "proposed": placement.as_json(proposed)}
             click.echo(json.dumps(both))
         else:
-            click.echo(f"Current partition replica assignment\n{plans.as_text(current)}\n")
-            click.echo(f"Proposed partition reassignment configuration\n{plans.as_text(proposed)}")
+            click.echo(f"Current partition replica assignment\n{placement.as_text(current)}\n")
+            click.echo(
+                f"Proposed partition reassignment configuration\n{placement.as_text(proposed)}"
+            )
         return True
 
     async def _usable(self, admin: Admin) -> list[Broker]:

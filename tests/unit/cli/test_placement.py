@@ -9,7 +9,7 @@ import click
 import pytest
 
 from minikafka.base.model import TopicPartition
-from minikafka.cli import plans
+from minikafka.cli import placement
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -22,9 +22,9 @@ def written(path: Path, content: object) -> str:
 
 @pytest.mark.row("K1")
 def test_one_partition_or_many_can_be_given_in_options() -> None:
-    assert plans.given_plan(["t"], [0], ["3,4,5"]) == {T0: (3, 4, 5)}
-    assert plans.given_plan(["t"], [0, 1], ["3,4", "4, 5"]) == {T0: (3, 4), T1: (4, 5)}
-    assert plans.given_plan(["t", "u"], [0, 0], ["3", "4"]) == {T0: (3,), U0: (4,)}
+    assert placement.given_plan(["t"], [0], ["3,4,5"]) == {T0: (3, 4, 5)}
+    assert placement.given_plan(["t"], [0, 1], ["3,4", "4, 5"]) == {T0: (3, 4), T1: (4, 5)}
+    assert placement.given_plan(["t", "u"], [0, 0], ["3", "4"]) == {T0: (3,), U0: (4,)}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_options_that_do_not_fit_together_are_refused(
     topics: list[str], partitions: list[int], replicas: list[str], problem: str
 ) -> None:
     with pytest.raises(click.UsageError, match=problem):
-        plans.given_plan(topics, partitions, replicas)
+        placement.given_plan(topics, partitions, replicas)
 
 
 def test_a_plan_is_read_from_the_json_of_kafkas_tool_and_written_so(tmp_path: Path) -> None:
@@ -54,15 +54,15 @@ def test_a_plan_is_read_from_the_json_of_kafkas_tool_and_written_so(tmp_path: Pa
             {"topic": "u", "partition": 0, "replicas": [2], "log_dirs": ["any"]},
         ],
     }
-    plan = plans.plan_file(written(tmp_path, content))
+    plan = placement.plan_file(written(tmp_path, content))
     assert plan == {T0: (3, 1), U0: (2,)}
-    assert plans.as_json(plan) == content
-    assert plans.partitions_file(written(tmp_path, content)) == [T0, U0]
+    assert placement.as_json(plan) == content
+    assert placement.partitions_file(written(tmp_path, content)) == [T0, U0]
 
 
 def test_the_version_and_the_log_directories_may_be_left_out(tmp_path: Path) -> None:
     entry = {"topic": "t", "partition": 0, "replicas": [3]}
-    assert plans.plan_file(written(tmp_path, {"partitions": [entry]})) == {T0: (3,)}
+    assert placement.plan_file(written(tmp_path, {"partitions": [entry]})) == {T0: (3,)}
 
 
 ENTRY = {"topic": "t", "partition": 0, "replicas": [1]}
@@ -90,11 +90,11 @@ def test_a_file_that_is_no_plan_is_refused_with_the_place(
     tmp_path: Path, content: object, problem: str
 ) -> None:
     with pytest.raises(click.UsageError, match=problem):
-        plans.plan_file(written(tmp_path, content))
+        placement.plan_file(written(tmp_path, content))
 
 
 def test_replicas_by_hand_are_read_as_kafkas_topic_tool_has_them() -> None:
-    assert plans.manual_assignment("1:2:3,2:3:1") == {0: (1, 2, 3), 1: (2, 3, 1)}
+    assert placement.manual_assignment("1:2:3,2:3:1") == {0: (1, 2, 3), 1: (2, 3, 1)}
     for text in ("1:2,", "1:1", "a:b", ""):
         with pytest.raises(click.UsageError):
-            plans.manual_assignment(text)
+            placement.manual_assignment(text)

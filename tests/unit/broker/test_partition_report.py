@@ -12,7 +12,7 @@ from support.memory_cluster import MemoryCluster
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
-from minikafka.broker.explain import partition_asked
+from minikafka.broker.partition_report import partition_asked
 from minikafka.client import NewTopic
 from minikafka.rpc.messages import EXPLAIN, PLAN
 

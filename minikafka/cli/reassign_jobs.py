@@ -17,10 +17,10 @@ import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
-from minikafka.cli import plans, throttle
-from minikafka.cli.plans import Plan
+from minikafka.cli import placement, reassign_throttle
+from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Progress
-from minikafka.cli.reassignments import State, Verdict, count, ids, look, measure, wait
+from minikafka.cli.reassign_outcome import State, Verdict, count, ids, look, measure, wait
 from minikafka.client.admin import POLL_MS, Admin
 from minikafka.runtime.clock import SystemClock
 
@@ -48,24 +48,24 @@ class Given(NamedTuple):
         """Partitions and the replicas they shall have. Raises UsageError."""
         self._check_one_way()
         if self.file:
-            return plans.plan_file(self.file)
+            return placement.plan_file(self.file)
         if not self.partitions:
             raise click.UsageError(
                 "name what to move: --topic t --partition 0 --replicas 1,2,3 (more than once if "
                 "you like) or --file plan.json"
             )
-        return plans.given_plan(self.topics, self.partitions, self.replicas)
+        return placement.given_plan(self.topics, self.partitions, self.replicas)
 
     def named(self) -> list[TopicPartition]:
         """Partitions, whatever their replicas; none where only topics are named. Raises UsageError."""
         self._check_one_way()
         if self.file:
-            return plans.partitions_file(self.file)
+            return placement.partitions_file(self.file)
         if not self.topics:
             raise click.UsageError(
                 "name what: --topic t --partition 0 (or all of --topic t), or --file plan.json"
             )
-        return plans.given_partitions(self.topics, self.partitions) if self.partitions else []
+        return placement.given_partitions(self.topics, self.partitions) if self.partitions else []
 
     def again(self, action: str) -> str:
         """A command that does this with the same partitions of the same cluster."""
@@ -114,7 +114,9 @@ class Move:
     async def _begin(self, admin: Admin) -> None:
         self._current = await _replicas(admin, self._plan)
         if self._current and not self._given.as_json:
-            click.echo(f"Current partition replica assignment\n\n{plans.as_text(self._current)}\n")
+            click.echo(
+                f"Current partition replica assignment\n\n{placement.as_text(self._current)}\n"
+            )
             click.echo("Save this to use as the plan of --file when you want to go back.")
         if self._given.throttle:
             await self._throttle(admin, self._given.throttle)
@@ -124,7 +126,7 @@ class Move:
                 self._rejected[tp] = Verdict(self._plan[tp], State.REJECTED, replicas, outcome)
 
     async def _throttle(self, admin: Admin, bytes_per_second: int) -> None:
-        missed = await throttle.put(admin, self._plan, self._current, bytes_per_second)
+        missed = await reassign_throttle.put(admin, self._plan, self._current, bytes_per_second)
         for broker, outcome in missed.items():
             click.echo(f"broker {broker} is not throttled: {outcome}", err=True)
 
@@ -193,7 +195,7 @@ class Move:
             "completed": all(verdict.state is State.COMPLETED for _, verdict in rows),
             "interrupted": interrupted,
             "partitions": [verdict.as_json(tp) for tp, verdict in rows],
-            "current": plans.as_json(self._current),
+            "current": placement.as_json(self._current),
         }
         click.echo(json.dumps(shown))
 
@@ -206,7 +208,7 @@ class Move:
 
     async def _lift(self, admin: Admin) -> None:
         topics = {tp.topic for tp in self._plan}
-        if self._given.throttle and await throttle.lift(admin, topics):
+        if self._given.throttle and await reassign_throttle.lift(admin, topics):
             click.echo("The throttle was removed.", err=True)
 
     def _tell_how(self) -> None:
@@ -230,7 +232,7 @@ class Verify:
         if isinstance(plan, list):
             plan = await _as_they_are(admin, self._given.topics, plan)
         verdicts = await look(admin, plan, _SOON_MS)
-        lifted = await throttle.lift(admin, {tp.topic for tp in plan})
+        lifted = await reassign_throttle.lift(admin, {tp.topic for tp in plan})
         rows = sorted(verdicts.items())
         done = all(verdict.state is State.COMPLETED for _, verdict in rows)
         if self._given.as_json:
@@ -293,7 +295,7 @@ class Cancel:
         outcomes = await admin.alter_reassignments(dict.fromkeys(chosen))
         cancelled = [tp for tp, outcome in outcomes.items() if outcome.ok]
         back = not self._given.waits or await self._wait(admin, cancelled)
-        await throttle.lift(admin, {tp.topic for tp in chosen})
+        await reassign_throttle.lift(admin, {tp.topic for tp in chosen})
         if self._given.as_json:
             rows = [
                 {

@@ -11,7 +11,7 @@ from typing import Final
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.cli.plans import Plan
+from minikafka.cli.placement import Plan
 from minikafka.client.admin import Admin
 from minikafka.client.answers import Outcome, Resource, ResourceType
 

@@ -8,7 +8,7 @@ from support.scripted_admin import ScriptedAdmin
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli.progress import Amount, Progress
-from minikafka.cli.reassignments import State, Verdict, look, measure, wait
+from minikafka.cli.reassign_outcome import State, Verdict, look, measure, wait
 from minikafka.client import Outcome
 from minikafka.runtime.clock import SystemClock
 

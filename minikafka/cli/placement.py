@@ -1,4 +1,4 @@
-"""What is to be moved or elected, as people and Kafka's own tools write it.
+"""Which partitions are to be moved or elected, and onto which brokers, as people and Kafka's own tools write it.
 
 Invariant: a plan names every partition once, and no broker twice for one partition; whatever breaks
 that is a UsageError (exit code 2) that says where. Whether topics and brokers exist is the cluster's to judge.

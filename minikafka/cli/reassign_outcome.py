@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.cli.plans import Plan
+from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Amount, Progress, size
 from minikafka.client.admin import POLL_MS, SETTLE_MS, Admin
 from minikafka.client.answers import Outcome
