@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 from support.load import PARTITIONS, load
 from support.running_cluster import BROKERS, KEYS, busiest, eventually, wait_for_leaders
 
@@ -60,7 +61,7 @@ async def test_sessions_that_all_expired_are_made_anew(cluster: LocalCluster) ->
         before = await epochs(cluster)
         for broker in BROKERS:
             await cluster.pause(broker)
-        await asyncio.sleep(6)
+        await eventually(lambda: nobody_is_registered(cluster))
         for broker in BROKERS:
             await cluster.resume(broker)
 
@@ -86,6 +87,21 @@ async def test_a_broker_whose_session_expired_registers_again_and_loses_nothing(
             return (await epochs(cluster)).get(victim, before) > before
 
         await eventually(is_new)
+
+
+async def nobody_is_registered(cluster: LocalCluster) -> bool:
+    """By ZooKeeper itself, as no broker can be asked."""
+
+    def ask() -> bool:
+        kazoo = KazooClient(cluster.zookeeper)
+        kazoo.start(timeout=15)
+        try:
+            return kazoo.get_children("/brokers/ids") == []
+        finally:
+            kazoo.stop()
+            kazoo.close()
+
+    return await asyncio.to_thread(ask)
 
 
 async def epochs(cluster: LocalCluster) -> dict[int, int]:

@@ -47,9 +47,13 @@ async def test_who_reaches_a_held_step_stands_there_until_it_is_released() -> No
 async def test_other_steps_than_the_held_ones_are_passed() -> None:
     gate = StepGate()
     gate.hold(STEP)
-    await coming(gate, "reassignment.A2")
+    other = coming(gate, "reassignment.A2")
+    await turn()
+    assert (gate.waiting, other.done()) == ("", True)
     gate.open()
-    await coming(gate)
+    once_held = coming(gate)
+    await turn()
+    assert (gate.waiting, once_held.done()) == ("", True)
 
 
 async def test_a_step_that_nobody_named_cannot_be_held() -> None:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from minikafka.base.model import TopicPartition
-from minikafka.ledger.record import NOTHING, PARTITIONS_MAX, by_topic, in_parts, partitions_of
+from minikafka.ledger.record import (
+    EVENT,
+    NOTHING,
+    PARTITIONS_MAX,
+    by_topic,
+    in_parts,
+    partitions_of,
+)
 
 
 def partitions(count: int) -> list[TopicPartition]:
@@ -30,4 +37,7 @@ def test_more_than_fits_is_told_in_numbered_parts() -> None:
 
 
 def test_the_ledger_of_nothing_keeps_nothing() -> None:
-    NOTHING.record("event", "1-1", {})
+    fields = {"topic": "t"}
+    NOTHING.record(EVENT, "1-1", fields)
+    assert vars(NOTHING) == {}
+    assert fields == {"topic": "t"}

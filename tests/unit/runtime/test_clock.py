@@ -20,10 +20,16 @@ def test_wall_time_is_unix_milliseconds() -> None:
 
 
 async def test_a_callback_runs_once_when_its_time_has_come() -> None:
-    ran = asyncio.Event()
-    SystemClock().call_later(1, ran.set)
+    clock = SystemClock()
+    ran: list[int] = []
+    begun = clock.now()
+    clock.call_later(1, lambda: ran.append(clock.now()))
+    later = asyncio.Event()
+    clock.call_later(20, later.set)
     async with asyncio.timeout(5):
-        await ran.wait()
+        await later.wait()
+    [at] = ran
+    assert at >= begun
 
 
 async def test_a_cancelled_callback_does_not_run() -> None:

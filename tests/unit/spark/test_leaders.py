@@ -66,12 +66,19 @@ def test_a_broker_that_did_not_answer_is_asked_last_from_then_on(brokers):
             silent.accept()
 
 
+def is_final(code):
+    try:
+        raise_if_final(code, "lines")
+    except KafkaError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("code", [29, 999])
 def test_codes_that_kafka_does_not_call_retriable_or_we_do_not_know_are_final(code):
-    with pytest.raises(KafkaError):
-        raise_if_final(code, "lines")
+    assert is_final(code)
 
 
 @pytest.mark.parametrize("code", [0, 3, 5, 6, 74, 75, 78])
 def test_codes_that_pass_are_not(code):
-    raise_if_final(code, "lines")
+    assert not is_final(code)
