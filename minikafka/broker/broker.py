@@ -199,17 +199,7 @@ class Broker:
             *self._advertised_control(control.port),
             rack=self.config.broker_rack,
         )
-        channels = Channels(self.control_plane, self.clock, self.tasks, self.rng, self.ledger)
-        self.controller = ControllerService(
-            self.coordination,
-            channels,
-            self.clock,
-            self.tasks,
-            self.config,
-            self.info,
-            self.ledger,
-            self.gate,
-        )
+        self.controller = self._candidate()
         self.config_changes = ConfigChanges(
             self.coordination,
             self.clock,
@@ -225,6 +215,18 @@ class Broker:
         )
         port = await self.listener.start(*self.config.kafka_listener)
         self.info = replace(self.info, port=self.info.port or port)
+
+    def _candidate(self) -> ControllerService:
+        return ControllerService(
+            self.coordination,
+            Channels(self.control_plane, self.clock, self.tasks, self.rng, self.ledger),
+            self.clock,
+            self.tasks,
+            self.config,
+            self.info,
+            self.ledger,
+            self.gate,
+        )
 
     def _administration(self) -> Admin:
         coordination, controller, metadata = self.coordination, self.controller, self.metadata

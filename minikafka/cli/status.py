@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.base.model import TopicPartition
 from minikafka.cli.processes import describe
 from minikafka.cli.target import cluster, data_option, json_option, run
-from minikafka.cluster.state import ClusterState
+from minikafka.cluster.state import ClusterState, PartitionView
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,36 +39,44 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
     names; a partition is `available` when its leader says that it leads (J7). `controller_state` is what the
     broker that rules tells of its work, null when none answers.
     """
-    backlog: dict[str, int] = next(
-        (a["backlog"] for a in state.answers.values() if a.get("backlog")), {}
-    )
-    for broker in processes["brokers"]:
-        answer = state.answers.get(broker["id"])
-        broker["backlog"] = backlog.get(str(broker["id"]))
-        broker["broker_epoch"] = answer["broker_epoch"] if answer else None
-        broker["metrics"] = answer.get("metrics") if answer else None
-        broker["state"] = "up" if answer else "silent" if broker["pid"] else "down"
-    partitions = [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "leader": view.leader,
-            "leader_epoch": view.leader_epoch,
-            "replicas": list(view.replicas),
-            "isr": list(view.isr),
-            "available": view.leader is not None,
-            "log_end_offset": view.log_end_offset,
-            "high_watermark": view.high_watermark,
-        }
-        for tp, view in state.partitions.items()
-    ]
+    answers = state.answers.values()
+    backlog: dict[str, int] = next((a["backlog"] for a in answers if a.get("backlog")), {})
     return processes | {
+        "brokers": [
+            broker | _told(broker, state.answers.get(broker["id"]), backlog)
+            for broker in processes["brokers"]
+        ],
         "controller": state.controller,
         "controller_epoch": state.controller_epoch,
         "controller_state": next(
-            (a["controller"] for a in state.answers.values() if a.get("is_controller")), None
+            (a["controller"] for a in answers if a.get("is_controller")), None
         ),
-        "partitions": partitions,
+        "partitions": [_partition(tp, view) for tp, view in state.partitions.items()],
+    }
+
+
+def _told(
+    process: Mapping[str, Any], answer: Mapping[str, Any] | None, backlog: Mapping[str, int]
+) -> dict[str, Any]:
+    return {
+        "backlog": backlog.get(str(process["id"])),
+        "broker_epoch": answer["broker_epoch"] if answer else None,
+        "metrics": answer.get("metrics") if answer else None,
+        "state": "up" if answer else "silent" if process["pid"] else "down",
+    }
+
+
+def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "leader": view.leader,
+        "leader_epoch": view.leader_epoch,
+        "replicas": list(view.replicas),
+        "isr": list(view.isr),
+        "available": view.leader is not None,
+        "log_end_offset": view.log_end_offset,
+        "high_watermark": view.high_watermark,
     }
 
 

@@ -54,11 +54,7 @@ def load(
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
     segments = _open_segments(storage, directory, config.index_interval_bytes)
     known = _read_epochs(storage, directory)
-    first = (
-        len(segments)
-        if clean and known is not None
-        else _first_to_recover(segments, recovery_point, known)
-    )
+    first = _first_to_recover(segments, recovery_point, known, clean=clean)
     entries = [
         entry
         for entry in known or ()
@@ -76,13 +72,18 @@ def load(
     epochs = LeaderEpochs(
         storage, f"{directory}/{epoch_file.FILE_NAME}", entries, is_new=known is None
     )
-    epochs.truncate_from_start(log_start_offset)
-    epochs.truncate_from_end(end_offset)
-    if epochs.entries != (known or []):
-        epochs.sync()
+    _trim(epochs, known, log_start_offset, end_offset)
     producers = ProducerStates(storage, directory)
     reload_producers(producers, segments, end_offset, end_position)
     return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position)
+
+
+def _trim(epochs: LeaderEpochs, known: Entries | None, start: int, end: int) -> None:
+    """Epochs of the log as it is now; the file is written if it said anything else."""
+    epochs.truncate_from_start(start)
+    epochs.truncate_from_end(end)
+    if epochs.entries != (known or []):
+        epochs.sync()
 
 
 def _is_unused(names: list[str]) -> bool:
@@ -143,10 +144,14 @@ def _base_offset(segment: Segment) -> int:
     return segment.base_offset
 
 
-def _first_to_recover(segments: list[Segment], recovery_point: int, known: Entries | None) -> int:
+def _first_to_recover(
+    segments: list[Segment], recovery_point: int, known: Entries | None, *, clean: bool
+) -> int:
     """The segment that holds the recovery point; all, when the epochs must be found again."""
     if known is None:
         return 0
+    if clean:
+        return len(segments)
     return max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
 
 

@@ -94,18 +94,6 @@ def _decode(
         topic, position = _string(buf, position, end)
         partitions, position = _partitions(view, buf, position, end, version)
         topics.append((topic, partitions))
-    forgotten = []
-    if version >= 7:
-        (count,) = _INT32.unpack_from(buf, position)
-        position += 4
-        for _ in range(count):
-            topic, position = _string(buf, position, end)
-            (size,) = _INT32.unpack_from(buf, position)
-            stop = _within(position + 4 + 4 * size, position + 4, end)
-            forgotten.append(
-                (topic, [row[0] for row in _INT32.iter_unpack(view[position + 4 : stop])])
-            )
-            position = stop
     return FetchRequest(
         replica_id,
         max_wait,
@@ -115,8 +103,24 @@ def _decode(
         session_id,
         session_epoch,
         topics,
-        forgotten,
+        _forgotten(buf, view, position, end) if version >= 7 else [],
     )
+
+
+def _forgotten(
+    buf: bytearray, view: memoryview, position: int, end: int
+) -> list[tuple[bytes, list[int]]]:
+    """The last field: what the session is to leave out from now on."""
+    (count,) = _INT32.unpack_from(buf, position)
+    position += 4
+    forgotten = []
+    for _ in range(count):
+        topic, position = _string(buf, position, end)
+        (size,) = _INT32.unpack_from(buf, position)
+        stop = _within(position + 4 + 4 * size, position + 4, end)
+        forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position + 4 : stop])]))
+        position = stop
+    return forgotten
 
 
 def _partitions(
@@ -146,14 +150,6 @@ def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) 
         partitions, position = _flexible_partitions(buf, view, position, end)
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
-    count, position = read_uvarint(buf, position)
-    forgotten = []
-    for _ in range(count - 1):
-        topic, position = _compact_string(buf, position, end)
-        size, position = read_uvarint(buf, position)
-        stop = _within(position + 4 * max(size - 1, 0), position, end)
-        forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position:stop])]))
-        position = skip_tags(buf, stop)
     return FetchRequest(
         replica_id,
         max_wait,
@@ -163,8 +159,22 @@ def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) 
         session_id,
         session_epoch,
         topics,
-        forgotten,
+        _flexible_forgotten(buf, view, position, end),
     )
+
+
+def _flexible_forgotten(
+    buf: bytearray, view: memoryview, position: int, end: int
+) -> list[tuple[bytes, list[int]]]:
+    count, position = read_uvarint(buf, position)
+    forgotten = []
+    for _ in range(count - 1):
+        topic, position = _compact_string(buf, position, end)
+        size, position = read_uvarint(buf, position)
+        stop = _within(position + 4 * max(size - 1, 0), position, end)
+        forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position:stop])]))
+        position = skip_tags(buf, stop)
+    return forgotten
 
 
 def _flexible_partitions(

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.model import BrokerId, PartitionResult, TopicPartition
+from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.broker.services import Entity, Handler, Services
 from minikafka.wire.codec import response
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
@@ -94,21 +94,19 @@ def list_partition_reassignments(services: Services, request: Entity, version: i
         LIST_PARTITION_REASSIGNMENTS,
         version,
         topics=[
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": tp.partition,
-                        "replicas": reassignments[tp].replicas,
-                        "adding_replicas": reassignments[tp].adding,
-                        "removing_replicas": reassignments[tp].removing,
-                    }
-                    for tp in partitions
-                ],
-            }
+            {"name": topic, "partitions": [_listed(tp, reassignments[tp]) for tp in partitions]}
             for topic, partitions in _by_topic(shown).items()
         ],
     )
+
+
+def _listed(tp: TopicPartition, assignment: ReplicaAssignment) -> dict[str, Any]:
+    return {
+        "partition_index": tp.partition,
+        "replicas": assignment.replicas,
+        "adding_replicas": assignment.adding,
+        "removing_replicas": assignment.removing,
+    }
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

@@ -403,17 +403,26 @@ class ControllerStore:
             except MultiFailed as refused:
                 if _is_for_a_parent(operations[refused.index - 1], refused.error, attempt):
                     continue
-                before = len(pending)
-                await self._read_back(pending, tally)
-                if len(pending) == before:
-                    culprit = owners[refused.index - 1]
-                    tally.failed[culprit] = f"{type(refused.error).__name__} {refused.error}"
-                    del pending[culprit]
+                await self._take_refusal(pending, tally, owners[refused.index - 1], refused.error)
             else:
                 for tp, stat in zip(owners, stats, strict=True):
                     if stat is not None:
                         tally.ok[tp] = stat.version
                 return
+
+    async def _take_refusal(
+        self,
+        pending: dict[TopicPartition, LeaderAndIsr],
+        tally: _Tally,
+        culprit: TopicPartition,
+        error: ServerVerdict,
+    ) -> None:
+        """After a refusal at least one partition is in the tally: the culprit, if nothing else tells why."""
+        before = len(pending)
+        await self._read_back(pending, tally)
+        if len(pending) == before:
+            tally.failed[culprit] = f"{type(error).__name__} {error}"
+            del pending[culprit]
 
     async def _write_halves(
         self, pending: dict[TopicPartition, LeaderAndIsr], tally: _Tally, parents: set[str]
