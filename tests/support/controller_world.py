@@ -122,6 +122,15 @@ def run_steps(
         return end.value
 
 
+def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
+    """Broker to the request of this kind that it is sent; the last one, if it is sent several."""
+    return {
+        effect.broker_id: effect.request
+        for effect in effects
+        if isinstance(effect, SendRequest) and isinstance(effect.request, kind)
+    }
+
+
 class World:
     """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far, in order."""
 

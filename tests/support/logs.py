@@ -60,6 +60,16 @@ def produce(log: Log, *counts: int, epoch: int = 0, **fields: Any) -> None:
         log.flush()
 
 
+def three_segments(storage: Storage) -> Log:
+    """Segments [0..10), [10..20), [20..25) of single records; epoch = offset // 8; one idempotent producer."""
+    size = len(batch())
+    log = open_log(storage, segment_bytes=10 * size, index_interval_bytes=2 * size)
+    for i in range(25):
+        fields = {"producer_id": 9, "producer_epoch": 0, "base_sequence": i}
+        produce(log, 1, epoch=i // 8, timestamp=1000 + i, **fields)
+    return log
+
+
 def replicate(log: Log, data: bytes) -> None:
     """Append whole batches as a follower."""
     received = bytearray(data)

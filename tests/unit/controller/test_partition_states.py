@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+from typing import Any
 
 import pytest
-from support.controller_world import broker, image, run_steps, state
+from support.controller_world import broker, image, run_steps, sent_to, state
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
@@ -18,7 +19,7 @@ from minikafka.base.model import (
 )
 from minikafka.controller.context import Context, PartitionStatus
 from minikafka.controller.elections import Election, Refusal
-from minikafka.controller.events import Effect, SendRequest
+from minikafka.controller.events import Effect
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.story import Story
@@ -66,12 +67,8 @@ class Bench:
             self.context, self.nodes, self.machine.handle_state_changes([T0], target, election)
         )
 
-    def sent(self, kind: type) -> dict[int, object]:
-        return {
-            e.broker_id: e.request
-            for e in self.effects
-            if isinstance(e, SendRequest) and isinstance(e.request, kind)
-        }
+    def sent(self, kind: type) -> dict[int, Any]:
+        return sent_to(self.effects, kind)
 
 
 @pytest.mark.row("F1", "F2", "F11", "K13")

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.controller_world import broker, image, run_steps, state
+from support.controller_world import broker, image, run_steps, sent_to, state
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
@@ -71,11 +71,7 @@ class Bench:
         )
 
     def sent(self, kind: type) -> dict[int, Any]:
-        return {
-            e.broker_id: e.request
-            for e in self.effects
-            if isinstance(e, SendRequest) and isinstance(e.request, kind)
-        }
+        return sent_to(self.effects, kind)
 
 
 @pytest.mark.row("G1", "G12", "X2", "X8", "X9")

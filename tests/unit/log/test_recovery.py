@@ -17,6 +17,7 @@ from support.logs import (
     read_all,
     replicate,
     state_of,
+    three_segments,
 )
 from support.memory_storage import MemoryStorage
 
@@ -33,15 +34,6 @@ def path(base: int, suffix: str = ".log") -> str:
 @pytest.fixture
 def storage() -> MemoryStorage:
     return MemoryStorage()
-
-
-def three_segments(storage: MemoryStorage) -> Log:
-    """Single records 0..24 in segments of 10, epochs of 8, by one idempotent producer."""
-    log = open_log(storage, segment_bytes=10 * SIZE, index_interval_bytes=2 * SIZE)
-    for i in range(25):
-        fields = {"producer_id": 9, "producer_epoch": 0, "base_sequence": i}
-        produce(log, 1, epoch=i // 8, timestamp=1000 + i, **fields)
-    return log
 
 
 def reopened(storage: MemoryStorage, *, clean: bool = False, **settings: Any) -> Log:
