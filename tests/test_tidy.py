@@ -222,12 +222,16 @@ def test_the_package_readme_has_a_line_for_every_package():
     assert [name for name in packages if not re.search(rf"`{name}(/|\.py)`", readme)] == []
 
 
-def test_the_architecture_page_names_every_module_of_the_spark_package():
+@pytest.mark.parametrize(
+    "folder",
+    sorted(str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*/__init__.py")),
+)
+def test_the_file_map_names_every_module(folder):
     page = (ROOT / "docs" / "architecture.md").read_text()
-    [row] = re.findall(r"^\| `spark/` .*$", page, re.MULTILINE)
-    modules = {path.name for path in (PACKAGE / "spark").glob("[!_]*.py")}
+    [row] = re.findall(rf"^\| `{folder}/` .*$", page, re.MULTILINE)
+    modules = {path.name for path in (PACKAGE / folder).glob("[!_]*.py")}
 
-    assert modules - set(re.findall(r"`(\w+\.py)`", row)) == set()
+    assert modules == set(re.findall(r"`(\w+\.py)`", row))
 
 
 def test_the_spark_page_has_every_option_with_its_default():
