@@ -161,7 +161,7 @@ def test_every_id_that_is_cited_can_be_looked_up():
         for folder in ("minikafka", "tests")
         for path in (ROOT / folder).rglob("*.py")
         for text in prose_of(path)
-        for reference in re.findall(r"\b[A-Z]\d{1,2}\b", text)
+        for reference in re.findall(r"\b[A-Z]\d{1,2}\b|\btraps? \d+|§ ?\d[\d.]*", text)
     }
     cited |= {
         (page.name, reference)

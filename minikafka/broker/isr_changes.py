@@ -20,6 +20,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Coordination, Ledger, Tasks
+from minikafka.broker.side_by_side import all_of
 from minikafka.ledger.record import ISR, NOTHING
 from minikafka.replication.isr import Committed, IsrState, PendingExpand
 from minikafka.replication.partition import Partition
@@ -69,7 +70,7 @@ class IsrChanges:
             await self._queued.wait()
             self._queued.clear()
             queue, self._queue = self._queue, {}
-            await asyncio.gather(*(self._write(partition) for partition in queue))
+            await all_of(self._write(partition) for partition in queue)
 
     async def _write(self, partition: Partition) -> None:
         proposal = partition.isr_state

@@ -50,7 +50,7 @@ class ProduceWaiter(Protocol):
 class FetchWaiter(Protocol):
     """A consumer's fetch that waits for more bytes below the high watermark."""
 
-    def attempt(self, now: int) -> None:
+    def attempt(self) -> None:
         """Answer if there is enough by now."""
 
 
@@ -335,7 +335,7 @@ class Partition:
         return True
 
     def _about_to_join(self, progress: Progress, now: int) -> bool:
-        """A caught-up follower outside the ISR holds the high watermark back, or it could never join (trap 13)."""
+        """A caught-up follower outside the ISR holds the high watermark back, or it could never join (T13)."""
         return (
             progress.offset >= self.epoch_start_offset
             and now - progress.last_caught_up <= self.lag_max_ms
@@ -397,7 +397,7 @@ class Partition:
         return True
 
     def proposed_state(self) -> LeaderAndIsr:
-        """What the leader's compare-and-set writes: its own leadership with the proposed ISR (§4.5)."""
+        """What the leader's compare-and-set writes: its own leadership with the proposed ISR (R26)."""
         return LeaderAndIsr(
             self.leader,
             self.leader_epoch,
@@ -433,7 +433,7 @@ class Partition:
             self.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 
     def fail_produces(self, error: int) -> None:
-        """Answer every produce that waits here with the error, now (R34, trap 17)."""
+        """Answer every produce that waits here with the error, now (R34, T17)."""
         waiting, self.produce_waiting = self.produce_waiting, {}
         for waiter in waiting:
             waiter.fail_waiting(self, error)
@@ -441,7 +441,7 @@ class Partition:
     # ---- following
 
     def follow_high_watermark(self, leader_high_watermark: int) -> None:
-        """R33: min(leader's, own written end), taken after the append and after any truncation (trap 15)."""
+        """R33: min(leader's, own written end), taken after the append and after any truncation (T15)."""
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)
         if high_watermark > self.high_watermark:

@@ -262,7 +262,7 @@ class Purgatory:
         if self.fetches:
             fetches, self.fetches = self.fetches, {}
             for fetch in fetches:
-                fetch.attempt(now)
+                fetch.attempt()
         if self.ready:
             ready, self.ready = self.ready, {}
             for queue in ready:

@@ -1,7 +1,8 @@
 """Background work with an owner: the Tasks and Executor ports of the production loop.
 
-The only place that makes tasks. Invariant: a task is kept until it has ended, its crash is never lost
-(logged, then given to the owner), and after `close` none of them runs any more.
+The only place that makes tasks which go on when their maker returns. Invariant: a task is kept until it
+has ended, its crash is never lost (logged, then given to the owner), and after `close` none of them runs
+any more.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class ConsumerFetch:
         if request.session_epoch > 0:
             self._answer(encode_response(self.correlation, self.version, SESSION_NOT_FOUND, 0, ()))
             return
-        self.attempt(self.api.now)
+        self.attempt()
         if not self.done:
             self.api.waiting[self] = None
             for partition in self._partitions():
@@ -199,7 +199,7 @@ class ConsumerFetch:
         found = [find(topic, row[0]) for topic, rows in self.request.topics for row in rows]
         return [partition for partition in found if partition is not None]
 
-    def attempt(self, now: int) -> None:
+    def attempt(self) -> None:
         """Answer if there is an error, or at least min_bytes below the high watermark."""
         if self.done:
             return

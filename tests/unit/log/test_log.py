@@ -5,7 +5,17 @@ from __future__ import annotations
 import errno
 
 import pytest
-from support.logs import DIRECTORY, append, batch, offsets, open_log, produce, read_all, replicate
+from support.logs import (
+    DIRECTORY,
+    append,
+    batch,
+    offsets,
+    open_log,
+    produce,
+    read_all,
+    replicate,
+    three_segments,
+)
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import CorruptBatch, StorageFailed
@@ -289,11 +299,7 @@ class TestTruncating:
     @pytest.fixture
     def cut(self, storage: MemoryStorage) -> Log:
         """Segments [0..10), [10..20), [20..25) of single records; epoch = offset // 8."""
-        log = open_log(storage, segment_bytes=10 * SIZE, index_interval_bytes=2 * SIZE)
-        for i in range(25):
-            fields = {"producer_id": 9, "producer_epoch": 0, "base_sequence": i}
-            produce(log, 1, epoch=i // 8, timestamp=1000 + i, **fields)
-        return log
+        return three_segments(storage)
 
     @pytest.mark.parametrize("offset", [24, 21, 20, 19, 15, 10, 9, 1, 0])
     def test_everything_from_the_offset_is_gone_and_the_rest_is_as_it_was(
