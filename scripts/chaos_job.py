@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import sys
 import time
@@ -48,12 +49,19 @@ def main() -> bool:
 def parse(words: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to break things")
+    parser.add_argument("--seconds", type=_positive, default=60.0, help="how long to break things")
     parser.add_argument("--seed", type=int, help="draw the same faults as an earlier run")
     arguments = parser.parse_args(words)
     if arguments.seed is None:
         arguments.seed = random.SystemRandom().randrange(2**32)
     return arguments
+
+
+def _positive(word: str) -> float:
+    seconds = float(word)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{word} is not more than 0 seconds")
+    return seconds
 
 
 async def chaos(display: Display, seconds: float, seed: int) -> bool:

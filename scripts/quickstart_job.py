@@ -6,6 +6,7 @@ Invariant: whatever ends this program, no process that it started outlives it.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -49,6 +50,9 @@ SHOW_SECONDS = 0.1
 
 def main() -> bool:
     """Run it, shown; whether the verdict is good."""
+    argparse.ArgumentParser(
+        prog="quickstart", description=(__doc__ or "").split("\n")[0]
+    ).parse_args()
     with Display() as display, run_directory() as directory:
         return asyncio.run(quickstart(display, directory))
 

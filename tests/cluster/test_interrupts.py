@@ -6,8 +6,6 @@ The moment is the import of a module: an interpreter that is told `INTERRUPT_AT`
 from __future__ import annotations
 
 import os
-import runpy
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,15 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+from support.script_project import make_project, processes_of, start
 
-ROOT = Path(__file__).parents[2]
-SITE = """
-import os, sys
-def look(event, arguments, wanted=os.environ.get("INTERRUPT_AT")):
-    if event == "import" and arguments[0] == wanted:
-        os.kill(os.getpid(), 2)
-sys.addaudithook(look)
-"""
 CODES = (130, -signal.SIGINT)
 """By itself, or by the signal, which a shell shows as the same number."""
 UNBORN = 1
@@ -32,33 +23,7 @@ UNBORN = 1
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The programs of `scripts/` in a project whose environment is made already."""
-    for name in ("requirements.lock", "pyproject.toml", "cluster.toml"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
-    binaries = tmp_path / ".venv" / "bin"
-    binaries.mkdir(parents=True)
-    for name in ("python", "python3.11"):
-        (binaries / name).write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-        (binaries / name).chmod(0o755)
-    made = runpy.run_path(str(tmp_path / "scripts" / "environment.py"))
-    (tmp_path / ".venv" / "minikafka.stamp").write_text(made["_stamp"]())
-    return tmp_path
-
-
-def start(command: list[str], directory: Path, **environment: str) -> subprocess.Popen[bytes]:
-    path = f"{directory / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    python_path = os.pathsep.join(map(str, (directory / "site", ROOT)))
-    return subprocess.Popen(
-        command,
-        cwd=directory,
-        env={**os.environ, "PATH": path, "PYTHONPATH": python_path, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    return make_project(tmp_path)
 
 
 def assert_quiet(program: subprocess.Popen[bytes], directory: Path) -> None:
@@ -69,23 +34,6 @@ def assert_quiet(program: subprocess.Popen[bytes], directory: Path) -> None:
     assert "Error" not in text
     assert "Exception ignored" not in text
     assert processes_of(directory) == []
-
-
-def processes_of(directory: Path) -> list[str]:
-    """Command lines of what runs and names the directory, once what was killed has gone."""
-    found = [""]
-    deadline = time.monotonic() + 10
-    while found and time.monotonic() < deadline:
-        files = Path("/proc").glob("[0-9]*/cmdline")
-        found = [text for text in map(command_line, files) if str(directory) in text]
-    return found
-
-
-def command_line(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").replace("\0", " ")
-    except OSError:
-        return ""
 
 
 PROGRAMS = ("quickstart", "chaos")

@@ -1,0 +1,107 @@
+"""The scripts on a terminal, where their progress is shown by lines that are rewritten."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.script_project import make_project, processes_of, start
+
+
+class Terminal:
+    """A terminal of 120 columns, and all that was written on it."""
+
+    def __init__(self) -> None:
+        self._master, self.slave = pty.openpty()
+        self._written = b""
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._master, 65536)
+            except OSError:  # nobody has it open any more
+                return
+            with self._news:
+                self._written += data
+                self._news.notify_all()
+
+    @property
+    def text(self) -> str:
+        """Without the codes that move the cursor and colour."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._written.decode(errors="replace"))
+
+    def wait_for(self, text: str) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: text in self.text, timeout=60), self.text
+
+    def close(self) -> None:
+        os.close(self.slave)
+        self._reader.join()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    made = Terminal()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
+
+
+def run(program: str, project: Path, terminal: Terminal, *words: str) -> subprocess.Popen[bytes]:
+    command = [str(project / "scripts" / program), *words]
+    return start(command, project, terminal=terminal.slave)
+
+
+def test_chaos_shows_what_it_does_and_ends_with_its_verdict(
+    project: Path, terminal: Terminal
+) -> None:
+    running = run("chaos", project, terminal, "--seconds", "3")
+    assert running.wait(180) == 0, terminal.text
+    assert "Traceback" not in terminal.text
+    assert "acked" in terminal.text
+    assert processes_of(project) == []
+
+
+def test_quickstart_shows_its_steps_and_ends_quietly_when_it_is_interrupted(
+    project: Path, terminal: Terminal
+) -> None:
+    running = run("quickstart", project, terminal)
+    terminal.wait_for("records")
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.wait(60) == 130, terminal.text
+    assert "Traceback" not in terminal.text
+    assert processes_of(project) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "code", "said"),
+    [
+        ("quickstart", ["--help"], 0, "usage: quickstart"),
+        ("quickstart", ["--bogus"], 2, "unrecognized arguments: --bogus"),
+        ("chaos", ["--seconds", "0"], 2, "not more than 0 seconds"),
+        ("chaos", ["--seconds", "nan"], 2, "not more than 0 seconds"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused_before_anything_is_started(
+    project: Path, terminal: Terminal, program: str, words: list[str], code: int, said: str
+) -> None:
+    running = run(program, project, terminal, *words)
+    assert running.wait(60) == code
+    terminal.wait_for(said)

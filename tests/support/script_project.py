@@ -1,0 +1,71 @@
+"""The programs of `scripts/` in a project of their own whose environment is made already, and how to start them."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SITE = """
+import os, sys
+def look(event, arguments, wanted=os.environ.get("INTERRUPT_AT")):
+    if event == "import" and arguments[0] == wanted:
+        os.kill(os.getpid(), 2)
+sys.addaudithook(look)
+"""
+
+
+def make_project(tmp_path: Path) -> Path:
+    """A copy of the scripts, with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`."""
+    for name in ("requirements.lock", "pyproject.toml", "cluster.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
+    binaries = tmp_path / ".venv" / "bin"
+    binaries.mkdir(parents=True)
+    for name in ("python", "python3.11"):
+        (binaries / name).write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (binaries / name).chmod(0o755)
+    made = runpy.run_path(str(tmp_path / "scripts" / "environment.py"))
+    (tmp_path / ".venv" / "minikafka.stamp").write_text(made["_stamp"]())
+    return tmp_path
+
+
+def start(
+    command: list[str], directory: Path, *, terminal: int | None = None, **environment: str
+) -> subprocess.Popen[bytes]:
+    """In a session of its own; its output goes to a pipe, or with its input to the terminal."""
+    path = f"{directory / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    python_path = os.pathsep.join(map(str, (directory / "site", ROOT)))
+    return subprocess.Popen(
+        command,
+        cwd=directory,
+        env={**os.environ, "PATH": path, "PYTHONPATH": python_path, **environment},
+        stdin=terminal,
+        stdout=subprocess.PIPE if terminal is None else terminal,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Command lines of what runs and names the directory, once what was killed has gone."""
+    found = [""]
+    deadline = time.monotonic() + 10
+    while found and time.monotonic() < deadline:
+        files = Path("/proc").glob("[0-9]*/cmdline")
+        found = [text for text in map(command_line, files) if str(directory) in text]
+    return found
+
+
+def command_line(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
