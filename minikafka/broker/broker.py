@@ -117,6 +117,7 @@ class Broker:
             self.ledger,
         )
         self.info: BrokerInfo
+        self.producer_ids = ProducerIds(coordination, config.broker_id)
         self.control_plane: ControlPlane
         self.gate = StepGate()
         self.controller: ControllerService
@@ -147,6 +148,7 @@ class Broker:
         await self.config_changes.start()
         self.replicas.start()
         self.tasks.spawn(self._session_events(), "session-events")
+        self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
         await self._register()
         await self.controller.start()
         await self.metadata.wait_until(self._is_known, 2 * self.coordination.session_timeout_ms)
@@ -261,7 +263,7 @@ class Broker:
             replicas=self.replicas,
             metadata=self.metadata,
             admin=self.admin,
-            producer_ids=ProducerIds(self.coordination, self.config.broker_id),
+            producer_ids=self.producer_ids,
             controller=self.controller,
             control_plane=self.control_plane,
         )

@@ -140,6 +140,11 @@ class Connection(FramedStream):
             logger.warning("API %d version %d from %s: %s", api, version, self.link.peer(), error)
             self.link.close()
             return
+        except Exception:
+            # A defect of ours, met by one client's request: it costs that client its connection.
+            logger.exception("API %d version %d from %s failed", api, version, self.link.peer())
+            self.link.close()
+            return
         self._answer(slot, answer)
         self.purgatory.finish_tick(self.services.clock.now())
 

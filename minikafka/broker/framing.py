@@ -1,7 +1,7 @@
 """The receiving half of a Kafka connection: one buffer, whole frames out of it.
 
 Invariant: slices of the buffer that `parse` handed on live until `finish` returns, never longer. A length
-prefix alone allocates at most 1 MiB; a larger frame's buffer grows with the bytes that really arrive.
+prefix alone allocates at most 64 KiB; a larger frame's buffer grows with the bytes that really arrive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _CAPACITY_MAX: Final = 256 << 10
 """Fits the L2 cache; a connection that never fills the small buffer keeps it."""
 _BUSY: Final = 8 << 10
 """A peer that sends so much at once gets the large buffer."""
-_EXACT_MAX: Final = 1 << 20
+_FIRST_MAX: Final = 64 << 10
+_GROWTH: Final = 4
+"""A large frame's buffer is so many times what has come of it: few copies, and little for a peer that only promises."""
 
 
 class FramedStream:
@@ -124,7 +126,7 @@ class FramedStream:
             self._move_to(_CAPACITY_MAX)
             return
         have = self._write - self._read
-        self._big = bytearray(min(size, _EXACT_MAX))
+        self._big = bytearray(min(size, max(_GROWTH * have, _FIRST_MAX)))
         self._big_view = memoryview(self._big)
         self._big_view[:have] = self._view[self._read : self._write]
         self._big_end, self._big_size = have, size
@@ -139,6 +141,6 @@ class FramedStream:
             self.parse(buf, view, 0, len(buf))
             self.finish()
         elif self._big_end == len(self._big):
-            grown = bytearray(min(self._big_size, 2 * len(self._big)))
+            grown = bytearray(min(self._big_size, _GROWTH * len(self._big)))
             grown[: self._big_end] = self._big
             self._big, self._big_view = grown, memoryview(grown)

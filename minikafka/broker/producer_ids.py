@@ -7,9 +7,10 @@ on one znode, and a block whose claim's outcome is unknown is not used.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
-from minikafka.base.errors import BadVersion
+from minikafka.base.errors import BadVersion, CoordinationError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Coordination
 from minikafka.zk.layout import PRODUCER_ID_BLOCK, decode_producer_ids, encode_producer_ids
@@ -26,6 +27,13 @@ class ProducerIds:
         self._lock = asyncio.Lock()
         self._next = 0
         self._last = -1
+
+    async def prepare(self) -> None:
+        """Claim the first block, so that producers can begin while ZooKeeper is away; `next` tries again if not."""
+        async with self._lock:
+            if self._next > self._last:
+                with suppress(CoordinationError):
+                    self._next, self._last = await self._claim()
 
     async def next(self) -> int:
         """A producer id no one else has. Raises CoordinationError when no block could be claimed."""

@@ -51,7 +51,11 @@ _unpack_header: Final = HEADER.unpack_from
 
 _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _UNSUPPORTED_CODEC: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+_MAGIC_AT: Final = 16
+_LEAST_LEGACY_BYTES: Final = 14
+"""What Kafka takes for the least length of any message, of every magic."""
 
 Header = tuple[int, ...]
 
@@ -90,13 +94,40 @@ def check_produced(view: memoryview, start: int, end: int, header: Header) -> in
     return 0 if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
 
 
+def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
+    """The error for a records field too short for a batch header, null and empty ones included.
+
+    As a Kafka broker cuts the field into messages: garbage is CORRUPT_MESSAGE; nothing whole, or an old
+    message (magic 0 or 1), which no retry makes acceptable, is INVALID_RECORD.
+    """
+    field = bytes(memoryview(buf)[start:end]) if 0 <= start < end else b""
+    if len(field) < OVERHEAD:
+        return _INVALID_RECORD
+    length = int.from_bytes(field[8:OVERHEAD], "big", signed=True)
+    if len(field) > _MAGIC_AT and length >= _LEAST_LEGACY_BYTES:
+        whole = OVERHEAD + length <= len(field)
+        return _refusal_by_magic(field[_MAGIC_AT], whole) or _CORRUPT
+    return _CORRUPT if length < _LEAST_LEGACY_BYTES else _INVALID_RECORD
+
+
+def _refusal_by_magic(magic: int, is_whole: bool) -> int:
+    if not 0 <= magic <= 2:
+        return _CORRUPT
+    return 0 if magic == 2 and is_whole else _INVALID_RECORD
+
+
 def _refusal(size: int, header: Header) -> int:
     """The error of a header that is not of the plain kind, 0 when it is only unusual."""
     length, attributes, producer_id = header[BATCH_LENGTH], header[ATTRIBUTES], header[PRODUCER_ID]
-    if header[MAGIC] != 2:
-        return _INVALID_RECORD
-    if length < HEADER_BYTES - OVERHEAD or length + OVERHEAD > size:
+    if length < _LEAST_LEGACY_BYTES:
         return _CORRUPT
+    error = _refusal_by_magic(header[MAGIC], length + OVERHEAD <= size)
+    if error:
+        return error
+    if length < HEADER_BYTES - OVERHEAD:
+        return _CORRUPT
+    if attributes & LOG_APPEND_TIME:
+        return _INVALID_TIMESTAMP
     if attributes & CODEC_MASK > _LAST_CODEC:
         return _UNSUPPORTED_CODEC
     count = header[COUNT]

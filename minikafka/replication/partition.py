@@ -19,7 +19,13 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
-from minikafka.record.batch import HEADER, check_produced, stamp_append_time
+from minikafka.record.batch import (
+    HEADER,
+    HEADER_BYTES,
+    check_produced,
+    refusal_of_fragment,
+    stamp_append_time,
+)
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 
 logger = logging.getLogger(__name__)
@@ -28,7 +34,7 @@ _unpack_header: Final = HEADER.unpack_from
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 UNKNOWN_OFFSET: Final = -1
@@ -257,11 +263,11 @@ class Partition:
         """
         log = self.log
         if not self.is_leader or self.offline:
-            return -56 if self.offline else -_NOT_LEADER
+            return -_STORAGE_ERROR if self.offline else -_NOT_LEADER
         if acks < 0 and self.under_min_isr:
             return -_NOT_ENOUGH
-        if end - start < 61:
-            return -_INVALID_RECORD if start < 0 or end <= start else -2
+        if end - start < HEADER_BYTES:
+            return -refusal_of_fragment(buf, start, end)
         header = _unpack_header(buf, start)
         error = check_produced(view, start, end, header)
         if error:

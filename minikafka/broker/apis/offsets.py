@@ -93,6 +93,10 @@ def _look_up(
     partition: Partition, is_follower: bool, committed: bool, timestamp: int, version: int
 ) -> Found:
     log = partition.log
+    if timestamp < EARLIEST and not (
+        timestamp == MAX_TIMESTAMP and version >= _MAX_TIMESTAMP_SINCE
+    ):
+        return Found(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp == EARLIEST:
         start = partition.log_start_offset
         return Found(ErrorCode.NONE, -1, start, log.epochs.epoch_of(start))
@@ -105,7 +109,7 @@ def _look_up(
         if not_known:
             return Found(_not_available(version))
         return Found(ErrorCode.NONE, -1, end, partition.leader_epoch)
-    if timestamp == MAX_TIMESTAMP and version >= _MAX_TIMESTAMP_SINCE:
+    if timestamp == MAX_TIMESTAMP:
         timestamp = _largest_timestamp(log)
     if timestamp < 0:
         return Found(ErrorCode.NONE)

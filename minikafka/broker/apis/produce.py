@@ -43,7 +43,6 @@ TO_BE_READ: Final = -1
 """`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 _MAY_PASS: Final = frozenset(
     map(
         int,
@@ -309,9 +308,11 @@ class ProduceApi:
             error = self.refused[topic, number][0]
         elif partition is None:
             error = self.replicas.error_for_wire(topic, number)
-        elif start < 0 or end - start <= _ATTRIBUTES_LOW:
-            error = _INVALID_RECORD
-        elif version < _ZSTD_SINCE and buf[start + _ATTRIBUTES_LOW] & 7 == _ZSTD:
+        elif (
+            version < _ZSTD_SINCE
+            and end - start > _ATTRIBUTES_LOW
+            and buf[start + _ATTRIBUTES_LOW] & 7 == _ZSTD
+        ):
             error = _UNSUPPORTED_COMPRESSION
         if error or partition is None:
             return PendingPartition(number, error, -1, -1, None, ALREADY)

@@ -90,11 +90,11 @@ async def delete_topics(services: Services, request: Entity, version: int) -> En
     """Handle DeleteTopics."""
     asked = _asked_by_id(services, request) if version >= _BY_ID_SINCE else _asked(request)
     repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
-    names = [name for name, _, error in asked if name and not error and name not in repeated]
+    names = [name for name, _, error in asked if not (name is None or error or name in repeated)]
     results = await services.admin.topics.delete_topics(names, milliseconds(request.timeout))
     responses = []
     for name, topic_id, error in asked:
-        if name and name in repeated:
+        if name is not None and name in repeated:
             result = TopicResult(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")
         elif error or name is None:
             result = TopicResult(name or "", error)

@@ -81,3 +81,17 @@ def test_a_length_above_the_limit_closes_the_connection_at_once(size: int) -> No
     stream = Frames()
     stream.feed(struct.pack(">i", size), 4)
     assert stream.link.closed  # type: ignore[attr-defined]
+
+
+def test_a_length_alone_takes_little_memory_and_more_only_with_the_bytes_behind_it() -> None:
+    stream = Frames(200 << 20)
+    frame = framed([bytes(3 << 20)])
+    promised = struct.pack(">i", 100 << 20) + frame[4:]
+    sent = 0
+    for part in (1_000, 30_000, 100_000, 500_000, 2_000_000):
+        stream.feed(promised[sent : sent + part], 4_096)
+        sent += part
+        room = stream.get_buffer(0)
+        assert isinstance(room, memoryview)
+        held = len(room.obj)
+        assert held <= max(64 << 10, 4 * (sent + 4_096))

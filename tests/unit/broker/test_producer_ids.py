@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.znodes import Znodes
 
-from minikafka.base.errors import BadVersion, OutcomeUnknown
+from minikafka.base.errors import BadVersion, NotConnected, OutcomeUnknown
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.zk.layout import PRODUCER_ID_BLOCK, decode_producer_ids
 
@@ -28,6 +28,23 @@ async def test_brokers_that_ask_at_once_never_get_the_same_id() -> None:
     assert min(ids) == 0
     _, first, last = decode_producer_ids(nodes.nodes[PRODUCER_ID_BLOCK][0])
     assert (first, last) == (5000, 5999)
+
+
+async def test_ids_of_a_block_that_was_prepared_need_no_zookeeper() -> None:
+    nodes = znodes()
+    ids = ProducerIds(nodes, 1)
+    await ids.prepare()
+    await ids.prepare()
+    nodes.failures = [NotConnected()] * 3
+    assert [await ids.next() for _ in range(3)] == [0, 1, 2]
+
+
+async def test_a_block_that_could_not_be_prepared_is_claimed_when_it_is_needed() -> None:
+    nodes = znodes()
+    ids = ProducerIds(nodes, 1)
+    nodes.failures = [NotConnected()]
+    await ids.prepare()
+    assert await ids.next() == 0
 
 
 @pytest.mark.row("R72")

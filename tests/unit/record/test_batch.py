@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from minikafka.base.errors import CorruptBatch, ErrorCode
 from minikafka.record import batch as b
-from minikafka.record.batch import HEADER, Record, build, check_produced, records, stamp, valid_run
+from minikafka.record.batch import (
+    HEADER,
+    Record,
+    build,
+    check_produced,
+    records,
+    refusal_of_fragment,
+    stamp,
+    valid_run,
+)
 from minikafka.record.codecs import crc32c
 
 
@@ -41,7 +50,7 @@ def patched(data: bytes, fix_crc: bool = True, **fields: int) -> bytes:
 
 
 @pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("attributes", [0, b.TRANSACTIONAL, b.LOG_APPEND_TIME])
+@pytest.mark.parametrize("attributes", [0, b.TRANSACTIONAL])
 def test_a_proper_batch_is_accepted(codec: int, attributes: int) -> None:
     data = build(
         [Record(timestamp=5, value=b"v")] * 3,
@@ -57,6 +66,9 @@ def test_a_proper_batch_is_accepted(codec: int, attributes: int) -> None:
 INVALID = ErrorCode.INVALID_RECORD
 REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
     ("of magic 1", lambda data: patched(data, magic=1), INVALID),
+    ("of magic 3", lambda data: patched(data, magic=3), ErrorCode.CORRUPT_MESSAGE),
+    ("of negative magic", lambda data: patched(data, magic=-1), ErrorCode.CORRUPT_MESSAGE),
+    ("timed by the broker", lambda data: patched(data, attributes=8), ErrorCode.INVALID_TIMESTAMP),
     ("with a base offset", lambda data: patched(data, base_offset=1), INVALID),
     ("with another behind it", lambda data: data + data, INVALID),
     ("that is a control batch", lambda data: patched(data, attributes=b.CONTROL), INVALID),
@@ -71,7 +83,7 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
     ("of a producer without sequence", lambda data: patched(data, producer_id=1), INVALID),
     ("transactional of no producer", lambda data: patched(data, attributes=b.TRANSACTIONAL), INVALID),
     ("of an unknown codec", lambda data: patched(data, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    ("longer than the field", lambda data: patched(data, batch_length=10_000), ErrorCode.CORRUPT_MESSAGE),
+    ("longer than the field", lambda data: patched(data, batch_length=10_000), INVALID),
     ("shorter than a header", lambda data: patched(data, batch_length=48), ErrorCode.CORRUPT_MESSAGE),
     ("of negative length", lambda data: patched(data, batch_length=-1), ErrorCode.CORRUPT_MESSAGE),
     ("with a wrong CRC", lambda data: patched(data, fix_crc=False, crc=1), ErrorCode.CORRUPT_MESSAGE),
@@ -84,6 +96,40 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
 )
 def test_a_batch_is_refused(change: Callable[[bytes], bytes], code: ErrorCode) -> None:
     assert check(change(produced())) == code
+
+
+def legacy(size: int, magic: int = 0, length: int | None = None) -> bytes:
+    """An old message of so many bytes in all, or what looks like one."""
+    head = struct.pack(">qiIb", 0, size - 12 if length is None else length, 0, magic)
+    return (head + bytes(size))[:size]
+
+
+FRAGMENTS = [
+    ("nothing", b"", INVALID),
+    ("less than an offset and a length", bytes(11), INVALID),
+    ("a length that no message has", legacy(60, length=13), ErrorCode.CORRUPT_MESSAGE),
+    ("a length and no magic", legacy(16, length=100), INVALID),
+    ("a whole old message", legacy(40), INVALID),
+    ("a whole old message of magic 1", legacy(40, magic=1), INVALID),
+    ("the begin of an old message", legacy(40, length=100), INVALID),
+    ("a magic that there is not", legacy(40, magic=3), ErrorCode.CORRUPT_MESSAGE),
+    ("the begin of a batch", produced()[:60], INVALID),
+    ("a batch shorter than its header", legacy(60, magic=2), ErrorCode.CORRUPT_MESSAGE),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"), [row[1:] for row in FRAGMENTS], ids=[row[0] for row in FRAGMENTS]
+)
+def test_what_is_too_short_for_a_batch_is_refused_as_kafka_does(
+    data: bytes, code: ErrorCode
+) -> None:
+    buf = b"head" + data + b"tail"
+    assert refusal_of_fragment(buf, 4, 4 + len(data)) == code
+
+
+def test_records_that_are_null_are_refused() -> None:
+    assert refusal_of_fragment(b"head", -1, -1) == INVALID
 
 
 @given(st.binary(min_size=61, max_size=200))
@@ -111,7 +157,7 @@ def test_log_append_time_gives_every_record_the_time_of_the_broker() -> None:
     b.stamp_append_time(data, 0, len(data), 777)
     assert [record.timestamp for record in records(data)] == [777, 777]
     assert HEADER.unpack_from(data)[b.MAX_TIMESTAMP] == 777
-    assert check(data) == 0
+    assert valid_run(data, memoryview(data), 0, len(data), 0)[1] == len(data)
 
 
 def test_a_run_of_batches_ends_at_the_first_gap_or_damage() -> None:

@@ -173,3 +173,12 @@ def test_the_end_of_an_epoch_is_told(version: int, tmp_path: Path) -> None:
     known, unknown = epoch_end(cold, 0, -1, version), epoch_end(cold, 3, -1, version)
     assert (known.error_code, known.leader_epoch, known.end_offset) == (0, 0, 2)
     assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (0, -1, -1)
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(MAX_TIMESTAMP, 6), (-4, 7), (-5, 1), (-6, 7)])
+def test_a_special_time_that_the_version_does_not_have_is_refused(
+    timestamp: int, version: int, tmp_path: Path
+) -> None:
+    cold = Cold()
+    leader(cold, tmp_path, 100)
+    assert ask(cold, timestamp, version).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -139,6 +139,17 @@ async def test_topics_are_marked_for_deletion_by_id() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["", ".", "a/b", "\0", "x" * 250])
+@pytest.mark.parametrize("version", [1, 5, 6])
+async def test_a_name_that_no_topic_can_have_is_an_unknown_topic(name: str, version: int) -> None:
+    cold = existing()
+    rest = {"topics": [{"name": name}]} if version >= 6 else {"topic_names": [name]}
+    got = await delete(cold, version, **rest)
+    (answer,) = got.responses
+    assert (answer.name, answer.error_code) == (name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert cold.znodes.multis == []
+
+
 async def test_a_topic_named_twice_is_left_alone() -> None:
     cold = existing()
     asked = [{"name": None, "topic_id": ID}, {"name": "a"}]
