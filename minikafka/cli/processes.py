@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from minikafka.cli.target import cluster, data_option, json_option, load_config, run
+from minikafka.cli.target import (
+    cluster,
+    config_file,
+    data_option,
+    errors_name,
+    json_option,
+    load_config,
+    run,
+)
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.directory import HOST
+from minikafka.cluster.processes import ProcessId
 
 
 @click.command()
@@ -32,19 +42,42 @@ def up(
     """
     found = load_config(config)
     wanted = LocalCluster(brokers, data=data or found.data, config=found, port=port, attached=False)
-    before = wanted.directory.read()
-    was_running = before is not None and wanted.is_running()
-    run(wanted.start())
-    if was_running:
-        click.echo(f"already running in {wanted.directory.path}", err=True)
-    if as_json:
-        click.echo(json.dumps(describe(wanted)))
-        return
-    if not was_running:
-        click.echo(
-            f"{len(wanted.record.brokers)} brokers serve, data in {wanted.directory.path}", err=True
-        )
-    click.echo(wanted.bootstrap)
+    before = _running(wanted)
+    with errors_name(config_file(config)):
+        run(wanted.start())
+    click.echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
+    click.echo(json.dumps(describe(wanted)) if as_json else wanted.bootstrap)
+
+
+def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
+    """What runs of the cluster, by what it is called."""
+    record = cluster.directory.read()
+    if record is None:
+        return {}
+    brokers = {f"{broker.id}": cluster.process(broker.id) for broker in record.brokers}
+    found = {"ZooKeeper": cluster.zookeeper_process(), **brokers}
+    return {name: process for name, process in found.items() if process is not None}
+
+
+def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> str:
+    """What `up` did, for people: what runs now and ran not before, beside what ran already."""
+    fresh = [name for name, process in now.items() if before.get(name) != process]
+    if not fresh:
+        return "already running"
+    former = [name for name in now if name not in fresh]
+    if not former:
+        count = len(now.keys() - {"ZooKeeper"})
+        return f"{count} {'broker serves' if count == 1 else 'brokers serve'}, data"
+    return f"started {_listed(fresh)}, already running: {_listed(former)},"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`ZooKeeper, brokers 1, 2`."""
+    brokers = [name for name in names if name != "ZooKeeper"]
+    words = ["ZooKeeper"] if "ZooKeeper" in names else []
+    if brokers:
+        words.append(f"broker{'s' if len(brokers) > 1 else ''} {', '.join(brokers)}")
+    return ", ".join(words)
 
 
 def describe(found: LocalCluster) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -80,14 +81,28 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def load_config(file: str | None) -> ClusterConfig:
     """The given cluster.toml; else the one of the current directory; else Kafka's defaults."""
-    path = Path(file) if file else _CONFIG_FILE
-    if not file and not path.exists():
+    path = config_file(file)
+    if path is None:
         return ClusterConfig()
     text = read_config(path, "name a cluster.toml, or leave --config out for Kafka's defaults")
-    try:
+    with errors_name(path):
         return ClusterConfig.parse(text)
+
+
+def config_file(file: str | None) -> Path | None:
+    """The cluster.toml that counts; None where there is none."""
+    if file:
+        return Path(file)
+    return _CONFIG_FILE if _CONFIG_FILE.exists() else None
+
+
+@contextmanager
+def errors_name(file: Path | None) -> Iterator[None]:
+    """What is wrong with a configuration is told with the file that it stands in, if it is one."""
+    try:
+        yield
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{file}: {error}" if file else str(error)) from error
 
 
 def read_config(file: Path, fix: str) -> str:

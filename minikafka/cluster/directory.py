@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,13 +51,17 @@ class BrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """What `cluster.json` holds. `zookeeper` is host:port[/chroot]; `owner` ends it all when it ends itself."""
+    """What `cluster.json` holds. `zookeeper` is host:port[/chroot]; `owner` ends it all when it ends itself.
+
+    `retired`: brokers that a smaller cluster was started without; they come back on the same ports.
+    """
 
     brokers: tuple[BrokerRecord, ...]
     zookeeper: str
     zookeeper_process: ProcessId | None = None
     managed: bool = True
     owner: ProcessId | None = None
+    retired: tuple[BrokerRecord, ...] = ()
 
     @property
     def bootstrap(self) -> str:
@@ -122,11 +126,17 @@ class ClusterDirectory:
         return logs / f"{name}.log"
 
     def read(self) -> ClusterRecord | None:
-        """The record; None when no cluster was ever started here. ClusterError when it cannot be understood."""
+        """The record; None when no cluster was ever started here.
+
+        Raises ClusterError when it cannot be understood, or a file lies where the directory should be.
+        """
         try:
             return _decode(json.loads(self._record_file.read_bytes()))
         except FileNotFoundError:
             return None
+        except NotADirectoryError as error:
+            text = f"{self.path} cannot be a data directory, a file is in its place"
+            raise ClusterError(f"{text}: name another (--data DIR)") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             text = (
                 f"{self._record_file} cannot be understood ({error!r}): remove it, the data stays"
@@ -179,9 +189,10 @@ def write_private(file: Path, text: str) -> None:
     beside.replace(file)
 
 
-def free_ports(count: int, rng: Rng) -> list[int]:
+def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
     """Ports that nothing listens on, below the range from which the system serves outgoing connections.
 
+    None of those in `taken`: what has them may be down just now.
     A port of that range could be taken by anybody's connection while its broker is down.
     """
     try:
@@ -191,7 +202,7 @@ def free_ports(count: int, rng: Rng) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         port = int(rng.uniform(_LOWEST_FREE_PORT, max(below, _LOWEST_FREE_PORT + 10_000)))
-        if port not in found and is_free(port):
+        if port not in found and port not in taken and is_free(port):
             found.append(port)
     return found
 
@@ -225,36 +236,40 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
             "managed": record.managed,
             "process": _encode_process(record.zookeeper_process),
         },
-        "brokers": [
-            {
-                "id": broker.id,
-                "port": broker.port,
-                "control_port": broker.control_port,
-                "process": _encode_process(broker.process),
-            }
-            for broker in record.brokers
-        ],
+        "brokers": list(map(_encode_broker, record.brokers)),
+        "retired": list(map(_encode_broker, record.retired)),
         "owner": _encode_process(record.owner),
     }
 
 
 def _decode(value: Any) -> ClusterRecord:
     zookeeper = value["zookeeper"]
-    brokers = (
-        BrokerRecord(
-            int(broker["id"]),
-            int(broker["port"]),
-            int(broker["control_port"]),
-            _decode_process(broker["process"]),
-        )
-        for broker in value["brokers"]
-    )
     return ClusterRecord(
-        brokers=tuple(brokers),
+        brokers=tuple(map(_decode_broker, value["brokers"])),
         zookeeper=str(zookeeper["connect"]),
         zookeeper_process=_decode_process(zookeeper["process"]),
         managed=bool(zookeeper["managed"]),
         owner=_decode_process(value["owner"]),
+        # Not there in the record of a cluster that was made before brokers could retire.
+        retired=tuple(map(_decode_broker, value.get("retired", ()))),
+    )
+
+
+def _encode_broker(broker: BrokerRecord) -> dict[str, Any]:
+    return {
+        "id": broker.id,
+        "port": broker.port,
+        "control_port": broker.control_port,
+        "process": _encode_process(broker.process),
+    }
+
+
+def _decode_broker(value: Any) -> BrokerRecord:
+    return BrokerRecord(
+        int(value["id"]),
+        int(value["port"]),
+        int(value["control_port"]),
+        _decode_process(value["process"]),
     )
 
 

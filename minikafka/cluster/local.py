@@ -26,9 +26,9 @@ from minikafka.cluster.directory import (
     ClusterDirectory,
     ClusterError,
     ClusterRecord,
-    free_ports,
     is_free,
 )
+from minikafka.cluster.plan import Request, plan
 from minikafka.cluster.processes import (
     END_GRACE_MS,
     ProcessId,
@@ -133,6 +133,8 @@ class LocalCluster:
         When it fails, or is cancelled, the processes that it had started are ended.
         """
         started: list[ProcessId] = []
+        if broker_id is None:
+            self._check(self.directory.read())
         try:
             async with self.directory.locked(self._clock):
                 ids = await self._spawn_missing(started, broker_id)
@@ -321,8 +323,7 @@ class LocalCluster:
     async def _spawn_missing(self, started: list[ProcessId], only: int | None) -> list[int]:
         """Start what does not run; the ids that have to serve then. `started` is filled as it happens."""
         if only is None:
-            record = self._planned(await self._settle_former_run())
-            self._write_broker_files(record)
+            record = self._write_plan(await self._settle_former_run())
             wanted = list(record.brokers)
         else:
             wanted = [await self._not_running(only)]
@@ -362,53 +363,66 @@ class LocalCluster:
             await kill(process, self._clock)
         return record
 
-    def _planned(self, before: ClusterRecord | None) -> ClusterRecord:
-        """The record to start from: ids and ports as before where nothing else was asked for."""
-        count = self._brokers or (len(before.brokers) if before else self._config.brokers)
-        known = {broker.id: broker for broker in before.brokers} if before else {}
-        brokers = tuple(self._broker_record(known.get(i), i) for i in range(1, count + 1))
-        for gone in known.keys() - {broker.id for broker in brokers}:
-            if self.process(gone) is not None:
-                raise ClusterError(f"broker {gone} is still running: minikafka stop {gone} first")
-        if self._external is not None:
-            record = ClusterRecord(brokers, self._external, managed=False, owner=self._owner)
-        elif before is not None and before.managed:
-            record = replace(before, brokers=brokers, owner=self._owner)
-        else:
-            [port] = free_ports(1, self._rng)
-            record = ClusterRecord(brokers, f"{HOST}:{port}", owner=self._owner)
+    def _check(self, before: ClusterRecord | None) -> None:
+        """Refuse what cannot be started, before anything is written. Raises ConfigError."""
+        record = plan(before, self._request(), self._rng)
+        self._check_overrides(record)
+        for broker in record.brokers:
+            self._broker_keys(broker, record, None)
+
+    def _request(self) -> Request:
+        count = self._brokers
+        return Request(count, self._port, self._config, self._external, self._owner)
+
+    def _check_overrides(self, record: ClusterRecord) -> None:
+        """A broker that neither runs nor is in the file's own number is a slip of the pen."""
+        count = max(len(record.brokers), self._config.brokers)
+        for broker_id in sorted(self._config.overrides):
+            if broker_id > count:
+                text = f"[broker.{broker_id}] is for a broker that the cluster does not have"
+                raise ConfigError(f"{text}: its brokers are 1 to {count} (cluster.brokers)")
+
+    def _check_running(self, before: ClusterRecord, record: ClusterRecord) -> None:
+        """What runs keeps its ports, and cannot be left out. Raises ClusterError."""
+        kept = {broker.id: broker for broker in record.brokers}
+        for broker in before.brokers:
+            if self.process(broker.id) is None:
+                continue
+            if broker.id not in kept:
+                text = f"broker {broker.id} is still running"
+                raise ClusterError(f"{text}: minikafka stop {broker.id} first")
+            if kept[broker.id].port != broker.port:
+                text = f"broker {broker.id} is running on port {broker.port}"
+                raise ClusterError(f"{text}: end the cluster first (minikafka down)")
+
+    def _write_plan(self, before: ClusterRecord | None) -> ClusterRecord:
+        """Decide on ids, ports and keys, and write all of it down."""
+        record = plan(before, self._request(), self._rng)
+        if before is not None:
+            self._check_running(before, record)
         self.directory.write(record)
-        return record
-
-    def _broker_record(self, known: BrokerRecord | None, broker_id: int) -> BrokerRecord:
-        first = self._config.port if self._port is None and known is None else self._port
-        port = first + broker_id - 1 if first else None
-        if known is None:
-            free, control_port = free_ports(2, self._rng)
-            return BrokerRecord(broker_id, port or free, control_port)
-        if port is None or port == known.port:
-            return known
-        if self.process(broker_id) is not None:
-            text = f"broker {broker_id} is running on port {known.port}"
-            raise ClusterError(f"{text}: end the cluster first (minikafka down)")
-        return replace(known, port=port)
-
-    def _write_broker_files(self, record: ClusterRecord) -> None:
-        """Check every broker's keys, and write down what it is started with. Raises ConfigError."""
         secret = self.directory.secret(self._rng, self._config.broker.get(SECRET_KEY))
         for broker in record.brokers:
-            own = {
-                "broker.id": broker.id,
-                "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.control_port}",
-                "log.dirs": str(self.directory.broker_data(broker.id)),
-                "zookeeper.connect": record.zookeeper,
-            }
-            keys = self._config.keys_of(broker.id)
-            for name in own.keys() & keys.keys():
-                raise ConfigError(f"{name} is given to each broker by the cluster: leave it out")
-            keys = {SECRET_KEY: secret, **keys, **own}
-            BrokerConfig.from_mapping(keys)
+            keys = self._broker_keys(broker, record, secret)
             self.directory.write_broker_file(broker.id, keys)
+        return record
+
+    def _broker_keys(
+        self, broker: BrokerRecord, record: ClusterRecord, secret: str | None
+    ) -> dict[str, object]:
+        """What the broker is started with, checked. Raises ConfigError."""
+        own = {
+            "broker.id": broker.id,
+            "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.control_port}",
+            "log.dirs": str(self.directory.broker_data(broker.id)),
+            "zookeeper.connect": record.zookeeper,
+        }
+        keys = self._config.keys_of(broker.id)
+        for name in own.keys() & keys.keys():
+            raise ConfigError(f"{name} is given to each broker by the cluster: leave it out")
+        found = {**({SECRET_KEY: secret} if secret else {}), **keys, **own}
+        BrokerConfig.from_mapping(found)
+        return found
 
     async def _spawn_zookeeper(self, started: list[ProcessId]) -> ManagedZooKeeper | None:
         """Start the managed ZooKeeper and write that down; None when there is none to start."""
@@ -436,7 +450,8 @@ class LocalCluster:
         for port in (broker.port, broker.control_port):
             if not await self._wait_until_free(port):
                 text = f"port {port} of broker {broker.id} is taken: end what listens there"
-                raise ClusterError(f"{text}, or choose others (minikafka up --port FIRST_PORT)")
+                others = "minikafka down, then minikafka up --port FIRST_PORT"
+                raise ClusterError(f"{text}, or choose others ({others})")
         arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
         if self._owner is not None:
             arguments += ["--parent", str(self._owner.pid)]

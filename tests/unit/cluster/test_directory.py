@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import stat
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ RECORD = ClusterRecord(
     zookeeper="127.0.0.1:20003",
     zookeeper_process=ProcessId(78, 123457),
     owner=ProcessId(79, 123458),
+    retired=(BrokerRecord(3, 9094, 20004),),
 )
 
 
@@ -42,6 +45,15 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert directory.read() == RECORD
     assert RECORD.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
     assert mode(tmp_path / "cluster.json") == 0o600
+
+
+def test_a_record_from_before_brokers_could_retire_is_read(tmp_path: Path) -> None:
+    ClusterDirectory(tmp_path).write(RECORD)
+    file = tmp_path / "cluster.json"
+    former = json.loads(file.read_text())
+    del former["retired"]
+    file.write_text(json.dumps(former))
+    assert ClusterDirectory(tmp_path).read() == replace(RECORD, retired=())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"brokers": [{}]}', "\0"])

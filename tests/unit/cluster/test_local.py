@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minikafka.base.config import BrokerConfig, ClusterConfig
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.directory import ClusterRecord
 
 
 def planned(cluster: LocalCluster) -> ClusterRecord:
     """The record that `start` would begin with, written down."""
-    record = cluster._planned(cluster.directory.read())
+    record = cluster._write_plan(cluster.directory.read())
     assert cluster.record == record
     return record
 
@@ -47,7 +49,6 @@ def test_each_broker_gets_its_keys_and_the_secret_of_the_cluster(tmp_path: Path)
     )
     cluster = LocalCluster(2, data=tmp_path, config=config)
     record = planned(cluster)
-    cluster._write_broker_files(record)
     files = [BrokerConfig.parse(cluster.directory.broker_file(i).read_text()) for i in (1, 2)]
     assert [file.broker_id for file in files] == [1, 2]
     assert [file.broker_rack for file in files] == [None, "b"]
@@ -63,12 +64,57 @@ def test_each_broker_gets_its_keys_and_the_secret_of_the_cluster(tmp_path: Path)
 def test_what_the_cluster_gives_out_itself_cannot_be_set(tmp_path: Path, key: str) -> None:
     cluster = LocalCluster(1, data=tmp_path, config={key: "1"})
     with pytest.raises(ConfigError, match=f"{key} is given to each broker"):
-        cluster._write_broker_files(planned(cluster))
+        planned(cluster)
 
 
 def test_an_ensemble_of_ones_own_is_not_managed(tmp_path: Path) -> None:
     record = planned(LocalCluster(1, data=tmp_path, zookeeper="host:2181/chroot"))
     assert (record.zookeeper, record.managed) == ("host:2181/chroot", False)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ({"port": 65_535}, "--port cannot be 65535 with 3 brokers: at most 65533"),
+        ({"config": ClusterConfig(port=65_534)}, "cluster.port cannot be 65534 with 3 brokers"),
+        ({"config": {"zookeeper.session.timeout.ms": 0}}, "zookeeper.session.timeout.ms"),
+        ({"config": {"replica.lag.time.max.ms": 1}}, "is above replica.lag.time.max.ms"),
+        ({"zookeeper": "localhost:notaport"}, "zookeeper.connect cannot be"),
+        (
+            {"config": ClusterConfig(overrides={9: {"broker.rack": "b"}})},
+            "[broker.9] is for a broker that the cluster does not have: its brokers are 1 to 3",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_cannot_be_started_is_refused_before_anything_is_written(
+    tmp_path: Path, cluster: dict[str, Any], said: str
+) -> None:
+    data = tmp_path / "data"
+    with pytest.raises(MinikafkaError, match=re.escape(said)):
+        await LocalCluster(**{"brokers": 3, "data": data, **cluster}).start()
+    assert not data.exists()
+
+
+async def test_what_cannot_be_started_leaves_the_former_record(tmp_path: Path) -> None:
+    first = planned(LocalCluster(2, data=tmp_path))
+    with pytest.raises(ClusterError, match="--port cannot be"):
+        await LocalCluster(data=tmp_path, port=65_535).start()
+    assert LocalCluster(data=tmp_path).record == first
+
+
+def test_a_table_of_a_broker_that_is_left_out_for_a_while_may_stay(tmp_path: Path) -> None:
+    config = ClusterConfig(brokers=3, port=0, overrides={3: {"broker.rack": "c"}})
+    cluster = LocalCluster(2, data=tmp_path, config=config)
+    cluster._check(None)
+    LocalCluster(9, data=tmp_path, config=ClusterConfig(overrides={9: {}}))._check(None)
+
+
+async def test_a_file_is_no_data_directory_and_the_fix_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for data in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ClusterError, match=r"a file is in its place: name another \(--data"):
+            await LocalCluster(data=data).start()
 
 
 def test_a_cluster_that_was_never_started_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""What `up` says that it did, and what it refuses before it does anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.cli.main import commands
+from minikafka.cli.processes import started
+from minikafka.cluster.processes import ProcessId
+
+ZOOKEEPER = {"ZooKeeper": ProcessId(1, 1)}
+ONE = {"1": ProcessId(2, 1)}
+TWO = ONE | {"2": ProcessId(3, 1)}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, ZOOKEEPER | ONE, "1 broker serves, data"),
+        ({}, ZOOKEEPER | TWO, "2 brokers serve, data"),
+        (ZOOKEEPER | TWO, ZOOKEEPER | TWO, "already running"),
+        (
+            ZOOKEEPER | ONE,
+            ZOOKEEPER | TWO,
+            "started broker 2, already running: ZooKeeper, broker 1,",
+        ),
+        (TWO, ZOOKEEPER | TWO, "started ZooKeeper, already running: brokers 1, 2,"),
+        (
+            ZOOKEEPER | TWO,
+            ZOOKEEPER | ONE | {"2": ProcessId(9, 9)},
+            "started broker 2, already running: ZooKeeper, broker 1,",
+        ),
+        (ZOOKEEPER, ZOOKEEPER | TWO, "started brokers 1, 2, already running: ZooKeeper,"),
+    ],
+)
+def test_up_says_what_it_started(
+    before: dict[str, ProcessId], now: dict[str, ProcessId], said: str
+) -> None:
+    assert started(before, now) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        (
+            "[zookeeper]\nconnect = 'localhost:notaport'",
+            [],
+            "mine.toml: zookeeper.connect cannot be",
+        ),
+        ("[cluster]\nport = 65534", [], "mine.toml: cluster.port cannot be 65534"),
+        ("[broker]\nreplica.lag.time.max.ms = 1", [], "mine.toml: replica.fetch.wait.max.ms is"),
+        ("[broker.9]\nbroker.rack = 'b'", [], "mine.toml: [broker.9] is for a broker that"),
+        ("", ["--port", "65535"], "--port cannot be 65535 with 3 brokers"),
+    ],
+)
+def test_a_refused_up_names_the_file_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(text)
+    done = CliRunner().invoke(commands, ["up", "--config", "mine.toml", *options])
+    assert isinstance(done.exception, MinikafkaError)
+    assert str(done.exception).startswith(said)
+    assert not Path("data").exists()
