@@ -7,7 +7,7 @@ ConfigError that names the key and the fix. `docs/configuration.md` is written f
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 from minikafka.base.endpoints import Endpoint, check_connect, kafka_and_control, parse_endpoint
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import LONG_MAX, Key, Kind, flatten, key, parse_all, table, unknown_key
+from minikafka.base.toml import read_toml, table_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
 
@@ -200,11 +201,11 @@ class BrokerConfig:
     @classmethod
     def parse(cls, text: str) -> BrokerConfig:
         """From a broker's file: TOML with a `[broker]` table of Kafka keys. Raises ConfigError."""
-        document = _toml(text)
+        document = read_toml(text)
         for name in document:
             if name != "broker":
                 raise unknown_key(name, ["broker"])
-        return cls.from_mapping(flatten(_as_table(document, "broker")))
+        return cls.from_mapping(flatten(table_of(document, "broker")))
 
     def text(self, name: str) -> str | None:
         """The value of a key as Kafka writes it; None where there is none or it is secret."""
@@ -484,17 +485,14 @@ class ClusterConfig:
     @classmethod
     def parse(cls, text: str) -> ClusterConfig:
         """From the text of a `cluster.toml`. Raises ConfigError."""
-        document = _toml(text)
+        document = read_toml(text)
         for section in document:
             if section not in ("cluster", "zookeeper", "broker"):
                 raise unknown_key(section, ["cluster", "zookeeper", "broker"])
-        own = {name: _as_table(document, name) for name in ("cluster", "zookeeper")}
+        own = {name: table_of(document, name) for name in ("cluster", "zookeeper")}
         told = parse_all(_CLUSTER_KEYS, flatten(own))
-        tables = _as_table(document, "broker")
-        singles = {name for name in tables if name.isdecimal()}
-        for name in singles:
-            if not isinstance(tables[name], dict):
-                raise ConfigError(f"broker.{name} is a table: [broker.{name}]")
+        tables = table_of(document, "broker")
+        singles = _tables_of_brokers(tables)
         common = flatten({name: value for name, value in tables.items() if name not in singles})
         overrides = {int(name): flatten(tables[name]) for name in singles}
         for keys in (common, *overrides.values()):
@@ -532,6 +530,8 @@ _CLUSTER_KEYS: Final = {
         ),
     )
 }
+_BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
+"""As cluster.brokers may count them."""
 _OF_THE_CLUSTER: Final = ("broker.id", "listeners", "log.dir", "log.dirs", "zookeeper.connect")
 
 
@@ -573,6 +573,20 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
             raise ConfigError(f"{name} is given to each broker by the cluster: leave it out")
 
 
+def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
+    """The names in `[broker]` that are brokers' numbers. Raises ConfigError for what was meant as one."""
+    singles = {name for name in tables if name.isdecimal()}
+    for name, value in tables.items():
+        if name in singles and not isinstance(value, dict):
+            raise ConfigError(f"broker.{name} is a table: [broker.{name}]")
+        # `[broker.x]` and `x.broker.rack = …` below `[broker]` are the same in TOML.
+        is_meant = isinstance(value, dict) and (not value or flatten(value).keys() & _BROKER_KEYS)
+        if (is_meant or name in singles) and not _BROKER_NUMBER.fullmatch(name):
+            rule = "brokers have numbers from 1, as in [broker.1]"
+            raise ConfigError(f"[broker.{name}] is for no broker: {rule}")
+    return singles
+
+
 def _inherited(row: Key, broker: BrokerConfig) -> Any:
     """A topic key's value from the broker: the first synonym that is set, in the topic's unit."""
     for name, factor in row.synonyms:
@@ -580,17 +594,3 @@ def _inherited(row: Key, broker: BrokerConfig) -> Any:
         if value is not None:
             return value * factor if factor != 1 and value >= 0 else value
     return row.default
-
-
-def _toml(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}") from error
-
-
-def _as_table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    section = document.get(name, {})
-    if not isinstance(section, dict):
-        raise ConfigError(f"{name} is a table: [{name}]")
-    return section

@@ -16,6 +16,10 @@ from typing import Any, Final
 
 from minikafka.base.errors import ConfigError
 
+_NEAR: Final = 0.7
+"""How alike two names are (difflib) of which one may be a slip for the other."""
+_FEW: Final = 5
+"""So many names can be told instead."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -111,11 +115,13 @@ class Key:
         convert = float if self.kind is Kind.DOUBLE else int
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self._refused(value, "it is a number")
+        if isinstance(value, float) and convert is int:
+            raise self._refused(value, "it is a whole number")
         try:
             number = convert(value.strip() if isinstance(value, str) else value)
         except (ValueError, OverflowError):
             number = None
-        if number is None or (isinstance(value, float) and number != value):
+        if number is None:
             raise self._refused(value, f"it is {'a' if convert is float else 'a whole'} number")
         return number
 
@@ -200,17 +206,28 @@ def usable(
 
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a key that does not exist, with the nearest that does."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    return ConfigError(f"{name} is not a key that minikafka has; the nearest is {nearest[0]}")
+    """The error for a key that does not exist, with the nearest that does if one is near."""
+    names = list(known)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
+    if nearest:
+        advice = f"the nearest is {nearest[0]}"
+    elif len(names) <= _FEW:
+        advice = f"there is {', '.join(names)}"
+    else:
+        advice = "docs/configuration.md lists those that it has"
+    return ConfigError(f"{name} is not a key that minikafka has; {advice}")
 
 
 def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """TOML's nested tables as dotted names: `log.segment.bytes = 1` is three tables deep in TOML."""
+    """TOML's nested tables as dotted names: `log.segment.bytes = 1` is three tables deep in TOML.
+
+    Raises ConfigError for a name that is there twice: quoted and in tables it is two names in TOML.
+    """
     flat: dict[str, object] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
+        full = prefix + name
+        found = flatten(value, f"{full}.") if isinstance(value, Mapping) else {full: value}
+        for twice in found.keys() & flat.keys():
+            raise ConfigError(f"{twice} is given twice, in quotes and without: leave one out")
+        flat.update(found)
     return flat

@@ -244,7 +244,16 @@ def test_an_empty_cluster_file_is_three_brokers_and_a_managed_zookeeper():
         ("cluster = 3", "is a table"),
         ("[[cluster]]", "is a table"),
         ("[broker]\n1 = 2", "is a table"),
-        ("[cluster]\nbrokers = 3\nbrokers = 4", "not TOML"),
+        ("[broker]\nnum.partitions = 3\n'num.partitions' = 4", r"^num\.partitions is given twice"),
+        ("[broker.2]\n'num.partitions' = 3\nnum.partitions = 4", r"^num\.partitions is given twice"),
+        ("[cluster]\nbrokers = 3.0", r"cluster\.brokers cannot be 3\.0: it is a whole number"),
+        ("[xyzzy]\nfoo = 1", "there is cluster, zookeeper, broker"),
+        ("[broker]\nxyzzy.foo = 1", r"^xyzzy\.foo is not a key .*; docs/configuration\.md"),
+        ("[broker.x]\nbroker.rack = 'b'", r"^\[broker\.x\] is for no broker: .* \[broker\.1\]"),
+        ("[broker.x]", r"^\[broker\.x\] is for no broker"),
+        ("[broker.0]\nbroker.rack = 'b'", r"^\[broker\.0\] is for no broker"),
+        ("[broker.01]\nbroker.rack = 'b'", r"^\[broker\.01\] is for no broker"),
+        ("[broker.99999]\nbroker.rack = 'b'", r"^\[broker\.99999\] is for no broker"),
     ],
 )  # fmt: skip
 def test_a_cluster_file_that_cannot_be_is_refused_with_a_reason(text, reason):

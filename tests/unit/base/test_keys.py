@@ -19,7 +19,6 @@ def key(kind: Kind, **rest) -> Key:
         (Kind.BOOLEAN, " False ", False),
         (Kind.INT, "12", 12),
         (Kind.INT, -1, -1),
-        (Kind.INT, 3.0, 3),
         (Kind.LONG, str(LONG_MAX), LONG_MAX),
         (Kind.DOUBLE, "0.25", 0.25),
         (Kind.DOUBLE, 1, 1.0),
@@ -45,6 +44,9 @@ def test_a_value_of_toml_or_of_kafkas_text_is_taken(kind, value, parsed):
         (Kind.INT, True),
         (Kind.INT, "2.5"),
         (Kind.INT, 1.5),
+        (Kind.INT, 3.0),
+        (Kind.LONG, 3.0),
+        (Kind.INT, "4.0"),
         (Kind.INT, ""),
         (Kind.INT, float("inf")),
         (Kind.INT, float("nan")),
@@ -119,14 +121,32 @@ def test_an_unknown_key_is_an_error_with_the_nearest_that_exists():
 
     with pytest.raises(ConfigError, match=r"^log\.segment\.byte is not .* log\.segment\.bytes$"):
         parse_all(keys, {"log.segment.byte": 1})
-    with pytest.raises(ConfigError, match="nearest is"):
-        parse_all(keys, {"完全に違う": 1})
+
+
+@pytest.mark.parametrize("name", ["完全に違う", "xyzzy.foo"])
+def test_a_name_that_is_far_from_every_key_gets_no_nearest_one(name):
+    few = {"log.segment.bytes": key(Kind.INT), "log.dirs": key(Kind.LIST)}
+    many = {f"zookeeper.connect.{number}": key(Kind.INT) for number in range(9)}
+
+    with pytest.raises(ConfigError, match=r"; there is log\.segment\.bytes, log\.dirs$"):
+        parse_all(few, {name: 1})
+    with pytest.raises(ConfigError, match=r"; docs/configuration\.md lists those that it has$"):
+        parse_all(many, {name: 1})
 
 
 def test_nested_tables_of_toml_become_dotted_names():
     nested = {"log": {"segment": {"bytes": 1}, "dirs": ["a"]}, "broker.id": 3}
 
     assert flatten(nested) == {"log.segment.bytes": 1, "log.dirs": ["a"], "broker.id": 3}
+
+
+def test_a_name_that_is_there_in_both_spellings_is_refused():
+    twice = {"log.segment.bytes": 2, "log": {"segment": {"bytes": 1}}}
+
+    with pytest.raises(ConfigError, match=r"^log\.segment\.bytes is given twice"):
+        flatten(twice)
+    with pytest.raises(ConfigError, match=r"^log\.segment\.bytes is given twice"):
+        flatten(dict(reversed(twice.items())))
 
 
 @pytest.mark.parametrize("text", ["", "*", "0:1", "0:1, 12:34"])

@@ -1,0 +1,38 @@
+"""What is wrong with a text is told by its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.toml import read_toml, table_of
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[cluster", "not TOML: .* line 1|not TOML: .* end of document"),
+        (
+            "[cluster]\nbrokers = 3\nbrokers = 4",
+            "^brokers is given twice, the second time in line 3: leave one out$",
+        ),
+        (
+            "[broker]\nnum.partitions = 3\nnum.partitions = 4 # x\n\n[broker.1]\n",
+            r"^num\.partitions is given twice, the second time in line 3: leave one out$",
+        ),
+        ("[broker]\n[broker]\n", "not TOML: .*broker.* twice .*line 2"),
+    ],
+)
+def test_what_is_no_toml_is_told_in_one_line_with_its_place(text, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        read_toml(text)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_is_not_there_is_empty_and_a_value_is_no_table():
+    document = read_toml("a = 1\n[b]\nc = 2\n")
+
+    assert (table_of(document, "b"), table_of(document, "z")) == ({"c": 2}, {})
+    with pytest.raises(ConfigError, match=r"^a is a table: \[a\]$"):
+        table_of(document, "a")
