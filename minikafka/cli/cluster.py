@@ -104,12 +104,11 @@ def _directory(found: LogDir) -> dict[str, Any]:
 
 
 def _print(shown: dict[str, Any]) -> None:
-    from rich.console import Console  # only here: it takes longer to load than all the rest
-    from rich.table import Table
+    from rich.table import Table  # only here: it takes longer to load than all the rest
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+    from minikafka.cli.console import plain_console
+
+    console = plain_console()
     console.print(f"cluster     {shown['cluster_id']}")
     console.print(
         f"controller  {_or_dash(shown['controller'])}  epoch {_or_dash(shown['controller_epoch'])}"

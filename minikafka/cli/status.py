@@ -81,11 +81,11 @@ def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
 
 
 def _print(shown: dict[str, Any]) -> None:
-    from rich.console import Console  # only here: it takes longer to load than all the rest
+    from minikafka.cli.console import (
+        plain_console,
+    )  # only here: rich loads longer than all the rest
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+    console = plain_console()
     pid = shown["zookeeper_pid"]
     console.print(f"bootstrap   {shown['bootstrap']}")
     console.print(f"zookeeper   {shown['zookeeper']}" + (f"  pid {pid}" if pid else ""))
