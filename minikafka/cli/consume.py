@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import click
 
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli.target import (
     bootstrap_option,
     bootstrap_servers,
     data_option,
+    errors_name_topic,
     json_option,
     run,
     topic_argument,
@@ -34,6 +36,8 @@ def parse_offsets(context: click.Context, option: click.Parameter, text: str) ->
         return Offsets(text, None)
     start, separator, end = text.partition(":")
     if start.isdecimal() and (end.isdecimal() or not separator):
+        if separator and int(start) > int(end):
+            raise click.BadParameter(f"{text!r} ends before it begins", context, option)
         return Offsets(int(start), int(end) if separator else None)
     problem = f"{text!r} is not earliest, latest, an offset or FROM:TO"
     raise click.BadParameter(problem, context, option)
@@ -70,13 +74,18 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, in order per partition; waits for more unless told otherwise."""
     delimiter = key_delimiter.encode() if key_delimiter else None
+    if sys.stdout is None:
+        raise MinikafkaError("standard output is closed: nobody would see the records")
 
     async def work(servers: str) -> None:
         left = count
         async with Client(servers) as client:
+            partitions = None if partition is None else [partition]
+            if isinstance(offset.start, int):
+                await _check_start(client, topic, partitions, offset.start)
             records = client.consume(
                 topic,
-                partitions=None if partition is None else [partition],
+                partitions=partitions,
                 start=offset.start,
                 until_end=until_end or offset.end is not None,
             )
@@ -89,7 +98,21 @@ def consume(
                     break
             await records.aclose()
 
-    run(work(bootstrap_servers(bootstrap, data)))
+    with errors_name_topic(topic):
+        run(work(bootstrap_servers(bootstrap, data)))
+
+
+async def _check_start(
+    client: Client, topic: str, partitions: list[int] | None, start: int
+) -> None:
+    """Raises KafkaError when a partition has no such offset, and is not about to have it next."""
+    first = await client.list_offsets(topic, "earliest", partitions)
+    end = await client.list_offsets(topic, "latest", list(first))
+    for number, lowest in sorted(first.items()):
+        if not lowest <= start <= end[number]:
+            text = f"{topic}-{number} has no offset {start}: it can be read from {lowest}"
+            highest = f" to {end[number]}, its end" if end[number] > lowest else ", its end, only"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text + highest)
 
 
 def _write(line: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.target import (
@@ -22,6 +22,7 @@ from minikafka.cli.target import (
     fail_unless,
     json_option,
     run,
+    unknown_topics,
 )
 from minikafka.client import Client, Outcome
 from minikafka.client.admin import Admin
@@ -79,7 +80,7 @@ async def _of_topics(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartiti
     known = await admin.describe_topics(topics)
     missing = [name for name in topics if name not in known]
     if missing:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+        raise unknown_topics(missing)
     return [
         TopicPartition(name, number)
         for name, info in known.items()

@@ -1,7 +1,8 @@
 """The `minikafka` command: a table of commands that are imported when called, and what errors look like.
 
 Invariant: exit code 0 for success, 1 for a failure, 2 for a command that cannot be understood, 130
-after Ctrl-C; a failure that was foreseen is one line without a traceback.
+after Ctrl-C, death by SIGPIPE when the reader of the output has gone; a failure that was foreseen is
+one line without a traceback.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import importlib
 import os
 import signal
 import sys
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO
 
 import click
 
@@ -64,25 +65,53 @@ def commands() -> None:
 
 def main() -> NoReturn:
     """Run the command that the arguments name; ends the process."""
+    output = sys.stdout
     try:
         code = commands.main(standalone_mode=False)
+        if (trouble := _flush(output)) is not None:
+            code = _failed(trouble, output)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone: nothing is left to say, not even when the stream closes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+    except SystemExit:
+        # click ends the process by itself when a pipe is closed, with streams that hide it in place.
+        if sys.stdout is output:
+            raise
+        code = _failed(BrokenPipeError(), output)
     except (MinikafkaError, OSError) as error:
-        print(f"minikafka: {' '.join(_told(error).split())}", file=sys.stderr)
-        code = 1
+        code = _failed(error, output)
     sys.exit(code)
 
 
-def _told(error: Exception) -> str:
+def _failed(error: BaseException, output: TextIO | None) -> int:
+    """Say what went wrong; the exit code. Standard output that cannot be written is named as the cause."""
+    trouble = _flush(output)
+    if isinstance(error, BrokenPipeError):
+        # The reader has seen enough (what the network breaks is told as a Kafka error). As with other
+        # tools that is the end, and no failure to tell of.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGPIPE)
+    text = f"standard output: {trouble.strerror}" if trouble is not None else _told(error)
+    print(f"minikafka: {' '.join(text.split())}", file=sys.stderr)
+    return 1
+
+
+def _flush(output: TextIO | None) -> OSError | None:
+    """Why what was printed cannot be written, if so; then nobody tries again when the stream closes."""
+    try:
+        if output is not None:
+            output.flush()
+    except OSError as trouble:
+        assert output is not None, "it was written to"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        return trouble
+    return None
+
+
+def _told(error: BaseException) -> str:
     """The error without the number of the system's."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -11,14 +12,16 @@ from typing import Final, Literal
 
 import click
 
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli.target import (
     bootstrap_option,
     bootstrap_servers,
     data_option,
+    errors_name_topic,
     run,
     topic_argument,
 )
-from minikafka.client import Client, Record
+from minikafka.client import Client, NotProduced, Record
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 ACKS: Final[dict[str, Literal[-1, 0, 1]]] = {"all": -1, "-1": -1, "0": 0, "1": 1}
@@ -47,19 +50,40 @@ def produce(
 ) -> None:
     """Send each line of standard input to TOPIC; ends when all are acknowledged."""
     delimiter = key_delimiter.encode() if key_delimiter else None
+    if sys.stdin is None:
+        raise MinikafkaError(f"standard input is closed: minikafka produce {topic} < FILE")
 
     async def work(servers: str) -> None:
+        done = 0
         async with Client(servers) as client:
             async for lines in stdin_lines():
-                await client.produce(
-                    topic,
-                    [record(line, delimiter) for line in lines],
-                    partition=partition,
-                    acks=ACKS[acks],
-                    codec=CODECS[compression],
-                )
+                try:
+                    await client.produce(
+                        topic,
+                        [record(line, delimiter) for line in lines],
+                        partition=partition,
+                        acks=ACKS[acks],
+                        codec=CODECS[compression],
+                    )
+                except NotProduced as error:
+                    raise not_stored(error, topic, done) from error
+                done += len(lines)
 
-    run(work(bootstrap_servers(bootstrap, data)))
+    with errors_name_topic(topic):
+        run(work(bootstrap_servers(bootstrap, data)))
+
+
+def not_stored(error: NotProduced, topic: str, before: int) -> KafkaError:
+    """The error for a line that was refused, `before` lines being stored by earlier calls."""
+    line, stored = before + error.index + 1, before + error.stored
+    told = f"{stored} record{' was' if stored == 1 else 's were'} stored"
+    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not stored:
+        return error  # there is more to say of the topic than of the line
+    if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+        limit = f"larger than max.message.bytes of topic {topic} allows"
+        fix = f"to raise it: minikafka configs set --topic {topic} max.message.bytes=N"
+        return KafkaError(error.code, f"line {line} is {limit}; {told} ({fix})")
+    return KafkaError(error.code, f"line {line} ({error.detail}); {told}")
 
 
 def record(line: bytes, delimiter: bytes | None) -> Record:
@@ -99,6 +123,6 @@ async def _stdin_chunks() -> AsyncIterator[bytes]:
     threading.Thread(target=read, daemon=True, name="stdin").start()
     while chunk := await chunks.get():
         if isinstance(chunk, OSError):
-            raise chunk
+            raise MinikafkaError(f"standard input: {chunk.strerror}") from chunk
         yield chunk
         room.release()

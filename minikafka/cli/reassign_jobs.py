@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.cli import placement, reassign_throttle
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Progress
 from minikafka.cli.reassign_outcome import State, Verdict, count, ids, look, measure, wait
+from minikafka.cli.target import unknown_topics
 from minikafka.client.admin import POLL_MS, Admin
 from minikafka.runtime.clock import SystemClock
 
@@ -351,7 +352,7 @@ async def _as_they_are(
         known = await admin.describe_topics(topics)
         missing = [name for name in topics if name not in known]
         if missing:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+            raise unknown_topics(missing)
         for name, info in known.items():
             wanted |= dict.fromkeys(TopicPartition(name, number) for number in info.partitions)
     active = await admin.list_reassignments(wanted)

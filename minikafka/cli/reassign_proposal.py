@@ -13,6 +13,7 @@ from minikafka.broker.assignments import assign
 from minikafka.cli import placement
 from minikafka.cli.placement import Plan
 from minikafka.cli.reassign_outcome import ids
+from minikafka.cli.target import unknown_topics
 from minikafka.client.admin import Admin
 from minikafka.runtime.clock import SystemRng
 
@@ -33,7 +34,7 @@ class Propose:
         known = await admin.describe_topics(self._topics)
         missing = [name for name in self._topics if name not in known]
         if missing:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+            raise unknown_topics(missing)
         brokers = await self._usable(admin)
         current: Plan = {}
         proposed: Plan = {}

@@ -6,8 +6,9 @@ Without `--data` it is the cluster of the `cluster.toml` in the current director
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from minikafka.base.config import ClusterConfig
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.cluster import LocalCluster
 
 T = TypeVar("T")
@@ -65,6 +66,30 @@ def target_options(bootstrap: str | None, data: str | None) -> list[str]:
     """The options that name the same cluster in another command."""
     given = [("--bootstrap", bootstrap)] if bootstrap else [("--data", data)]
     return [word for option, value in given if value for word in (option, value)]
+
+
+def unknown_topics(names: Sequence[str]) -> KafkaError:
+    """The error for topics that are not there, with the way to make one."""
+    text = f"{', '.join(names)}: no such topic; to make it: minikafka topics create {names[0]}"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+
+
+@contextmanager
+def errors_name_topic(topic: str) -> Iterator[None]:
+    """That the topic, or a partition of it, is not there is said with what can be done about it."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        if error.detail == topic:
+            raise unknown_topics([topic]) from error
+        if not re.fullmatch(rf"{re.escape(topic)}-[0-9]+", error.detail):
+            raise
+        text = (
+            f"{error.detail}: no such partition; those there are: minikafka topics describe {topic}"
+        )
+        raise KafkaError(error.code, text) from error
 
 
 def fail_unless(done: bool) -> None:

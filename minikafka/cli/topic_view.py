@@ -10,8 +10,8 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.cli.target import unknown_topics
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.admin import Admin
 from minikafka.client.answers import ConfigSource, Resource, ResourceType
@@ -61,7 +61,7 @@ async def find(admin: Admin, names: Sequence[str]) -> Found:
         known |= await admin.describe_topics(names)
     missing = [name for name in names if name not in known]
     if missing:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+        raise unknown_topics(missing)
     topics = [known[name] for name in dict.fromkeys(names)] if names else list(known.values())
     if cluster.controller_id < 0:
         return Found(topics, {}, {})

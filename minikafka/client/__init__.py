@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minikafka.client.admin import Admin, NewTopic
 from minikafka.client.answers import Outcome
-from minikafka.client.client import Client, Fetched, Produced
+from minikafka.client.client import Client, Fetched, NotProduced, Produced
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.metadata import ClusterInfo, Node, PartitionInfo, TopicInfo
 from minikafka.record.batch import Record
@@ -17,6 +17,7 @@ __all__ = [
     "Fetched",
     "NewTopic",
     "Node",
+    "NotProduced",
     "Outcome",
     "PartitionInfo",
     "Produced",

@@ -46,6 +46,19 @@ class Produced(NamedTuple):
     offset: int
 
 
+class NotProduced(KafkaError):
+    """Some records of one call were not stored.
+
+    `index`: the first of the given ones that was not, in the partition where it went wrong first;
+    `stored`: how many of the call were acknowledged.
+    """
+
+    def __init__(self, cause: KafkaError, index: int, stored: int) -> None:
+        super().__init__(cause.code, cause.detail)
+        self.index = index
+        self.stored = stored
+
+
 class Fetched(NamedTuple):
     """Records from one fetch; `next_offset` is where to go on, also past control batches."""
 
@@ -153,7 +166,8 @@ class Client:
 
         Without `partition` a key decides, and records without key go together to one partition,
         the next one with every call. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Offsets and
-        timestamps of -1 are filled in. When it raises, some of the records may have been appended.
+        timestamps of -1 are filled in. A batch over `max.message.bytes` is sent in halves. Raises
+        NotProduced, which tells of how much was appended.
         """
         chosen = await self._choose_partitions(topic, records, partition)
         wall_ms = self._clock.wall_ms()
@@ -161,18 +175,24 @@ class Client:
         for number, record in zip(chosen, records, strict=True):
             dated = record if record.timestamp >= 0 else record._replace(timestamp=wall_ms)
             by_partition[number].append(dated)
+        appended: dict[int, list[int]] = {number: [] for number in by_partition}
         outcomes = await asyncio.gather(
             *(
-                self._produce_in_order(TopicPartition(topic, number), group, acks, codec)
+                self._produce_in_order(
+                    TopicPartition(topic, number), group, acks, codec, appended[number]
+                )
                 for number, group in by_partition.items()
             ),
             return_exceptions=True,
         )
-        offsets = {}
         for number, outcome in zip(by_partition, outcomes, strict=True):
+            if isinstance(outcome, KafkaError):
+                places = [index for index, other in enumerate(chosen) if other == number]
+                stored = sum(map(len, appended.values()))
+                raise NotProduced(outcome, places[len(appended[number])], stored) from outcome
             if isinstance(outcome, BaseException):
                 raise outcome
-            offsets[number] = iter(outcome)
+        offsets = {number: iter(found) for number, found in appended.items()}
         return [Produced(number, next(offsets[number])) for number in chosen]
 
     async def _choose_partitions(
@@ -191,15 +211,27 @@ class Client:
         ]
 
     async def _produce_in_order(
-        self, tp: TopicPartition, records: Sequence[Record], acks: int, codec: int
-    ) -> list[int]:
-        """The offset of each record."""
-        offsets: list[int] = []
+        self,
+        tp: TopicPartition,
+        records: Sequence[Record],
+        acks: int,
+        codec: int,
+        offsets: list[int],
+    ) -> None:
+        """Add the offset of each record to `offsets`, as they become known."""
         async with self._order[tp]:
-            for chunk in _chunks(records):
-                base = await self._produce_batch(tp, chunk, acks, codec)
+            left = _chunks(records)[::-1]
+            while left:
+                chunk = left.pop()
+                try:
+                    base = await self._produce_batch(tp, chunk, acks, codec)
+                except KafkaError as error:
+                    if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(chunk) == 1:
+                        raise
+                    middle = len(chunk) // 2
+                    left += [chunk[middle:], chunk[:middle]]
+                    continue
                 offsets += [base + i if base >= 0 else -1 for i in range(len(chunk))]
-        return offsets
 
     async def _produce_batch(
         self, tp: TopicPartition, records: Sequence[Record], acks: int, codec: int

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from click import BadParameter, Context, Option
 
-from minikafka.cli.consume import Offsets, as_json_line, as_line, consume, parse_offsets
+from minikafka.base.errors import KafkaError
+from minikafka.cli.consume import (
+    Offsets,
+    _check_start,
+    as_json_line,
+    as_line,
+    consume,
+    parse_offsets,
+)
 from minikafka.client.consumer import ConsumedRecord
 
 RECORD = ConsumedRecord(2, 7, 1_000, b"key", b"value", (("h", b"\xff"), ("n", None)))
@@ -26,7 +35,7 @@ def test_where_to_begin_and_end(text: str, offsets: Offsets) -> None:
     assert parse_offsets(Context(consume), Option(["-o"]), text) == offsets
 
 
-@pytest.mark.parametrize("text", ["", "-1", "5:", ":5", "first", "1:2:3"])
+@pytest.mark.parametrize("text", ["", "-1", "5:", ":5", "first", "1:2:3", "9:5"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
     with pytest.raises(BadParameter):
         parse_offsets(Context(consume), Option(["-o"]), text)
@@ -48,3 +57,43 @@ def test_json_holds_the_whole_record_and_bytes_that_are_no_text() -> None:
         "value": "value",
         "headers": [["h", {"base64": "/w=="}], ["n", None]],
     }
+
+
+class Reach:
+    """A client that knows only how far partitions reach."""
+
+    def __init__(self, first: dict[int, int], end: dict[int, int]) -> None:
+        self._offsets = {"earliest": first, "latest": end}
+
+    async def list_offsets(
+        self, topic: str, at: str, partitions: list[int] | None
+    ) -> dict[int, int]:
+        found = self._offsets[at]
+        return {number: found[number] for number in partitions or found}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "start", "said"),
+    [
+        (
+            None,
+            99,
+            "OFFSET_OUT_OF_RANGE: t-0 has no offset 99: it can be read from 5 to 10, its end",
+        ),
+        (None, 3, "OFFSET_OUT_OF_RANGE: t-0 has no offset 3: it can be read from 5 to 10, its end"),
+        ([1], 8, "OFFSET_OUT_OF_RANGE: t-1 has no offset 8: it can be read from 7, its end, only"),
+    ],
+)
+async def test_an_offset_that_is_not_there_is_refused_with_those_that_are(
+    partitions: list[int] | None, start: int, said: str
+) -> None:
+    client: Any = Reach({0: 5, 1: 7}, {0: 10, 1: 7})
+    with pytest.raises(KafkaError) as caught:
+        await _check_start(client, "t", partitions, start)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("start", [5, 7, 10])
+async def test_the_end_of_a_partition_is_a_place_to_wait_at(start: int) -> None:
+    client: Any = Reach({0: 5}, {0: 10})
+    await _check_start(client, "t", [0], start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +117,44 @@ def test_a_file_that_is_not_there_is_told_by_its_name(
     monkeypatch.setattr(entry.commands, "main", fail)
     assert call(monkeypatch, "status") == 1
     assert capsys.readouterr().err == "minikafka: plan.json: No such file or directory\n"
+
+
+def test_an_error_of_the_system_is_told_without_its_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(entry.commands, "main", fail)
+    assert call(monkeypatch, "status") == 1
+    assert capsys.readouterr().err == "minikafka: Invalid argument\n"
+
+
+def by_shell(line: str) -> subprocess.CompletedProcess[str]:
+    """`$MINIKAFKA` in the line is the command."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}
+    environment["MINIKAFKA"] = f"{sys.executable} -m minikafka"
+    return subprocess.run(
+        ["bash", "-c", line], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("$MINIKAFKA --help > /dev/full", "No space left on device"),
+        ("$MINIKAFKA produce t -b 127.0.0.1:1 <&-", "standard input is closed: minikafka produce"),
+        ("$MINIKAFKA consume t -b 127.0.0.1:1 >&-", "standard output is closed: nobody would see"),
+    ],
+)
+def test_streams_that_cannot_be_used_are_one_line_and_exit_code_1(line: str, said: str) -> None:
+    done = by_shell(line)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"minikafka: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_has_gone_ends_a_command_as_it_ends_any_other() -> None:
+    """128 + SIGPIPE, which a pipeline without `pipefail` does not count."""
+    done = by_shell("exec 3> >(exec >&-); wait $!; $MINIKAFKA --help >&3; echo $? >&2")
+    assert done.stderr == "141\n"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli import produce
-from minikafka.cli.produce import record, stdin_lines
+from minikafka.cli.produce import not_stored, record, stdin_lines
+from minikafka.client import NotProduced
 
 
 @pytest.mark.parametrize(
@@ -45,3 +48,38 @@ async def test_lines_come_whole_in_order_and_the_last_may_lack_its_end(
     lines = [line async for some in stdin_lines() for line in some]
     os.close(reading)
     assert lines == text.split(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "detail", "stored", "said"),
+    [
+        (
+            ErrorCode.MESSAGE_TOO_LARGE,
+            "t-0",
+            2,
+            "MESSAGE_TOO_LARGE: line 14 is larger than max.message.bytes of topic t allows; "
+            "12 records were stored (to raise it: minikafka configs set --topic t max.message.bytes=N)",
+        ),
+        (
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            "t-0",
+            0,
+            "NOT_ENOUGH_REPLICAS: line 14 (t-0); 10 records were stored",
+        ),
+    ],
+)
+def test_a_line_that_was_refused_is_told_with_what_was_stored(
+    code: ErrorCode, detail: str, stored: int, said: str
+) -> None:
+    error = NotProduced(KafkaError(code, detail), index=3, stored=stored)
+    assert str(not_stored(error, "t", before=10)) == said
+
+
+async def test_standard_input_that_cannot_be_read_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    monkeypatch.setattr(produce, "_STDIN", directory)
+    with pytest.raises(MinikafkaError, match=r"^standard input: Is a directory$"):
+        _ = [lines async for lines in stdin_lines()]
+    os.close(directory)

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.base.errors import ConfigError
-from minikafka.cli.target import bootstrap_servers, data_directory, load_config
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.cli.target import (
+    bootstrap_servers,
+    data_directory,
+    errors_name_topic,
+    load_config,
+)
 from minikafka.cluster import ClusterError
 
 
@@ -37,3 +42,23 @@ def test_given_brokers_are_asked_and_none_are_made_up(tmp_path: Path) -> None:
     assert bootstrap_servers("h:1", None) == "h:1"
     with pytest.raises(ClusterError, match="there is no cluster in"):
         bootstrap_servers(None, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ("t-1", "t-1: no such topic; to make it: minikafka topics create t-1"),
+        ("t-1-7", "t-1-7: no such partition; those there are: minikafka topics describe t-1"),
+        ("line 5 (t-1-7)", "line 5 (t-1-7)"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_can_be_done(detail: str, said: str) -> None:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError) as caught, errors_name_topic("t-1"):
+        raise KafkaError(code, detail)
+    assert str(caught.value) == f"UNKNOWN_TOPIC_OR_PARTITION: {said}"
+
+
+def test_other_errors_of_a_topic_stay_as_they_are() -> None:
+    with pytest.raises(KafkaError, match=r"^MESSAGE_TOO_LARGE: t$"), errors_name_topic("t"):
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "t")

@@ -10,7 +10,8 @@ from support.stub_cluster import StubCluster
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.client import Client, NewTopic, Produced, Record, attempts
+from minikafka.base.model import TopicPartition
+from minikafka.client import Client, NewTopic, NotProduced, Produced, Record, attempts
 from minikafka.client import client as client_module
 from minikafka.client.partitioner import partition_for_key
 from minikafka.wire import versions
@@ -159,6 +160,51 @@ async def test_a_final_refusal_is_raised_and_the_client_goes_on(
     await failing_with(ErrorCode.MESSAGE_TOO_LARGE, client.produce("t", numbered(0, 1)))
     assert await client.produce("t", numbered(1, 2)) == [Produced(0, 0)]
     assert cluster.producer_ids == 2, "the fate of a sequence is not known: a new identity"
+
+
+async def test_a_batch_that_is_too_large_is_sent_in_halves(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    cluster.failures[versions.PRODUCE] += [ErrorCode.MESSAGE_TOO_LARGE] * 2
+    produced = await client.produce("t", numbered(0, 9))
+    assert [p.offset for p in produced] == list(range(9))
+    assert cluster.topics["t"][0].values() == [b"%d" % i for i in range(9)]
+    assert len(cluster.topics["t"][0].batches) == 3
+
+
+async def test_a_record_that_is_too_large_is_told_by_its_place_and_so_is_what_was_stored(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    # The batch of four, then its second half, then the third record alone.
+    too_large = ErrorCode.MESSAGE_TOO_LARGE
+    cluster.failures[versions.PRODUCE] += [too_large, 0, too_large, too_large]
+    with pytest.raises(NotProduced, match=r"^MESSAGE_TOO_LARGE: t-0$") as caught:
+        await client.produce("t", numbered(0, 4))
+    assert (caught.value.index, caught.value.stored) == (2, 2)
+    assert cluster.topics["t"][0].values() == [b"0", b"1"]
+
+
+async def test_what_other_partitions_stored_counts_too(
+    cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("t", [1, 2])
+    keys = [b"a", b"b", b"c", b"d", b"e", b"f"]
+    chosen = [partition_for_key(key, 2) for key in keys]
+    send = client._send_batch
+
+    async def refuse_partition_one(tp: TopicPartition, body: object, acks: int) -> int:
+        if tp.partition == 1:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(tp))
+        return await send(tp, body, acks)
+
+    monkeypatch.setattr(client, "_send_batch", refuse_partition_one)
+    with pytest.raises(NotProduced) as caught:
+        await client.produce("t", [Record(key=key) for key in keys])
+    assert caught.value.index == chosen.index(1)
+    assert caught.value.stored == chosen.count(0)
+    assert 0 < chosen.count(0) < len(keys)
 
 
 async def test_a_lost_answer_does_not_write_a_record_twice(
