@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from minikafka.base.config import TopicConfig
@@ -37,6 +38,8 @@ class LogDirectory:
         self._lock: File | None = None
         self._topic_id_files: dict[bytes, str] = {}
         self._written: dict[str, bytes] = {}
+        self._named: dict[str, frozenset[TopicPartition]] = {}
+        """Whose offsets each checkpoint file has."""
 
     # ---- start
 
@@ -71,7 +74,9 @@ class LogDirectory:
         """Open every log with these settings, recovering each after an unclean stop; drop deleted ones."""
         marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         clean = self.storage.exists(marker)
-        self.storage.remove(marker)
+        if clean:
+            self.storage.remove(marker)
+            self.storage.sync_directory(self.path)
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         log_starts = self._read_offsets(checkpoints.LOG_START_OFFSETS)
         high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
@@ -115,19 +120,29 @@ class LogDirectory:
         if not self.storage.exists(path):
             return {}
         try:
-            return checkpoints.decode_offsets(self.storage.read(path))
+            offsets = checkpoints.decode_offsets(self.storage.read(path))
         except ValueError as error:
             logger.warning("%s is not used: %s", path, error)
             return {}
+        self._named[name] = frozenset(offsets)
+        return offsets
 
     # ---- logs
 
     def create(self, tp: TopicPartition, config: TopicConfig) -> Log:
         """A new, empty log."""
+        self._forget_predecessor(tp)
         log = Log.open(self.storage, f"{self.path}/{tp}", tp, config, clean=True)
         self._adopt(log)
         self.high_watermarks[tp] = 0
         return log
+
+    def _forget_predecessor(self, tp: TopicPartition) -> None:
+        """The offsets of a log that was moved aside may still be in the files, and are not those of a new one."""
+        if any(tp in named for named in self._named.values()):
+            self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks, sync=True)
+            self.write_recovery_points(sync=True)
+            self.write_log_starts(sync=True)
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Note whose replica the log is; those of one topic share a file."""
@@ -135,7 +150,7 @@ class LogDirectory:
         self._topic_id_files[topic_id] = log.assign_topic_id(topic_id, twin)
 
     def _adopt(self, log: Log) -> None:
-        log.before_truncation = self.write_recovery_points
+        log.before_truncation = partial(self.write_recovery_points, sync=True)
         self.logs[log.tp] = log
 
     def sync(self) -> None:
@@ -167,27 +182,32 @@ class LogDirectory:
                 self.high_watermarks[tp] = known[tp]
         self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks)
 
-    def write_recovery_points(self) -> None:
+    def write_recovery_points(self, *, sync: bool = False) -> None:
         """recovery-point-offset-checkpoint of all logs."""
-        self._write_offsets(
-            checkpoints.RECOVERY_POINTS, {tp: log.recovery_point for tp, log in self.logs.items()}
-        )
+        points = {tp: log.recovery_point for tp, log in self.logs.items()}
+        self._write_offsets(checkpoints.RECOVERY_POINTS, points, sync=sync)
 
-    def write_log_starts(self) -> None:
+    def write_log_starts(self, *, sync: bool = False) -> None:
         """log-start-offset-checkpoint: only logs that start inside their first segment, as in Kafka."""
         starts = {
             tp: log.log_start_offset
             for tp, log in self.logs.items()
             if log.log_start_offset > log.segments[0].base_offset
         }
-        self._write_offsets(checkpoints.LOG_START_OFFSETS, starts)
+        self._write_offsets(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
 
-    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Without fsync: what a power loss leaves is clamped to the log or, when unreadable, not used (S35)."""
+    def _write_offsets(
+        self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = False
+    ) -> None:
+        """Mostly without fsync: what a power loss leaves is clamped to the log or, when unreadable, not used (S35).
+
+        `sync`: what is written next relies on it.
+        """
         data = checkpoints.encode_offsets(offsets)
-        if self._written.get(name) != data:
-            self.storage.write_atomically(f"{self.path}/{name}", data, sync=False)
+        if sync or self._written.get(name) != data:
+            self.storage.write_atomically(f"{self.path}/{name}", data, sync=sync)
             self._written[name] = data
+            self._named[name] = frozenset(offsets)
 
     # ---- end
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from minikafka.base.config import TopicConfig
@@ -70,7 +71,11 @@ class Log:
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
-        self.unsynced: list[Segment] = []
+        self.unsynced = [
+            sealed
+            for sealed, following in pairwise(loaded.segments)
+            if following.base_offset > self.recovery_point
+        ]
         self.removals = 0
         self.pending: list[memoryview] = []
         self._newest, self._newest_position = b"", 0

@@ -197,6 +197,7 @@ class Session:
             item.mark_dirty()
             return
         item.error = 0
+        item.sent_high_watermark = -1  # what was sent before, the follower may not have taken
         log = partition.log
         item.diverging = diverging = (
             partition.diverging(last_epoch, offset)
@@ -298,7 +299,11 @@ class Session:
         if partition is None or progress is None or item.error or item.diverging is not None:
             return self._refused(item)
         log = partition.log
-        if progress.position < 0 or not partition.is_leader:
+        if (
+            progress.position < 0
+            or not partition.is_leader
+            or partition.followers.get(self.broker_id) is not progress
+        ):  # the last: it was led, followed and led again since, and the position is of a log that was cut
             return None
         try:
             data, progress.next_offset, progress.next_position = log.read(

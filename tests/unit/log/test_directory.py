@@ -76,3 +76,30 @@ def test_a_directory_on_a_dead_disk_can_be_given_up(
     directory.abandon()
     assert storage.locks == {}
     assert not storage.exists("/d/.kafka_cleanshutdown")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_log_made_again_under_a_name_has_none_of_the_former_ones_offsets(
+    storage: MemoryStorage, directory: LogDirectory, is_restarted: bool
+) -> None:
+    """Or what was never replicated would count as committed, and what was never synced as durable."""
+    log = directory.create(TP, config())
+    produce(log, *[1] * 50)
+    log.advance_log_start_offset(7)
+    log.sync()
+    directory.write_high_watermarks({TP: 50})
+    directory.write_recovery_points()
+    directory.write_log_starts()
+    if is_restarted:
+        storage = storage.clone()
+        directory = LogDirectory(storage, "/d")
+        directory.lock()
+        directory.open_logs(config())
+    directory.move_aside(TP, 1, "-delete")
+    log = directory.create(TP, config())
+    produce(log, *[1] * 60)
+    again = LogDirectory(storage.clone(), "/d")
+    again.open_logs(config())
+    assert again.high_watermarks[TP] == 0
+    assert (again.logs[TP].log_start_offset, again.logs[TP].recovery_point) == (0, 0)
+    assert again.logs[TP].log_end_offset == 60

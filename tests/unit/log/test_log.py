@@ -485,6 +485,18 @@ class TestDurability:
         assert log.recovery_point == 4
         assert [segment.base_offset for segment in log.unsynced] == [4]
 
+    def test_what_a_killed_process_sealed_and_did_not_sync_is_still_to_be_synced(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = three_segments(storage)
+        log.sealed_synced(1, log.removals)
+        assert log.recovery_point == 10
+        again = open_log(storage.clone(), recovery_point=log.recovery_point)
+        assert segments(again) == [0, 10, 20]
+        assert [segment.base_offset for segment in again.unsynced] == [10]
+        again.sync()
+        assert open_log(storage.clone(), recovery_point=25).unsynced == []
+
     def test_they_do_not_when_the_log_was_cut_meanwhile(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, *[1] * 5)

@@ -281,3 +281,42 @@ def test_a_leader_whose_disk_failed_changes_no_isr() -> None:
     partition.isr_state = type(partition.isr_state)((0, 1))
     assert partition.next_to_join(r.now) is None
     assert not partition.maybe_advance_high_watermark(r.now)
+
+
+def test_what_a_follower_is_owed_of_a_former_leadership_is_not_read_from_the_log_of_this_one() -> (
+    None
+):
+    """In between the log was cut: the position where the follower stood is another record's."""
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    r.produce(0, b"A")
+    r.sync(0, 1)
+    session = r[0].sessions[1]
+    session.parked = False  # the follower is slow to take the answer of another partition
+    r.produce(0, b"B")
+    r.elect(2, tell=(0, 2))
+    r.sync(2, 0)
+    assert r[0].values() == []
+    r.elect(0, tell=(0, 2))
+    r.produce(0, b"C")
+    r.produce(0, b"D")
+    r[0].responses.clear()
+    session.parked = True
+    session.serve(r.now)
+    assert r[0].responses == {}
+    r.tell(1)
+    r.sync(0, 1, 2)
+    assert r[0].entries() == r[1].entries() == r[2].entries() == [(0, b"C"), (1, b"D")]
+
+
+def test_a_high_watermark_that_was_sent_in_a_former_epoch_is_sent_again() -> None:
+    """The follower takes nothing of a partition that it has to reconcile, and an idle one moves no more."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.fetch(1, 0)
+    r.fetch(1, 0, lose_answer=True)
+    assert (r[0].hw, r[1].hw) == (1, 0)
+    r.elect(0)
+    r.fetch(1, 0)
+    assert r[1].hw == 1
