@@ -116,9 +116,14 @@ async def _check_start(
 
 
 def _write(line: bytes) -> None:
-    """At once: somebody may be watching."""
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
+    """At once: somebody may be watching. Raises BrokenPipeError, and MinikafkaError for all else."""
+    try:
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise MinikafkaError(f"standard output: {error.strerror}") from error
 
 
 def as_line(record: ConsumedRecord, delimiter: bytes | None) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig, ClusterConfig
 from minikafka.base.errors import ConfigError, KafkaError
+from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import (
     HOST,
@@ -42,7 +43,7 @@ from minikafka.cluster.processes import (
     spawn,
     wait_until_gone,
 )
-from minikafka.cluster.state import CALL_TIMEOUT_MS, ClusterState, ask, read_state
+from minikafka.cluster.state import CALL_TIMEOUT_MS, ClusterState, ask, brokers_know, read_state
 from minikafka.cluster.step_watch import who_stands_at
 from minikafka.rpc.messages import HOLD_STEP, RELEASE_STEP, encode_step
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -200,10 +201,17 @@ class LocalCluster:
                 await server.wait_until_serving()
 
     async def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
-        """The broker that leads the partition; waits while none does."""
+        """The broker that leads the partition; waits while none does.
+
+        Raises ClusterError soon when no broker that answers has heard of the partition.
+        """
+        tp = TopicPartition(topic, partition)
+        state = await self.state()
+        if tp not in state.partitions and not await brokers_know(self.record, state.answers, tp):
+            raise ClusterError(f"there is no partition {tp}: minikafka topics create {topic}")
         state = await self._wait_for(
             lambda state: state.leader_of(topic, partition) is not None,
-            f"{topic}-{partition} has no leader",
+            f"{tp} has no leader",
             timeout_ms,
         )
         leader = state.leader_of(topic, partition)

@@ -11,14 +11,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from minikafka.base.errors import KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, NO_LEADER, TopicPartition
 from minikafka.base.ports import Clock, Rng
+from minikafka.client import Client
 from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterRecord
 from minikafka.rpc.messages import STATE
 from minikafka.rpc.server import HttpControlPlane
 
 CALL_TIMEOUT_MS: Final = 2_000
+NEWS_MS: Final = 1_000
+"""How long a topic that was made just now may be unknown to a broker."""
 _TOOL: Final = -1
 """Sender id of what is no broker."""
 
@@ -108,6 +111,22 @@ async def ask(
     finally:
         await control_plane.close()
     return dict(zip(ids, answers, strict=True))
+
+
+async def brokers_know(record: ClusterRecord, ids: Collection[int], tp: TopicPartition) -> bool:
+    """Whether the metadata of any of these brokers has the partition; True when none of them tells."""
+
+    async def told_by(broker: int) -> bool | None:
+        address = f"{HOST}:{record.broker(broker).port}"
+        async with Client(address, delivery_timeout_ms=NEWS_MS) as client:
+            try:
+                [topic] = await client.describe_topics(tp.topic)
+            except KafkaError as error:
+                return False if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
+        return tp.partition in topic.partitions
+
+    found = await asyncio.gather(*map(told_by, ids))
+    return True in found or False not in found
 
 
 def control_plane_of(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import minikafka
-from minikafka.cluster import LocalCluster, processes
+from minikafka.cluster import ClusterError, LocalCluster, processes
 from minikafka.cluster.processes import ProcessId, identify, is_alive
 from minikafka.runtime.clock import SystemClock
 
@@ -167,6 +167,65 @@ def test_leftovers_of_a_cluster_whose_record_names_other_processes_are_not_touch
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_a_line_that_is_too_large_is_told_by_its_number_and_the_others_are_stored(
+    here: Path,
+) -> None:
+    ok("topics", "create", "narrow", "--config", "max.message.bytes=300", cwd=here)
+    text = "".join(f"{i}\n" for i in range(99)) + "x" * 1000 + "\n"
+    done = run("produce", "narrow", cwd=here, stdin=text)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "MESSAGE_TOO_LARGE: line 100 is larger than max.message.bytes" in done.stderr
+    assert "99 records were stored" in done.stderr
+    assert ok("consume", "narrow", "-e", cwd=here).splitlines() == [str(i) for i in range(99)]
+    beyond = run("consume", "narrow", "-o", "99999999", "--exit", cwd=here)
+    assert beyond.returncode == 1
+    assert "OFFSET_OUT_OF_RANGE" in beyond.stderr
+    assert "from 0 to 99, its end" in beyond.stderr
+
+
+def test_streams_that_cannot_be_written_end_consume_as_they_end_other_tools(here: Path) -> None:
+    ok("topics", "create", "shown", cwd=here)
+    ok("produce", "shown", cwd=here, stdin="one\ntwo\nthree\n")
+    command = [sys.executable, "-m", "minikafka", "consume", "shown"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command, cwd=here, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"minikafka: standard output: No space left on device\n"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command, cwd=here, env=ENVIRONMENT, stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+
+
+def test_a_topic_that_is_not_there_has_no_leader_to_wait_for(here: Path) -> None:
+    cluster = LocalCluster(data=here / "data", attached=False)
+    with pytest.raises(ClusterError, match="minikafka topics create never-made"):
+        asyncio.run(cluster.leader_of("never-made", 0, timeout_ms=3_600_000))
+    missing = run("consume", "never-made", "-e", cwd=here)
+    assert "UNKNOWN_TOPIC_OR_PARTITION: never-made: no such topic" in missing.stderr
+
+
+def test_a_running_cluster_grows_behind_its_own_ports_and_a_broker_comes_back_on_its_own(
+    tmp_path: Path,
+) -> None:
+    try:
+        first = ok("up", "--data", "D", "--port", "0", "--brokers", "1", cwd=tmp_path)
+        grown = run("up", "--data", "D", "--brokers", "2", cwd=tmp_path)
+        assert grown.returncode == 0, grown.stderr
+        assert "started broker 2, already running: ZooKeeper, broker 1," in grown.stderr
+        assert grown.stdout.startswith(first.strip() + ",")
+        ok("stop", "2", "--data", "D", cwd=tmp_path)
+        assert ok("up", "--data", "D", "--brokers", "1", cwd=tmp_path) == first
+        assert ok("up", "--data", "D", "--brokers", "2", cwd=tmp_path) == grown.stdout
+    finally:
+        run("down", "--data", "D", cwd=tmp_path)
 
 
 def test_an_interrupted_up_leaves_no_process(tmp_path: Path) -> None:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from support.stub_cluster import StubCluster
+
 from minikafka.base.model import TopicPartition
-from minikafka.cluster.state import combine
+from minikafka.cluster import state as state_module
+from minikafka.cluster.directory import BrokerRecord, ClusterRecord
+from minikafka.cluster.state import brokers_know, combine
+from minikafka.runtime.transport import SocketTransport
 
 TP = TopicPartition("t", 0)
 
@@ -79,3 +85,28 @@ def test_a_broker_serves_once_it_knows_the_others_and_the_controller() -> None:
 def test_nothing_is_known_of_a_cluster_in_which_nobody_answers() -> None:
     state = combine({})
     assert (state.controller, state.controller_epoch, dict(state.partitions)) == (None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("ids", "tp", "known"),
+    [
+        ([1, 2], TopicPartition("t", 0), True),
+        ([1, 2], TopicPartition("t", 1), False),
+        ([1], TopicPartition("never-made", 0), False),
+        ([3], TopicPartition("never-made", 0), True),
+        ([1, 3], TopicPartition("never-made", 0), False),
+        ([], TopicPartition("t", 0), True),
+    ],
+)
+async def test_a_partition_is_unknown_when_a_broker_that_answers_says_so_and_none_has_it(
+    monkeypatch: pytest.MonkeyPatch, ids: list[int], tp: TopicPartition, known: bool
+) -> None:
+    monkeypatch.setattr(state_module, "NEWS_MS", 50)
+    cluster = await StubCluster(SocketTransport(None)).start()
+    try:
+        cluster.create("t", [-1])
+        await cluster.kill(3)
+        brokers = tuple(BrokerRecord(i, port, 0) for i, port in cluster.ports.items())
+        assert await brokers_know(ClusterRecord(brokers, "z"), ids, tp) is known
+    finally:
+        await cluster.close()
