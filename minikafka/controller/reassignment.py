@@ -47,6 +47,10 @@ from minikafka.controller.story import PARTITION, Story, ids
 
 logger = logging.getLogger(__name__)
 
+_NOBODY_TAKES_OVER = PartitionResult(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "The leader would be removed, and no other replica that is kept is in sync and alive.",
+)
 _UNKNOWN = PartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
 
@@ -217,12 +221,16 @@ class Reassignments:
         results = {tp: PartitionResult() for tp in wanted}
         changed = {tp: new for tp, new in wanted.items() if context.assignments[tp] != new}
         before = {tp: context.assignments[tp] for tp in changed}
-        yield from self._stop_unneeded(changed)
-        failed = yield from self._write(changed, "U1")
-        for tp, reason in failed.items():
-            results[tp] = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
-            self._say_refused(tp, results[tp])
+        failed = yield from self._stop_unneeded(changed)
+        unwritten = yield from self._write(
+            {tp: new for tp, new in changed.items() if tp not in failed}, "U1"
+        )
+        for tp, reason in unwritten.items():
+            failed[tp] = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+        for tp, refusal in failed.items():
+            self._say_refused(tp, refusal)
             context.assign(tp, before[tp])
+        results.update(failed)
         begun = [
             tp
             for tp, new in wanted.items()
@@ -233,27 +241,43 @@ class Reassignments:
         yield from self._go_on(begun + [tp for tp in failed if tp in context.reassigning])
         return results
 
-    def _stop_unneeded(self, changed: Mapping[TopicPartition, ReplicaAssignment]) -> Steps[None]:
+    def _stop_unneeded(
+        self, changed: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> Steps[dict[TopicPartition, PartitionResult]]:
         """U3: replicas that were being added, and are not wanted any more, go.
 
         Before U1: whoever may hold a replica is named by the topic node, or nobody would clear up after a
         controller that died here. The leader epoch rises first, or brokers would refuse the stop and
-        keep strays (T19).
+        keep strays (T19). Any replica that is kept may lead meanwhile, an old one too; partitions where
+        none can take over from a leader that would go are left alone, and named with the refusal.
         """
         context = self._context
-        unneeded: dict[BrokerId, list[TopicPartition]] = {}
-        for tp, new in changed.items():
-            for broker in context.assignments[tp].replicas:
-                if broker not in new.replicas:
-                    unneeded.setdefault(broker, []).append(tp)
-        partitions = list(dict.fromkeys(tp for tps in unneeded.values() for tp in tps))
+        unneeded = {
+            tp: [broker for broker in context.replicas(tp) if broker not in new.replicas]
+            for tp, new in changed.items()
+        }
+        partitions = [tp for tp, brokers in unneeded.items() if brokers]
         if not partitions:
-            return
+            return {}
         self._reach("U3", partitions)
         for tp in partitions:
-            context.assign(tp, changed[tp])
-        yield from self._lead_from_target(partitions)
-        yield from self._stop_and_delete(unneeded)
+            context.assign(tp, replace(changed[tp], removing=()))
+        refused = yield from self._lead_from_target(partitions)
+        stuck = {
+            tp: _NOBODY_TAKES_OVER
+            for tp in partitions
+            if tp in refused
+            and tp in context.leadership
+            and context.leadership[tp].leader in unneeded[tp]
+        }
+        going: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in partitions:
+            if tp not in stuck:
+                context.assign(tp, changed[tp])
+                for broker in unneeded[tp]:
+                    going.setdefault(broker, []).append(tp)
+        yield from self._stop_and_delete(going)
+        return stuck
 
     def _take_over(
         self, begun: list[TopicPartition], wanted: Mapping[TopicPartition, ReplicaAssignment]

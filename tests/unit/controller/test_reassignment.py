@@ -258,6 +258,40 @@ def test_a_cancel_that_would_remove_the_only_replicas_in_sync_is_refused():
     assert world.context.assignments[T0].adding == (1, 2)
 
 
+def led_by_an_added_replica() -> World:
+    """3 is to be replaced by 1 and 2, and 1 leads already."""
+    world = World(brokers=5).create("t", [3])
+    world.reassign({T0: [1, 2]})
+    world.expand(T0, [3, 1])
+    world.elect([T0])
+    assert world.nodes[T0].leader == 1
+    return world.clear()
+
+
+@pytest.mark.row("R57")
+def test_an_old_replica_leads_when_the_leader_is_not_wanted_any_more_and_no_target_is_in_sync():
+    world = led_by_an_added_replica()
+    assert world.reassign({T0: [4]})[T0].code is ErrorCode.NONE
+    assert (world.nodes[T0].leader, world.nodes[T0].isr) == (3, (3,))
+    assert world.sent_to(1, StopReplicaRequest)[-1].partitions[0].delete
+    world.expand(T0, [3, 4])
+    assert world.context.assignments[T0] == ReplicaAssignment((4,))
+    assert world.nodes[T0].leader == 4
+
+
+def test_a_leader_that_nobody_can_take_over_from_is_not_stopped():
+    """It shrank the ISR to itself, and the controller has not heard of that yet."""
+    world = led_by_an_added_replica()
+    world.unclean.add("t")
+    world.shrink(T0, [1])
+    assert world.reassign({T0: [4]})[T0].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert (world.nodes[T0].leader, world.nodes[T0].isr) == (1, (1,))
+    assert world.sent_to(1, StopReplicaRequest) == []
+    assert world.topics["t"].assignment[0] == ReplicaAssignment((1, 2, 3), (1, 2), (3,))
+    world.expand(T0, [1, 2])
+    assert world.context.assignments[T0] == ReplicaAssignment((1, 2))
+
+
 @pytest.mark.row("E10")
 def test_state_nodes_are_watched_exactly_while_the_reassignment_lasts():
     world = six()
