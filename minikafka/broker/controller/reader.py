@@ -97,14 +97,18 @@ class Reader:
         self._is_over = False
 
     async def load(self) -> ControllerElected:
-        """D5, D6: all watches are set before the state is read (T8); stale notifications go (T9)."""
+        """D5, D6: all watches are set before the state is read (T8); stale notifications go (T9).
+
+        The names of topics are read again after the marks, so that a topic whose mark is read is read too.
+        """
         reassignments = await self._read_reassignments()
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
             names = await self._children(signal)
             await self._store.delete_nodes(below(_CHILDREN[signal], names))
         elections = await self._read_preferred_election()
-        topic_names = await self._children(Signal.TOPICS)
+        await self._children(Signal.TOPICS)
         deletions = frozenset(await self._children(Signal.DELETIONS))
+        topic_names = await self._children(Signal.TOPICS)
         brokers = await self._read_brokers()
         topics = await self._read_topics(topic_names)
         partitions = [
@@ -128,12 +132,12 @@ class Reader:
             return [ReassignmentsSubmitted(targets)] if targets else []
         if signal is Signal.STATES:
             return await self._read_reassigned_states()
+        if signal is Signal.DELETIONS:
+            return await self._read_deletions()
         if signal is Signal.PREFERRED_ELECTION:
             partitions = await self._read_preferred_election()
             return [PreferredElectionSubmitted(partitions)] if partitions is not None else []
         names = await self._children(signal)
-        if signal is Signal.DELETIONS:
-            return [DeletionsChanged(frozenset(names))]
         if not names:
             return []
         if signal is Signal.ISR_CHANGES:
@@ -177,6 +181,15 @@ class Reader:
                 gone = (topic,) if before[topic] is not None else ()
                 events.append(TopicsChanged({topic: image}, gone))
         return events
+
+    async def _read_deletions(self) -> list[ExternalEvent]:
+        """The marks, and before them the topics they are of, whose own signals may wait behind this one.
+
+        The mark of a topic that the machine has not heard of would be taken for one of no topic (R65).
+        """
+        marked = frozenset(await self._children(Signal.DELETIONS))
+        topics = await self._read_topic_names()
+        return [*topics, *await self._read_assignments(), DeletionsChanged(marked)]
 
     async def _read_topics(self, topics: Sequence[str]) -> dict[str, TopicImage]:
         """Topic nodes that are there and readable, their czxids remembered, and forgotten where there is none.

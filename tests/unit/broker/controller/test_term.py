@@ -247,6 +247,47 @@ async def test_a_mark_for_deletion_hides_the_topic_and_keeps_elections_away(offi
     assert state.leader == -1
 
 
+@pytest.mark.row("E7")
+async def test_a_mark_that_is_read_before_its_topic_was_heard_of_deletes_the_topic(
+    office: Office,
+) -> None:
+    """The signal of another topic's mark waits ahead of the one that tells of the new topic."""
+    gate = office.candidate.gate
+    create_topic(office.ensemble, "u", [2, 3])
+    await office.led(2, TopicPartition("u", 0))
+    gate.hold("creation.partitions-new")
+    create_topic(office.ensemble, "busy", [2])
+    await until(lambda: gate.waiting)
+    office.ensemble.put(layout.delete_topic_path("u"))
+    create_topic(office.ensemble, "t", [2, 3])
+    office.ensemble.put(layout.delete_topic_path("t"))
+    gate.open()
+    await until(lambda: not office.ensemble.children(layout.DELETE_TOPICS))
+    await office.idle()
+    assert office.ensemble.children(layout.TOPICS) == ["busy"]
+
+
+@pytest.mark.row("L6")
+async def test_a_topic_made_and_marked_while_a_controller_loads_is_deleted() -> None:
+    office = Office()
+    children = office.coordination.children
+
+    async def right_after(path: str, *, watch: bool = False) -> Any:
+        names = await children(path, watch=watch)
+        if path in (layout.TOPICS, layout.DELETE_TOPICS):
+            office.coordination.children = children  # type: ignore[method-assign]
+            create_topic(office.ensemble, "t", [2, 3])
+            office.ensemble.put(layout.delete_topic_path("t"))
+        return names
+
+    office.coordination.children = right_after  # type: ignore[method-assign]
+    await office.start()
+    await until(lambda: not office.ensemble.children(layout.DELETE_TOPICS))
+    await office.idle()
+    assert office.ensemble.children(layout.TOPICS) == []
+    await office.candidate.close()
+
+
 async def test_unreadable_nodes_are_skipped_until_somebody_mends_them(office: Office) -> None:
     office.ensemble.put(layout.topic_path("t"), b"garbage")
     office.ensemble.put(layout.broker_path(9), b"garbage")
