@@ -292,26 +292,28 @@ class ControllerStore:
 
     async def _delete_topic(self, topic: str) -> None:
         """What is below goes first. The topic's node, its settings and its mark go at once, so that whoever
-        sees the topic gone can make it anew.
+        sees the topic gone can make it anew; after a lost answer the czxid tells that this was done.
         """
         last = [
             layout.topic_path(topic),
             layout.topic_config_path(topic),
             layout.delete_topic_path(topic),
         ]
-        while True:
+        first = there = await self.get_many(last)
+        while any(there) and not _is_another(there[0], first[0]):
             await self._delete_below(last)
-            there = await self.get_many(last)
             ops = [Delete(path, -1) for path, node in zip(last, there, strict=True) if node]
-            if not ops:
-                return
             try:
                 await self._fenced(list(ops))
             except (NotConnected, OutcomeUnknown):
                 await self.attached()
+                await self.steady(lambda: self._coordination.sync(layout.CONTROLLER_EPOCH))
             except MultiFailed as refused:
                 if not isinstance(refused.error, NoNode | NotEmpty):
                     raise refused.error from refused
+            else:
+                return
+            there = await self.get_many(last)
 
     async def _delete_below(self, paths: Sequence[str]) -> None:
         """Delete what is below these nodes, whoever put it there, and not the nodes themselves."""
@@ -505,6 +507,11 @@ def _write_of(tp: TopicPartition, state: LeaderAndIsr) -> MultiOp:
     """The operation that writes the state node itself."""
     path, data = layout.state_path(tp), layout.encode_state(state)
     return Create(path, data) if state.zk_version == NO_NODE else Set(path, data, state.zk_version)
+
+
+def _is_another(now: tuple[bytes, Stat] | None, before: tuple[bytes, Stat] | None) -> bool:
+    """Whether a node was made since, at the same path."""
+    return now is not None and (before is None or now[1].czxid != before[1].czxid)
 
 
 def _is_for_a_parent(operation: MultiOp, error: ServerVerdict, attempt: int) -> bool:

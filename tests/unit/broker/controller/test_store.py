@@ -11,7 +11,7 @@ from support.memory_coordination import Ensemble, MemoryCoordination
 from support.recording_ledger import RecordingLedger
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ControllerMoved, StaleSession, TooLarge
+from minikafka.base.errors import ControllerMoved, OutcomeUnknown, StaleSession, TooLarge
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check
 from minikafka.broker.controller.store import ControllerStore
@@ -275,6 +275,60 @@ async def test_what_a_stranger_put_below_a_topics_nodes_goes_with_them(
     async with asyncio.timeout(5):
         deleted = await bench.store.delete_topics(["t"])
     assert not deleted.failed
+    own = ("/brokers/topics/t", "/config/topics/t", "/admin/delete_topics/t")
+    assert not [path for path in bench.ensemble.nodes if path.startswith(own)]
+
+
+@pytest.mark.row("R64")
+async def test_a_topic_made_anew_while_the_answer_to_its_deletion_was_lost_stays(
+    bench: Bench,
+) -> None:
+    bench.topic("t", 2)
+    bench.ensemble.put(layout.topic_config_path("t"))
+    bench.ensemble.put(layout.delete_topic_path("t"))
+    multi = bench.coordination.multi
+
+    async def unanswered(ops: Any, *, generation: int | None = None) -> Any:
+        stats = await multi(ops, generation=generation)
+        if layout.topic_path("t") not in bench.ensemble.nodes:
+            bench.coordination.multi = multi  # type: ignore[method-assign]
+            bench.topic("t", 1)
+            bench.ensemble.put(layout.topic_config_path("t"))
+            raise OutcomeUnknown
+        return stats
+
+    bench.coordination.multi = unanswered  # type: ignore[method-assign]
+    deleted = await bench.store.delete_topics(["t"])
+    assert not deleted.failed
+    assert layout.state_path(TopicPartition("t", 0)) in bench.ensemble.nodes
+    assert layout.topic_config_path("t") in bench.ensemble.nodes
+
+
+@pytest.mark.row("R64")
+async def test_a_topic_made_anew_as_soon_as_it_was_deleted_stays(bench: Bench) -> None:
+    bench.topic("t", 1)
+    multi = bench.coordination.multi
+
+    async def overtaken(ops: Any, *, generation: int | None = None) -> Any:
+        stats = await multi(ops, generation=generation)
+        if layout.topic_path("t") not in bench.ensemble.nodes:
+            bench.topic("t", 1)
+        return stats
+
+    bench.coordination.multi = overtaken  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        await bench.store.delete_topics(["t"])
+    assert layout.state_path(TopicPartition("t", 0)) in bench.ensemble.nodes
+
+
+@pytest.mark.row("R64")
+@pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
+async def test_a_deletion_without_an_answer_is_done_all_the_same(bench: Bench, fault: str) -> None:
+    bench.topic("t")
+    bench.ensemble.put(layout.topic_config_path("t"))
+    bench.ensemble.put(layout.delete_topic_path("t"))
+    bench.coordination.faults = [fault]
+    await bench.store.delete_topics(["t"])
     own = ("/brokers/topics/t", "/config/topics/t", "/admin/delete_topics/t")
     assert not [path for path in bench.ensemble.nodes if path.startswith(own)]
 
