@@ -74,8 +74,15 @@ class Deletions:
     # What is asked for.
 
     def load(self, marked: Collection[str]) -> None:
-        """After an election: what is marked is left alone by the elections to come (L6)."""
-        self._context.deletions = self._accepted(marked)
+        """After an election: what is marked is left alone by the elections to come (L6).
+
+        Not so what is being reassigned: it lives until that is done (R59).
+        """
+        context = self._context
+        context.deletions = self._accepted(marked)
+        for topic in sorted(context.deletions):
+            if any(context.assignments[tp].is_being_reassigned for tp in context.topics[topic]):
+                context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
 
     def marked(self, marked: Collection[str]) -> Steps[bool]:
         """All marks as of one read (E7); whether some were taken back before anything was deleted."""

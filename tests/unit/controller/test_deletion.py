@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.controller_world import World, image
 
@@ -164,6 +166,36 @@ def test_a_topic_that_is_being_reassigned_is_deleted_after_that():
     assert world.context.replica_status(T0, 2) is ReplicaStatus.DELETION_STARTED
     world.deleted(1, T0).deleted(2, T0)
     assert "t" not in world.topics
+
+
+@pytest.mark.row("R59", "L6")
+def test_a_new_controller_elects_for_a_marked_topic_that_is_being_reassigned():
+    world = World(brokers=4).create("t", [3])
+    former = world.brokers[3]
+    world.kill(3).reassign({T0: [1]})
+    world.mark("t")
+    world.brokers[3] = replace(
+        former, epoch=2
+    )  # it is back, and the controller dies before it looks
+    world.start(epoch=2)
+    assert world.nodes[T0].leader == 3
+    world.expand(T0, [3, 1])
+    assert world.context.replica_status(T0, 1) is ReplicaStatus.DELETION_STARTED
+
+
+@pytest.mark.row("R59", "L6")
+def test_a_new_controller_does_not_hide_a_marked_topic_that_is_being_reassigned_from_clients():
+    world = World(brokers=4).create("t", [3])
+    world.reassign({T0: [1]})
+    world.mark("t").clear()
+    world.start(epoch=2)
+    told = [
+        partition.leader
+        for request in world.sent_to(0, UpdateMetadataRequest)
+        for partition in request.partitions
+    ]
+    assert told
+    assert LEADER_DURING_DELETE not in told
 
 
 @pytest.mark.row("R59")
