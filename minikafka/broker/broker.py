@@ -7,6 +7,7 @@ that the production loop and an in-memory one can both run it. Invariant: it is 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,7 @@ from minikafka.base.errors import (
     NotConnected,
     OutcomeUnknown,
     StaleSession,
+    StorageFailed,
 )
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.model import ControllerRequest, ControllerResponse, TopicPartition
@@ -125,6 +127,7 @@ class Broker:
         self.admin: Admin
         self.listener: KafkaListener
         self._former_sessions: set[int] = set()
+        self._has_registered = asyncio.Event()
         self._stopping = False
 
     # ---- start
@@ -278,25 +281,29 @@ class Broker:
         while True:
             generation = await self.coordination.connected()
             try:
-                _, stat = await self.coordination.create(
-                    path, data, ephemeral=True, generation=generation
-                )
-            except (NotConnected, OutcomeUnknown, StaleSession):
-                continue
-            except NodeExists:
-                epoch = await self._held_by_us(path)
-                if epoch is None:
-                    if waited:
-                        raise ConfigError(
-                            f"another broker with broker.id={self.config.broker_id} is registered; "
-                            "stop it or choose another broker.id"
-                        ) from None
+                epoch = await self._registration(path, data, generation)
+                if epoch is None and not waited:
                     waited = await self._wait_until_gone(path)
                     continue
-            else:
-                epoch = stat.czxid
+            except (NotConnected, OutcomeUnknown, StaleSession):
+                continue
+            if epoch is None:
+                raise ConfigError(
+                    f"another broker with broker.id={self.config.broker_id} is registered; "
+                    "stop it or choose another broker.id"
+                )
             self._registered(epoch)
             return
+
+    async def _registration(self, path: str, data: bytes, generation: int) -> int | None:
+        """The czxid of our node, made now or before; None when it is another session's."""
+        try:
+            _, stat = await self.coordination.create(
+                path, data, ephemeral=True, generation=generation
+            )
+        except NodeExists:
+            return await self._held_by_us(path)
+        return stat.czxid
 
     async def _held_by_us(self, path: str) -> int | None:
         """Our registration's czxid, or None when the node is another session's (one of ours is deleted) or gone."""
@@ -325,6 +332,7 @@ class Broker:
         self._former_sessions.add(self.coordination.session_id)
         self.info = replace(self.info, epoch=epoch)
         self.replicas.broker_epoch = epoch
+        self._has_registered.set()
         logger.info("registered broker %d, epoch %d", self.config.broker_id, epoch)
         self._note("registered", broker_epoch=epoch, session=f"{self.coordination.session_id:#x}")
 
@@ -340,23 +348,31 @@ class Broker:
                 generation = event.generation
                 logger.warning("the ZooKeeper session had expired, registering again")
                 self._note("session lost")
-                self._keep_session()
+                try:
+                    self._keep_session()
+                except (
+                    StorageFailed
+                ) as failure:  # of one directory; the broker goes on with the others
+                    logger.warning("the session is not noted for the next start: %s", failure)
                 await self._register()
 
     # ---- the control plane
 
     async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
-        """Raises KafkaError when the session ends meanwhile: the next registration is told everything anew."""
+        """Raises KafkaError (NETWORK_EXCEPTION: to be sent again) when ZooKeeper does not answer meanwhile."""
         try:
             return await self.replicas.handle(request)
         except CoordinationError as error:
             told = f"ZooKeeper was not there to carry it out: {type(error).__name__} {error}"
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, told) from error
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, told) from error
 
     async def on_call(self, call: Call) -> dict[str, Any]:
         """One control-plane call. Raises KafkaError for a call that cannot be served."""
         if call.method in messages.STATE_CHANGES:
             request = messages.decode(call.method, call.body)
+            await (
+                self._has_registered.wait()
+            )  # before, it was meant for a former process of this broker
             await self.gate.reached(AT_BROKER, call.method)
             return messages.encode_response(await self._carry_out(request))
         if call.method == messages.CONTROLLED_SHUTDOWN:

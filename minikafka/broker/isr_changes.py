@@ -17,6 +17,7 @@ from minikafka.base.errors import (
     NoNode,
     NotConnected,
     OutcomeUnknown,
+    StaleSession,
 )
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Coordination, Ledger, Tasks
@@ -155,7 +156,7 @@ class IsrChanges:
                 await self._coordination.sync(path)
                 found, stat = await self._coordination.get(path)
                 break
-            except (NotConnected, OutcomeUnknown):
+            except (NotConnected, OutcomeUnknown, StaleSession):
                 continue
         if found == data:
             return stat.version

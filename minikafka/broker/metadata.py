@@ -72,15 +72,17 @@ class MetadataCache:
         """Whether the controller holds the broker for alive."""
         return broker_id in self.snapshot.brokers
 
-    def update(self, request: UpdateMetadataRequest) -> None:
+    def update(self, request: UpdateMetadataRequest, *, is_whole: bool = False) -> None:
         """Swap in a snapshot with the request's brokers and its changed partitions.
 
+        `is_whole`: it names every partition there is, so what it does not name is gone.
         Leader `LEADER_DURING_DELETE` takes a partition out, so that clients stop asking for it (R64).
         """
         old = self.snapshot
-        topics = _merged(old.topics, request.partitions)
         ids, names = old.topic_ids, old.topic_names
         given = dict(request.topic_ids)
+        known = {} if is_whole else _without_remade(old, given, request.partitions)
+        topics = _merged(known, request.partitions)
         if topics.keys() != old.topics.keys() or any(ids.get(t) != given[t] for t in given):
             ids = {t: id_ for t, id_ in {**ids, **given}.items() if t in topics}
             names = {topic_id: topic for topic, topic_id in ids.items()}
@@ -129,6 +131,18 @@ def _still_true(
     for key, answer in old.encoded.items():
         if topics.get(key[1]) is old.topics.get(key[1]):
             yield key, answer
+
+
+def _without_remade(
+    old: Snapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
+) -> Mapping[str, Mapping[int, PartitionState]]:
+    """The old topics but those that were deleted and made again since: their ids are others now."""
+    ids = old.topic_ids
+    others = {topic for topic, id_ in given.items() if ids.get(topic, id_) != id_}
+    if not others:
+        return old.topics
+    remade = others.intersection(state.tp.topic for state in changes)
+    return {topic: parts for topic, parts in old.topics.items() if topic not in remade}
 
 
 def _merged(

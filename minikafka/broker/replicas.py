@@ -30,6 +30,7 @@ from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, Transport
 from minikafka.broker.fetchers import Fetchers
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.notifications import notify
 from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
@@ -173,10 +174,12 @@ class ReplicaManager:
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
         """Settings of the request's topics; read again for new partitions, whose topic may be a new one."""
-        new = {state.tp.topic for state in request.partitions if state.is_new}
-        if new:
-            await self.configs.read(new)
-        await self.configs.load(state.tp.topic for state in request.partitions)
+        asked = {state.tp.topic for state in request.partitions}
+        wanted = asked.difference(self.configs.topics)
+        wanted.update(state.tp.topic for state in request.partitions if state.is_new)
+        if wanted:  # this broker's ZooKeeper server may lag behind the controller's
+            await self.coordination.sync(layout.TOPIC_CONFIGS)
+            await self.configs.read(wanted)
 
     def _fence(self, request: ControllerRequest) -> int:
         if request.controller_epoch < self.controller_epoch:
@@ -192,15 +195,15 @@ class ReplicaManager:
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> bool:
         """Whether it is the first metadata of a controller, or of a registration: it names every partition."""
+        sender = (request.controller_epoch, request.broker_epoch)
+        is_first = sender > self._reviewed
         before = self.metadata.brokers.keys()
-        self.metadata.update(request)
+        self.metadata.update(request, is_whole=is_first)
         if self.metadata.brokers.keys() - before:
             self._expand_isrs(self.clock.now())
         if before - self.metadata.brokers.keys():
             self._advance_high_watermarks(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
-        sender = (request.controller_epoch, request.broker_epoch)
-        is_first = sender > self._reviewed
         if is_first:
             self._reviewed = sender
             self._delete_strays(request)
@@ -349,6 +352,7 @@ class ReplicaManager:
         self.purgatory.finish_tick(self.clock.now())
         if any(stop.delete for stop in request.partitions):
             self._sync_deletions()
+            self.configs.keep({tp.topic for tp in self.partitions})
         return ControllerResponse(_NONE, tuple(results))
 
     def _sync_deletions(self) -> None:
@@ -442,14 +446,9 @@ class ReplicaManager:
                 partition.offline = True
                 partition.fail_produces(_STORAGE_ERROR)
                 self._wake_consumers(partition)
-        self.tasks.spawn(self._announce_failed_directory(), "log-dir-failure")
-
-    async def _announce_failed_directory(self) -> None:
-        await self.coordination.connected()
-        await self.coordination.create(
-            layout.LOG_DIR_EVENT_PREFIX,
-            layout.encode_log_dir_event(self.broker_id),
-            sequential=True,
+        event = layout.encode_log_dir_event(self.broker_id)
+        self.tasks.spawn(
+            notify(self.coordination, layout.LOG_DIR_EVENT_PREFIX, event), "log-dir-failure"
         )
 
     # ---- the ISR

@@ -7,7 +7,7 @@ never taken for less than it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
@@ -35,6 +35,11 @@ class TopicConfigs:
     def get(self, topic: str) -> TopicConfig:
         """Settings of a loaded topic."""
         return self._configs[topic]
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Forget all others: they are hosted here no more."""
+        for topic in self._configs.keys() - topics:
+            del self._configs[topic], self._overrides[topic]
 
     async def load(self, topics: Iterable[str]) -> None:
         """Read the topics that are not known yet. Raises CoordinationError when ZooKeeper does not answer."""

@@ -179,5 +179,7 @@ class _Channel:
         except KafkaError as error:
             if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise ConnectionError(f"not let in: {error}") from error
+            if error.code is ErrorCode.NETWORK_EXCEPTION:
+                raise ConnectionError(f"not carried out: {error}") from error
             logger.error("%s to broker %d was refused: %s", method, broker.id, error)
             return ControllerResponse(int(error.code))

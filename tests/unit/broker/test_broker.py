@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from support.memory_cluster import MemoryCluster
 from support.until import until
 
-from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.errors import ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
+from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
+from minikafka.base.ports import Call
 from minikafka.broker.broker import Broker
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
+from minikafka.rpc import messages
 from minikafka.zk import layout
 
 
@@ -243,3 +249,75 @@ async def test_the_files_of_a_deleted_topic_go_after_their_delay() -> None:
         await until(
             lambda: not any(path.startswith("/data/t-") for s in storages for path in s.files)
         )
+
+
+async def test_a_session_that_ends_while_a_registration_is_looked_for_is_followed_by_another_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with MemoryCluster(1) as cluster:
+        coordination = cluster.brokers[0].coordination
+        create, exists = coordination.create, coordination.exists
+        path = layout.broker_path(0)
+        lost: list[str] = []
+
+        async def unanswered(node: str, data: bytes, **how: Any) -> Any:
+            made = await create(node, data, **how)
+            if node == path and not lost:
+                lost.append("create")
+                raise OutcomeUnknown
+            return made
+
+        async def interrupted(node: str, **how: Any) -> Any:
+            if node == path and lost == ["create"]:
+                lost.append("exists")
+                coordination.expire()  # type: ignore[attr-defined]
+                coordination.attach()  # type: ignore[attr-defined]
+                raise StaleSession
+            return await exists(node, **how)
+
+        monkeypatch.setattr(coordination, "create", unanswered)
+        monkeypatch.setattr(coordination, "exists", interrupted)
+        coordination.expire()  # type: ignore[attr-defined]
+        coordination.attach()  # type: ignore[attr-defined]
+        await until(lambda: len(lost) == 2 and path in cluster.ensemble.nodes)
+        assert cluster.crashes == []
+
+
+async def test_a_broker_whose_first_directory_failed_registers_in_a_new_session_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with MemoryCluster(1) as cluster:
+        broker, path = cluster.brokers[0], layout.broker_path(0)
+        first = broker.info.epoch
+
+        def broken(*_: Any, **__: Any) -> None:
+            raise StorageFailed("/data/zookeeper-session", OSError(5, "EIO"))
+
+        monkeypatch.setattr(broker.storage, "write_atomically", broken)
+        broker.coordination.expire()  # type: ignore[attr-defined]
+        broker.coordination.attach()  # type: ignore[attr-defined]
+        await until(lambda: broker.info.epoch > first and path in cluster.ensemble.nodes)
+        monkeypatch.undo()
+        assert cluster.crashes == []
+
+
+async def test_a_request_that_comes_before_the_registration_is_judged_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was meant for the process that had this address before."""
+    answers: list[asyncio.Future[dict[str, Any]]] = []
+    register = Broker._register
+
+    async def asked_before(broker: Broker) -> None:
+        early = StopReplicaRequest(0, 1, 1, ())
+        call = Call(*messages.encode(early))
+        answers.append(asyncio.ensure_future(broker.on_call(call)))
+        await asyncio.sleep(0)
+        assert not answers[0].done()
+        await register(broker)
+
+    monkeypatch.setattr(Broker, "_register", asked_before)
+    async with MemoryCluster(1) as cluster:
+        assert cluster.brokers[0].info.epoch > 1
+        answer = messages.decode_response(await answers[0])
+        assert answer.error == ErrorCode.STALE_BROKER_EPOCH

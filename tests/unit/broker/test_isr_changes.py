@@ -11,7 +11,7 @@ from support.memory_coordination import Ensemble, MemoryCoordination
 from support.recording_ledger import RecordingLedger
 from support.replication import TP, Replicas
 
-from minikafka.base.errors import NotConnected, OutcomeUnknown
+from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr
 from minikafka.base.ports import Stat
 from minikafka.broker.isr_changes import IsrChanges
@@ -112,10 +112,8 @@ async def test_a_connection_lost_again_while_asking_does_not_make_it_a_failure(
         nonlocal asked
         asked += 1
         assert type(bench.partition.isr_state) is PendingExpand
-        if asked == 1:
-            raise NotConnected
-        if asked == 2:
-            raise OutcomeUnknown
+        if asked <= 3:
+            raise (NotConnected, OutcomeUnknown, StaleSession)[asked - 1]
         await sync(path)
 
     bench.coordination.set = unanswered  # type: ignore[method-assign, assignment]
@@ -123,7 +121,7 @@ async def test_a_connection_lost_again_while_asking_does_not_make_it_a_failure(
     bench.propose()
     await until(lambda: bench.committed)
     assert bench.partition.isr == bench.node().isr == (0, 1)
-    assert asked == 3
+    assert asked == 4
 
 
 @pytest.mark.row("T18", "R3")

@@ -282,6 +282,51 @@ async def test_to_lead_raises_no_high_watermark(hosted: Hosted) -> None:
     assert (partition.high_watermark, partition.log.log_end_offset) == (0, 1)
 
 
+async def test_what_a_new_controllers_first_metadata_does_not_name_is_gone(hosted: Hosted) -> None:
+    """A topic may have been deleted while this broker had no session and was told nothing."""
+    here = state(leader=9, replicas=(9,))
+    others = here._replace(tp=TopicPartition("other", 0))
+
+    async def told(epoch: int, *states: PartitionState) -> set[str]:
+        await hosted.handle(UpdateMetadataRequest(0, epoch, hosted.epoch, states, (), ()))
+        return set(hosted.broker.metadata.topics)
+
+    assert await told(EPOCH, here, others) == {"t", "other"}
+    assert await told(EPOCH, others) == {"t", "other"}, "only the first names every partition"
+    assert await told(EPOCH + 1, others) == {"other"}
+
+
+async def test_settings_of_a_new_topic_are_read_when_zookeepers_server_here_has_caught_up(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordination = hosted.broker.coordination
+    done: list[str] = []
+    sync, get_many = coordination.sync, coordination.get_many
+
+    async def noted_sync(path: str) -> None:
+        done.append("sync")
+        await sync(path)
+
+    async def noted_read(paths: list[str]) -> object:
+        done.append("read")
+        return await get_many(paths)
+
+    monkeypatch.setattr(coordination, "sync", noted_sync)
+    monkeypatch.setattr(coordination, "get_many", noted_read)
+    assert await hosted.tell(state()) == [0]
+    assert done == ["sync", "read"]
+    assert await hosted.tell(state(epoch=4)._replace(is_new=False)) == [0]
+    assert done == ["sync", "read"]
+
+
+async def test_settings_of_topics_that_are_hosted_no_more_are_forgotten(hosted: Hosted) -> None:
+    other = TopicPartition("other", 0)
+    assert await hosted.tell(state(), state(T1), state(other)) == [0, 0, 0]
+    for tp, left in ((T0, ["other", "t"]), (T1, ["other"])):
+        assert await hosted.stop(tp, 3, delete=True) == 0
+        assert sorted(hosted.replicas.configs.topics) == left
+
+
 async def test_without_traffic_too_a_dead_follower_outside_the_isr_holds_nothing_back(
     hosted: Hosted,
 ) -> None:

@@ -186,10 +186,14 @@ async def test_an_answer_that_is_not_one_of_a_broker_is_an_error(world: World) -
     assert world.responses == [(1, 1, ErrorCode.INVALID_REQUEST)]
 
 
-async def test_a_stranger_on_the_brokers_port_is_not_an_answer(world: World) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.NETWORK_EXCEPTION],
+    ids=["a stranger on its port", "a broker without ZooKeeper just now"],
+)
+async def test_who_cannot_carry_a_request_out_is_asked_again(world: World, code: ErrorCode) -> None:
     world.send(1, 1)
-    refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    (await world.attempt()).answer.set_exception(refusal)
+    (await world.attempt()).answer.set_exception(KafkaError(code))
     await world.settle()
     assert world.responses == []
     world.clock.advance(RETRY_MS)

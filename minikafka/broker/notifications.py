@@ -1,0 +1,20 @@
+"""What a broker tells the controller through ZooKeeper: a sequential node, which the controller reads and deletes.
+
+Invariant: it is told at least once; a second copy does no harm.
+"""
+
+from __future__ import annotations
+
+from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
+from minikafka.base.ports import Coordination
+
+
+async def notify(coordination: Coordination, prefix: str, data: bytes) -> None:
+    """Create the node, in whichever session there is, until it is certain that it was."""
+    while True:
+        await coordination.connected()
+        try:
+            await coordination.create(prefix, data, sequential=True)
+            return
+        except (NotConnected, OutcomeUnknown, StaleSession):
+            continue
