@@ -296,6 +296,7 @@ class ControllerMachine:
 
     def _on_topics_changed(self, event: TopicsChanged) -> Steps[None]:
         self._deletions.topics_removed(event.removed)
+        self._reassignments.topics_removed(event.removed)
         for topic in event.removed:
             self.context.forget_topic(topic)
         created: list[TopicPartition] = []

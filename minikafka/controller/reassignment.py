@@ -200,6 +200,19 @@ class Reassignments:
         if touched:
             yield from self._go_on(touched)
 
+    def topics_removed(self, topics: Iterable[str]) -> None:
+        """Topic nodes went by another hand, and with them what was on its way; before they are forgotten."""
+        context = self._context
+        over = {
+            tp: context.assignments[tp].target
+            for topic in topics
+            for tp in context.topics.get(topic, ())
+            if tp in context.reassigning
+        }
+        if over:
+            self._effects.append(UnwatchStates(tuple(over)))
+            self._effects.append(TrimReassignments(over))
+
     def _is_complete(self, tp: TopicPartition) -> bool:
         """Whether every target replica is in the ISR: a subset, not equality (T6).
 

@@ -17,6 +17,7 @@ from minikafka.controller.context import ReplicaStatus
 from minikafka.controller.events import (
     ReassignmentsRequested,
     ReassignmentsSubmitted,
+    TopicsChanged,
     UnwatchStates,
     WatchStates,
 )
@@ -290,6 +291,18 @@ def test_a_leader_that_nobody_can_take_over_from_is_not_stopped():
     assert world.topics["t"].assignment[0] == ReplicaAssignment((1, 2, 3), (1, 2), (3,))
     world.expand(T0, [1, 2])
     assert world.context.assignments[T0] == ReplicaAssignment((1, 2))
+
+
+@pytest.mark.row("E4")
+def test_a_topic_that_was_removed_by_hand_leaves_nothing_in_the_admin_node_and_no_watch():
+    world = World(brokers=3).create("t", [0], [0]).create("u", [0])
+    u0 = TopicPartition("u", 0)
+    world.submit({T0: [1], u0: [1]}).clear()
+    del world.topics["t"]
+    world.handle(TopicsChanged({}, ("t",)))
+    assert world.submitted == {u0: (1,)}
+    assert [e for e in world.effects if isinstance(e, UnwatchStates)] == [UnwatchStates((T0,))]
+    assert list(world.context.reassigning) == [u0]
 
 
 @pytest.mark.row("E10")
