@@ -165,8 +165,14 @@ class ControllerService:
         return results
 
     def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Partitions that are being reassigned. Raises KafkaError NOT_CONTROLLER."""
-        context = self._active_term().machine.context
+        """Partitions that are being reassigned.
+
+        Raises KafkaError NOT_CONTROLLER, also while the term loads: the picture is empty until then.
+        """
+        term = self._active_term()
+        if term.state == Signal.CONTROLLER.value:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is loading")
+        context = term.machine.context
         return {tp: context.assignments[tp] for tp in context.reassigning}
 
     async def elect_leaders(

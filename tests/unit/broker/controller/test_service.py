@@ -12,7 +12,13 @@ from support.controller_bench import Candidate, create_topic, new_ensemble, stat
 from support.memory_coordination import Ensemble
 
 from minikafka.base.errors import ErrorCode, KafkaError, OutcomeUnknown
-from minikafka.base.model import LeaderAndIsrRequest, TopicPartition, UpdateMetadataRequest
+from minikafka.base.model import (
+    LeaderAndIsr,
+    LeaderAndIsrRequest,
+    ReplicaAssignment,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
 from minikafka.base.ports import Check, WatchKind
 from minikafka.zk import layout
 
@@ -106,6 +112,26 @@ async def test_a_topic_made_while_the_controller_loads_has_all_brokers_that_came
     create_topic(ensemble, "t", [1, 2])
     state = await until(lambda: state_of(ensemble, T0))
     assert state.isr == (1, 2)
+
+
+async def test_a_controller_that_loads_does_not_say_that_nothing_is_being_reassigned(
+    ensemble: Ensemble, start: Start
+) -> None:
+    moving = {0: ReplicaAssignment((1, 2), adding=(2,), removing=(1,))}
+    ensemble.put(layout.topic_path("t"), layout.encode_topic(b"0123456789abcdef", moving))
+    ensemble.put(layout.state_path(T0), layout.encode_state(LeaderAndIsr(1, 0, (1,), 0, 0)))
+    one = await start(1)
+    refusals = set()
+    async with asyncio.timeout(5):
+        while not settled(one):
+            await turn()
+            try:
+                assert list(one.service.reassignments()) == [T0]
+            except KafkaError as error:
+                if one.service.is_active:
+                    refusals.add(error.code)
+    assert refusals == {ErrorCode.NOT_CONTROLLER}
+    assert list(one.service.reassignments()) == [T0]
 
 
 async def turn() -> None:
