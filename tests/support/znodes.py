@@ -35,6 +35,11 @@ class Znodes:
             for path in paths
         ]
 
+    async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
+        self._fail()
+        below = (name[len(path) + 1 :] for name in self.nodes if name.startswith(path + "/"))
+        return [name for name in below if "/" not in name], _stat(0)
+
     async def set(
         self, path: str, data: bytes, version: int, *, generation: int | None = None
     ) -> Stat:

@@ -112,10 +112,11 @@ class TopicAdmin:
             return [_not_controller(name) for name in names]
         try:
             existing, configured = await self._existing(names)
+            taken, _ = await self._coordination.children(layout.TOPICS)
         except CoordinationError as error:
             return [_refused(name, error) for name in names]
         repeated = {name for name, count in Counter(t.name for t in topics).items() if count > 1}
-        planned = self._plans({topic.name: topic for topic in topics}, repeated, existing)
+        planned = self._plans({topic.name: topic for topic in topics}, repeated, existing, taken)
         if validate_only:
             return planned
         return await self._create_and_wait(planned, configured, timeout_ms)
@@ -147,22 +148,26 @@ class TopicAdmin:
         topics: Mapping[str, NewTopic],
         repeated: Collection[str],
         existing: Collection[str],
+        taken: Iterable[str],
     ) -> list[TopicResult]:
+        """`taken`: names that ZooKeeper has; those of this metadata and of the request itself count too."""
         room = PARTITIONS_MAX
+        taken = {*taken, *self._metadata.topics}
         results = []
         for name, topic in topics.items():
             try:
                 if name in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is given twice")
-                plan = self._plan(topic, name in existing, room)
+                plan = self._plan(topic, name in existing, taken, room)
             except KafkaError as error:
                 results.append(TopicResult(name, error.code, error.detail))
                 continue
+            taken.add(name)
             room -= len(plan.assignment)
             results.append(TopicResult(name, plan=plan))
         return results
 
-    def _plan(self, topic: NewTopic, exists: bool, room: int) -> TopicPlan:
+    def _plan(self, topic: NewTopic, exists: bool, taken: Collection[str], room: int) -> TopicPlan:
         """Raises KafkaError with the reason when the topic cannot be created as asked."""
         reason = name_error(topic.name)
         if reason:
@@ -171,11 +176,11 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
             )
-        twin = colliding(topic.name, self._metadata.topics)
+        twin = colliding(topic.name, taken)
         if twin is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {topic.name} and the existing topic {twin} differ only in '.' and '_'",
+                f"topic {topic.name} and the topic {twin} differ only in '.' and '_'",
             )
         overrides, config = self._configured(topic.configs)
         assignment = self._assigned(topic, room)

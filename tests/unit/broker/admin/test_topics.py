@@ -112,6 +112,29 @@ async def test_one_bad_topic_does_not_spoil_the_others() -> None:
     ]
 
 
+@pytest.mark.row("C20")
+async def test_of_two_topics_of_one_request_that_differ_only_in_dots_the_first_is_made() -> None:
+    cold = Cold()
+    results = await create(cold, NewTopic("a.b", 0), NewTopic("a_b"), NewTopic("a.b_c"))
+    results += await create(cold, NewTopic("t.u"), NewTopic("t_u"))
+    assert [(result.name, result.error) for result in results] == [
+        ("a.b", ErrorCode.INVALID_PARTITIONS),
+        ("a_b", ErrorCode.NONE),
+        ("a.b_c", ErrorCode.NONE),
+        ("t.u", ErrorCode.NONE),
+        ("t_u", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]
+
+
+@pytest.mark.row("C20")
+async def test_a_name_is_taken_by_a_topic_that_the_metadata_does_not_show_yet() -> None:
+    cold = Cold()
+    cold.znodes.nodes[layout.topic_path("a.b")] = (b"{}", 0)
+    code, message = await refusal(cold, NewTopic("a_b"))
+    assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "a.b" in message
+
+
 async def test_validation_alone_writes_nothing() -> None:
     cold = Cold()
     good, bad = await cold.admin.topics.create_topics(
