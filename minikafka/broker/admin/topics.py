@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT: Final = -1
 """Partitions or replication factor as the broker's configuration has them (KIP-464)."""
+_LOOK_MS: Final = 200
+"""How often a marked topic that the metadata never showed is looked for in ZooKeeper."""
 _CONFIG, _TOPIC = 1, 2
 """Places of the operations in the multi that creates a topic."""
 
@@ -304,8 +306,8 @@ class TopicAdmin:
     async def delete_topics(self, names: Iterable[str], timeout_ms: int) -> dict[str, TopicResult]:
         """Mark the topics for deletion; the mark stays until a controller has deleted the topic.
 
-        Waits until this broker's metadata shows them no more, then REQUEST_TIMED_OUT: they are marked
-        all the same.
+        Waits until this broker's metadata shows them no more, or ZooKeeper where it never showed them, then
+        REQUEST_TIMED_OUT: they are marked all the same.
         """
         wanted = list(dict.fromkeys(names))
         if not self._controller.is_active:
@@ -319,15 +321,47 @@ class TopicAdmin:
             existing, _ = await self._existing(wanted)
         except CoordinationError as error:
             return {name: _refused(name, error) for name in wanted}
-        results = await all_of(self._mark(name, name in existing) for name in wanted)
+        fresh: set[str] = set()
+        results = await all_of(self._mark(name, name in existing, fresh) for name in wanted)
         marked = {result.name for result in results if not result.error}
-        topics = self._metadata.topic_ids
-        shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}
-        await self._metadata.wait_until(lambda: not self._still_shown(shown), timeout_ms)
-        late = self._still_shown(shown)
+        late = await self._not_gone(marked, fresh, timeout_ms)
         return {
             result.name: _late(result.name) if result.name in late else result for result in results
         }
+
+    async def _not_gone(
+        self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
+    ) -> set[str]:
+        """Those that the metadata shows after the time, or never showed and ZooKeeper has.
+
+        One of a fresh mark that is not shown is not shown yet: it is looked for in ZooKeeper every now and
+        then, as it may go without having been shown. Of an older mark, it is being deleted.
+        """
+        topics = self._metadata.topic_ids
+        shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}
+        unseen = set(fresh) - shown.keys()
+
+        def gone() -> bool:
+            for name in unseen.intersection(self._metadata.topics):
+                shown[name] = self._metadata.topic_ids.get(name)
+            unseen.difference_update(shown)
+            return not unseen and not self._still_shown(shown)
+
+        left_ms = timeout_ms
+        while not gone() and left_ms > 0:
+            step_ms = min(left_ms, _LOOK_MS) if unseen else left_ms
+            await self._metadata.wait_until(gone, step_ms)
+            left_ms -= step_ms
+            if unseen:
+                unseen &= await self._in_zookeeper(unseen)
+        return unseen | self._still_shown(shown)
+
+    async def _in_zookeeper(self, names: Collection[str]) -> set[str]:
+        """Those that are topics; all while ZooKeeper does not say."""
+        try:
+            return (await self._existing(list(names)))[0]
+        except CoordinationError:
+            return set(names)
 
     def _still_shown(self, topics: Mapping[str, bytes | None]) -> set[str]:
         """Those that the metadata shows with the same id still."""
@@ -338,7 +372,8 @@ class TopicAdmin:
             if name in now.topics and now.topic_ids.get(name) == topic_id
         }
 
-    async def _mark(self, name: str, exists: bool) -> TopicResult:
+    async def _mark(self, name: str, exists: bool, fresh: set[str]) -> TopicResult:
+        """`fresh` takes the name when there was no mark."""
         if not exists:
             return TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
@@ -347,6 +382,7 @@ class TopicAdmin:
             if isinstance(error, MultiFailed) and isinstance(error.error, NodeExists):
                 return TopicResult(name)
             return _refused(name, error)
+        fresh.add(name)
         logger.info("marked topic %s for deletion", name)
         return TopicResult(name)
 

@@ -227,6 +227,35 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
     assert len([path for path in cold.znodes.nodes if path.startswith(layout.DELETE_TOPICS)]) == 1
 
 
+@pytest.mark.row("L4")
+@pytest.mark.parametrize("is_shown_meanwhile", [True, False])
+async def test_a_topic_that_was_not_shown_yet_is_not_called_deleted_before_it_is_gone(
+    is_shown_meanwhile: bool,
+) -> None:
+    cold = Cold()
+    await cold.admin.topics.create_topics([NewTopic("t")], 0)
+    assert "t" not in cold.metadata.topics
+    deleting = asyncio.ensure_future(cold.admin.topics.delete_topics(["t"], 60_000))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not deleting.done()
+    assert layout.delete_topic_path("t") in cold.znodes.nodes
+    if is_shown_meanwhile:
+        cold.lead_what_is_created()
+        cold.forget_what_is_marked()
+    del cold.znodes.nodes[layout.topic_path("t")]
+    async with asyncio.timeout(5):
+        assert (await deleting)["t"].error == ErrorCode.NONE
+
+
+@pytest.mark.row("L4")
+async def test_a_topic_that_is_never_shown_and_stays_in_zookeeper_is_not_deleted_in_time() -> None:
+    cold = Cold()
+    await cold.admin.topics.create_topics([NewTopic("t")], 0)
+    results = await cold.admin.topics.delete_topics(["t"], 1)
+    assert results["t"].error == ErrorCode.REQUEST_TIMED_OUT
+
+
 @pytest.mark.row("R65")
 async def test_deletion_can_be_forbidden() -> None:
     cold = Cold(config={"delete.topic.enable": "false"})
