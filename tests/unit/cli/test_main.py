@@ -150,7 +150,8 @@ def by_shell(line: str) -> subprocess.CompletedProcess[str]:
 def test_streams_that_cannot_be_used_are_one_line_and_exit_code_1(line: str, said: str) -> None:
     done = by_shell(line)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"minikafka: {said}")
+    assert done.stderr.startswith("minikafka: ")
+    assert said in done.stderr
     assert done.stderr.count("\n") == 1
 
 
