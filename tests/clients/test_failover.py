@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from itertools import count
 
 import pytest
@@ -40,17 +41,20 @@ async def test_every_record_that_any_client_was_told_is_safe_is_read_back(
 ) -> None:
     topics = {topic_of(client, codec, fault): (client, codec) for client, codec in PAIRS}
     await asyncio.gather(*(create_topic(cluster, topic, PARTITIONS) for topic in topics))
-    writing = {
-        topic: Writing(client, cluster.bootstrap, topic, codec)
-        for topic, (client, codec) in topics.items()
-    }
-    await asyncio.sleep(STREAM_SECONDS)
-    victim = await busiest(cluster)
-    await getattr(cluster, fault)(victim)
-    await asyncio.gather(*(wait_for_leaders(cluster, t, PARTITIONS, victim) for t in topics))
-    await asyncio.sleep(STREAM_SECONDS)
-    await heal(cluster)
-    histories = {t: await asyncio.to_thread(w.finish) for t, w in writing.items()}
+    with ExitStack() as written_until_here:
+        writing = {
+            topic: written_until_here.enter_context(
+                Writing(client, cluster.bootstrap, topic, codec)
+            )
+            for topic, (client, codec) in topics.items()
+        }
+        await asyncio.sleep(STREAM_SECONDS)
+        victim = await busiest(cluster)
+        await getattr(cluster, fault)(victim)
+        await asyncio.gather(*(wait_for_leaders(cluster, t, PARTITIONS, victim) for t in topics))
+        await asyncio.sleep(STREAM_SECONDS)
+        await heal(cluster)
+        histories = {t: await asyncio.to_thread(w.finish) for t, w in writing.items()}
     problems = {}
     for topic, (client, _) in topics.items():
         reading = await asyncio.to_thread(client.read, cluster.bootstrap, topic, PARTITIONS)

@@ -27,9 +27,9 @@ async def test_what_a_client_wrote_every_client_reads(
     for codec in writer.codecs():
         topic = f"from-{writer.name}-{codec}"
         await create_topic(cluster, topic, PARTITIONS)
-        writing = Writing(writer, cluster.bootstrap, topic, codec)
-        await asyncio.sleep(STREAM_SECONDS)
-        await asyncio.to_thread(writing.finish)
+        with Writing(writer, cluster.bootstrap, topic, codec) as writing:
+            await asyncio.sleep(STREAM_SECONDS)
+            await asyncio.to_thread(writing.finish)
         expected = await read_natively(cluster, topic)
         assert any(expected.values())
         for reader in CLIENTS:

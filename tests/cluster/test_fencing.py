@@ -100,12 +100,12 @@ async def test_controllers_that_die_and_come_back_never_write_beside_their_succe
 ) -> None:
     async with LocalCluster(len(BROKERS), data=tmp_path, config=KEYS) as cluster:
         await create_topic(cluster, TOPIC, PARTITIONS)
-        writing = Writing(CLIENT, cluster.bootstrap, TOPIC, "none")
-        async with topics_made_all_the_time(cluster):
-            for fault in FAULTS:
-                await replace_controller(cluster, fault)
-        await heal(cluster)
-        history = await asyncio.to_thread(writing.finish)
+        with Writing(CLIENT, cluster.bootstrap, TOPIC, "none") as writing:
+            async with topics_made_all_the_time(cluster):
+                for fault in FAULTS:
+                    await replace_controller(cluster, fault)
+            await heal(cluster)
+            history = await asyncio.to_thread(writing.finish)
         reading = await asyncio.to_thread(CLIENT.read, cluster.bootstrap, TOPIC, PARTITIONS)
         written = transactions(cluster.directory.zookeeper)
     found = audit(written)

@@ -21,13 +21,11 @@ _CLIENT = ConfluentKafka()
 async def load(cluster: LocalCluster, topic: str) -> AsyncIterator[None]:
     """A stream to a new topic from before the fault to after the healing, then its verdict."""
     await create_topic(cluster, topic, PARTITIONS)
-    writing = Writing(_CLIENT, cluster.bootstrap, topic, "none")
-    try:
+    with Writing(_CLIENT, cluster.bootstrap, topic, "none") as writing:
         await asyncio.sleep(STREAM_SECONDS)
         yield
         await asyncio.sleep(STREAM_SECONDS)
         await heal(cluster)
-    finally:
         history = await asyncio.to_thread(writing.finish)
     reading = await asyncio.to_thread(_CLIENT.read, cluster.bootstrap, topic, PARTITIONS)
     result = verdict([history], reading)

@@ -13,7 +13,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import aiokafka
 import kafka
@@ -255,7 +255,7 @@ CLIENTS: tuple[Client, ...] = (ConfluentKafka(), Aiokafka(), KafkaPython(), Kcat
 
 
 class Writing:
-    """A client that writes in a thread of its own until `finish`."""
+    """A client that writes in a thread of its own until `finish`, or until its block ends by an error."""
 
     def __init__(self, client: Client, bootstrap: str, topic: str, codec: str) -> None:
         self._stop = threading.Event()
@@ -269,6 +269,12 @@ class Writing:
             self._outcome.append(write())
         except Exception as error:  # noqa: BLE001 - raised where the writer is finished
             self._outcome.append(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
 
     def finish(self) -> History:
         """Stop it; everything that it sent."""
