@@ -77,7 +77,8 @@ class ProducerStates:
     def check(self, header: Header) -> int:
         """What to do with a leader's batch of an idempotent producer.
 
-        -1: append; >= 0: a duplicate, the base offset it already has; else minus the Kafka error code.
+        -1: append; >= 0: a duplicate, the base offset it already has; else minus the Kafka error code. An unknown
+        producer may begin anywhere: what was known of it can have expired (KIP-360).
         """
         state = self._states.get(header[9])
         if state is None:
@@ -95,6 +96,10 @@ class ProducerStates:
         if epoch < state.epoch:
             return _FENCED
         return APPEND if first == 0 else _OUT_OF_ORDER
+
+    def knows(self, header: Header) -> bool:
+        """Whether anything is remembered of the batch's producer."""
+        return header[9] in self._states
 
     def update(self, header: Header, base_offset: int) -> None:
         """The batch is in the log at this offset. `header` is of a batch with a producer id."""

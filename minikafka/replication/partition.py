@@ -32,12 +32,16 @@ logger = logging.getLogger(__name__)
 
 _unpack_header: Final = HEADER.unpack_from
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 UNKNOWN_OFFSET: Final = -1
+FIRST_BATCHES_MS: Final = 60_000
+"""How long a leader that follows another takes only the first batch of a producer that its log does not know:
+as long as a client may wait for the former leader's answer (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
 
 
 class ProduceWaiter(Protocol):
@@ -103,7 +107,8 @@ class Partition:
     """
 
     __slots__ = (
-        "appended_base", "broker_id", "controller_epoch", "epoch_start_offset", "fetch_waiting", "followers",
+        "appended_base", "broker_id", "controller_epoch", "epoch_start_offset", "fetch_waiting",
+        "first_batches_until", "followers",
         "high_watermark", "high_watermark_position", "is_alive", "is_leader", "isr_state", "lag_max_ms", "leader",
         "leader_epoch", "log", "log_append_time", "min_isr", "offline", "produce_waiting", "replicas", "topic", "tp",
         "under_min_isr", "zk_version",
@@ -141,6 +146,7 @@ class Partition:
         self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.fetch_waiting: dict[FetchWaiter, None] = {}
         self.appended_base = -1
+        self.first_batches_until = 0
 
     # ---- roles
 
@@ -159,6 +165,8 @@ class Partition:
         new_epoch = state.leader_epoch > self.leader_epoch
         if not self.is_leader:
             self.high_watermark_position = self.log.locate(self.high_watermark)
+            if state.leader_epoch > 0:
+                self.first_batches_until = now + FIRST_BATCHES_MS
         self._take(state)
         self.is_leader = True
         if new_epoch:
@@ -255,11 +263,20 @@ class Partition:
     # ---- the per-batch path
 
     def append_as_leader(
-        self, buf: bytearray, view: memoryview, start: int, end: int, acks: int, wall_ms: int
+        self,
+        buf: bytearray,
+        view: memoryview,
+        start: int,
+        end: int,
+        acks: int,
+        now: int,
+        wall_ms: int,
     ) -> int:
         """Append one produced batch, the records field [start, end) of a request.
 
         The offset after its last record, with its base offset in `appended_base`; or minus an error code.
+        A later batch of an unknown producer may be one whose first still waits at the former leader: taken now,
+        it would make librdkafka believe that the first was written too.
         """
         log = self.log
         if not self.is_leader or self.offline:
@@ -279,6 +296,8 @@ class Partition:
             if known != -1:
                 self.appended_base = known
                 return known + header[12] if known >= 0 else known
+            if header[11] and now < self.first_batches_until and not log.producers.knows(header):
+                return -_NOT_AVAILABLE
         if self.log_append_time:
             stamp_append_time(buf, start, end, wall_ms)
             header = _unpack_header(buf, start)

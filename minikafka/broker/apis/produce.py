@@ -1,7 +1,8 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
 Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of
-magic 2 per partition. Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible.
+magic 2 per partition. For a minute after an election an unknown producer is taken from its sequence 0 on only
+(LEADER_NOT_AVAILABLE): its first batch may still wait at the former leader. Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible.
 Knowingly ignored: transactional ids (a later issue), compression.type other than "producer", and what is
 inside a batch, which stays opaque: a count that its records belie, a codec that its bytes are not.
 """
@@ -49,6 +50,7 @@ _MAY_PASS: Final = frozenset(
         int,
         (
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.LEADER_NOT_AVAILABLE,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.NOT_ENOUGH_REPLICAS,
         ),
@@ -139,7 +141,9 @@ class ProduceApi:
         if not partition.log.pending:
             purgatory.dirty.append(partition)
         try:
-            required = partition.append_as_leader(buf, view, records, end, acks, self.wall_ms)
+            required = partition.append_as_leader(
+                buf, view, records, end, acks, self.now, self.wall_ms
+            )
         except StorageFailed as failure:
             required = self._disk_failed(partition, failure)
         answers = self.answers
@@ -320,7 +324,9 @@ class ProduceApi:
         if not partition.log.pending:
             self.replicas.purgatory.dirty.append(partition)
         try:
-            required = partition.append_as_leader(buf, view, start, end, acks, self.wall_ms)
+            required = partition.append_as_leader(
+                buf, view, start, end, acks, self.now, self.wall_ms
+            )
         except StorageFailed as failure:
             required = self._disk_failed(partition, failure)
         if required < 0:

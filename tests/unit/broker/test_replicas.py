@@ -65,7 +65,7 @@ class Hosted:
         """The offset after it, or minus the error."""
         partition = self.replicas.partitions[tp]
         batch = bytearray(build([Record(0, 1000, None, value, ()) for value in values]))
-        end = partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, 0)
+        end = partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, 0, 0)
         self.replicas.purgatory.dirty.append(partition)
         self.replicas.purgatory.finish_tick(self.broker.clock.now())
         return end
@@ -353,7 +353,7 @@ async def test_a_lower_min_insync_replicas_commits_what_waited_for_it(hosted: Ho
     partition = hosted.replicas.partitions[T0]
     partition.lag_max_ms = 0
     batch = bytearray(build([Record(0, 1000, None, b"m1", ())]))
-    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0) == 1
+    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0, 0) == 1
     hosted.replicas.purgatory.dirty.append(partition)
     hosted.replicas.purgatory.finish_tick(hosted.broker.clock.now())
     assert partition.high_watermark == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from support.replication import LAG_MS, Replicas
 
+from minikafka.base.errors import ErrorCode
 from minikafka.replication.isr import PendingExpand, PendingShrink
+from minikafka.replication.partition import FIRST_BATCHES_MS
 
 
 def acked(replicas: Replicas, leader: int) -> list[bytes]:
@@ -262,6 +264,36 @@ def test_s32_a_retry_after_failover_is_recognised_by_the_new_leader() -> None:
     assert r.produce(1, b"m3", producer=(9, 0, 2)) == 3
     assert r.produce(1, b"m5", producer=(9, 0, 7)) == -45
     assert r[1].values() == [b"m1", b"m2", b"m3"]
+
+
+def test_a_new_leader_takes_an_unknown_producer_from_its_first_batch_on() -> None:
+    """The first may still wait at the old leader, and librdkafka counts it as written once a later one is."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    assert r.produce(0, b"m1", producer=(9, 0, 0)) == 1
+    r.elect(1, isr=(1,))
+    assert r.produce(1, b"m2", producer=(9, 0, 1)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    assert r.produce(1, b"m1", producer=(9, 0, 0)) == 1
+    assert r.produce(1, b"m2", producer=(9, 0, 1)) == 2
+    assert r[1].values() == [b"m1", b"m2"]
+
+
+def test_a_producer_that_was_forgotten_goes_on_when_no_answer_of_the_old_leader_can_come() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.elect(1, isr=(1,))
+    r.now += FIRST_BATCHES_MS - 1
+    r.elect(1)
+    assert r.produce(1, b"m7", producer=(9, 0, 6)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    r.now += 1
+    assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
+
+
+def test_the_first_leader_of_a_topic_takes_a_producer_at_any_sequence() -> None:
+    """A topic that is made anew while its producers go on."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    assert r.produce(0, b"m7", producer=(9, 0, 6)) == 1
 
 
 def test_a_lost_fetch_answer_is_fetched_again() -> None:

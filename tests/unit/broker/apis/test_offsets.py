@@ -44,7 +44,7 @@ def leader(
 
 def append(partition: Partition, timestamp: int) -> None:
     batch = bytearray(build([Record(0, timestamp, None, b"value", ())]))
-    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0) > 0
+    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0, 0) > 0
     partition.log.flush()
     partition.written(0)
 
