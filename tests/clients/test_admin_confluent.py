@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
-from support.running_cluster import eventually
+from support.running_cluster import eventually, known_everywhere
 
 from minikafka.base.errors import ErrorCode
 from minikafka.cluster import LocalCluster
@@ -49,9 +49,12 @@ def admin(cluster: LocalCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap})
 
 
-def create(admin: AdminClient, name: str, assignment: list[list[int]], **config: str) -> None:
+async def create(
+    cluster: LocalCluster, admin: AdminClient, name: str, assignment: list[list[int]], **config: str
+) -> None:
     topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
     assert outcomes(admin.create_topics([topic])) == {name: 0}
+    await known_everywhere(cluster, name)
 
 
 def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
@@ -78,8 +81,10 @@ def change(
 
 
 @pytest.mark.row("I9")
-async def test_partitions_are_added_by_number_and_by_hand(admin: AdminClient) -> None:
-    create(admin, "confluent-more", [[1, 2], [2, 3]])
+async def test_partitions_are_added_by_number_and_by_hand(
+    cluster: LocalCluster, admin: AdminClient
+) -> None:
+    await create(cluster, admin, "confluent-more", [[1, 2], [2, 3]])
     assert outcomes(admin.create_partitions([NewPartitions("confluent-more", 3)])) == {
         "confluent-more": 0
     }
@@ -106,19 +111,21 @@ async def _is_led(admin: AdminClient, topic: str, by: dict[int, int]) -> bool:
     ],
 )
 async def test_partitions_that_cannot_be_added_have_kafkas_code(
-    admin: AdminClient, asked: tuple[Any, ...], code: ErrorCode, words: str
+    cluster: LocalCluster, admin: AdminClient, asked: tuple[Any, ...], code: ErrorCode, words: str
 ) -> None:
     if "confluent-few" not in admin.list_topics(timeout=30).topics:
-        create(admin, "confluent-few", [[1, 2], [2, 3]])
+        await create(cluster, admin, "confluent-few", [[1, 2], [2, 3]])
     (future,) = admin.create_partitions([NewPartitions(*asked)]).values()
     assert words in message(future)
     assert outcomes({0: future}) == {0: code}
 
 
 @pytest.mark.row("R71")
-async def test_a_topics_settings_are_changed_key_by_key_and_replaced(admin: AdminClient) -> None:
+async def test_a_topics_settings_are_changed_key_by_key_and_replaced(
+    cluster: LocalCluster, admin: AdminClient
+) -> None:
     name = "confluent-configs"
-    create(admin, name, [[1, 2, 3]], **{"retention.ms": "5000"})
+    await create(cluster, admin, name, [[1, 2, 3]], **{"retention.ms": "5000"})
     set_, delete = AlterConfigOpType.SET, AlterConfigOpType.DELETE
     change(admin, TOPIC, name, set_, segment_ms="7000", min_insync_replicas="3").result(60)
     change(admin, TOPIC, name, AlterConfigOpType.APPEND, cleanup_policy="compact").result(60)
@@ -151,6 +158,7 @@ async def test_a_topics_settings_are_changed_key_by_key_and_replaced(admin: Admi
     ],
 )
 async def test_settings_that_cannot_be_have_kafkas_code_and_name_the_key(
+    cluster: LocalCluster,
     admin: AdminClient,
     kind: Any,
     name: str,
@@ -159,7 +167,7 @@ async def test_settings_that_cannot_be_have_kafkas_code_and_name_the_key(
     words: str,
 ) -> None:
     if "confluent-bad" not in admin.list_topics(timeout=30).topics:
-        create(admin, "confluent-bad", [[1]])
+        await create(cluster, admin, "confluent-bad", [[1]])
     future = change(admin, kind, name, AlterConfigOpType.SET, **values)
     assert words in message(future)
     assert outcomes({0: future}) == {0: code}
@@ -191,7 +199,7 @@ def reads(admin: AdminClient, broker: str, value: str, source: ConfigSource) -> 
 async def test_preferred_leaders_are_elected_and_what_needs_none_says_so(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
-    create(admin, "confluent-elect", [[3, 1, 2], [1, 3, 2]])
+    await create(cluster, admin, "confluent-elect", [[3, 1, 2], [1, 3, 2]])
     await cluster.stop(3)
     await cluster.start(3)
     await eventually(lambda: _shows_isr(admin, "confluent-elect", 3))
@@ -210,7 +218,7 @@ async def test_preferred_leaders_are_elected_and_what_needs_none_says_so(
 async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_turned_on(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
-    create(admin, "confluent-unclean", [[2, 3]])
+    await create(cluster, admin, "confluent-unclean", [[2, 3]])
     await cluster.kill(3)
     await eventually(lambda: _isr_is(cluster, "confluent-unclean", (2,)))
     await cluster.kill(2)
@@ -235,7 +243,7 @@ async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_tu
 async def test_an_unclean_election_can_be_asked_for(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
-    create(admin, "confluent-asked", [[2, 3]])
+    await create(cluster, admin, "confluent-asked", [[2, 3]])
     await cluster.kill(3)
     await eventually(lambda: _isr_is(cluster, "confluent-asked", (2,)))
     await cluster.kill(2)
@@ -262,9 +270,11 @@ async def _isr_is(cluster: LocalCluster, topic: str, isr: tuple[int, ...]) -> bo
 
 
 @pytest.mark.row("L1", "L6")
-async def test_a_topic_is_deleted_and_made_again_under_its_name(admin: AdminClient) -> None:
+async def test_a_topic_is_deleted_and_made_again_under_its_name(
+    cluster: LocalCluster, admin: AdminClient
+) -> None:
     for _ in range(3):
-        create(admin, "confluent-again", [[1, 2, 3]])
+        await create(cluster, admin, "confluent-again", [[1, 2, 3]])
         assert outcomes(admin.delete_topics(["confluent-again"])) == {"confluent-again": 0}
         await eventually(lambda: _is_gone(admin, "confluent-again"))
     assert outcomes(admin.delete_topics(["confluent-again"])) == {

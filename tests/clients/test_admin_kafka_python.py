@@ -24,7 +24,7 @@ from kafka.admin import (
     ResourcePatternFilter,
     ResourceType,
 )
-from support.running_cluster import BROKERS, eventually
+from support.running_cluster import BROKERS, eventually, known_everywhere
 
 from minikafka.base.errors import ErrorCode
 from minikafka.cluster import LocalCluster
@@ -40,17 +40,20 @@ def admin(cluster: LocalCluster) -> Iterator[KafkaAdminClient]:
     client.close()
 
 
-def create(admin: KafkaAdminClient, name: str, assignment: list[list[int]]) -> None:
+async def create(
+    cluster: LocalCluster, admin: KafkaAdminClient, name: str, assignment: list[list[int]]
+) -> None:
     by_hand = dict(enumerate(assignment))
     numbers = {"num_partitions": -1, "replication_factor": -1}
     admin.create_topics({name: {**numbers, "assignments": by_hand}})
+    await known_everywhere(cluster, name)
 
 
 @pytest.mark.row("R55", "R57", "I5")
 async def test_replicas_are_moved_and_each_partition_has_its_own_answer(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
-    create(admin, "python-move", [[1, 2], [2, 3]])
+    await create(cluster, admin, "python-move", [[1, 2], [2, 3]])
     first, second, absent = (TopicPartition("python-move", number) for number in (0, 1, 7))
     answers = admin.alter_partition_reassignments({first: [3, 1], second: None, absent: [1]})
     assert answers == {
@@ -66,10 +69,10 @@ async def test_replicas_are_moved_and_each_partition_has_its_own_answer(
 @pytest.mark.row("R57")
 @pytest.mark.parametrize("target", [[1, 1], [1, -2], [1, 9]])
 async def test_replicas_cannot_be_moved_to_what_is_no_assignment(
-    admin: KafkaAdminClient, target: list[int]
+    cluster: LocalCluster, admin: KafkaAdminClient, target: list[int]
 ) -> None:
     if "python-wrong" not in admin.list_topics():
-        create(admin, "python-wrong", [[1, 2]])
+        await create(cluster, admin, "python-wrong", [[1, 2]])
     partition = TopicPartition("python-wrong", 0)
     assert admin.alter_partition_reassignments({partition: target}) == {
         partition: kafka_errors.InvalidReplicationAssignmentError
@@ -80,7 +83,7 @@ async def test_replicas_cannot_be_moved_to_what_is_no_assignment(
 async def test_a_move_that_waits_is_listed_can_be_replaced_and_taken_back(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
-    create(admin, "python-wait", [[1, 2]])
+    await create(cluster, admin, "python-wait", [[1, 2]])
     partition = TopicPartition("python-wait", 0)
     await cluster.hold("broker.leader_and_isr", [3])
     try:
@@ -115,9 +118,10 @@ async def _replicas_are(
 
 @pytest.mark.row("R71")
 async def test_settings_are_altered_in_the_older_and_the_newer_way(
+    cluster: LocalCluster,
     admin: KafkaAdminClient,
 ) -> None:
-    create(admin, "python-configs", [[1, 2, 3]])
+    await create(cluster, admin, "python-configs", [[1, 2, 3]])
 
     def alter(incremental: bool, **values: Any) -> Any:
         configs = {name.replace("_", "."): value for name, value in values.items()}
@@ -150,7 +154,7 @@ async def test_settings_are_altered_in_the_older_and_the_newer_way(
 async def test_log_directories_show_every_replica(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
-    create(admin, "python-dirs", [[1, 2, 3]])
+    await create(cluster, admin, "python-dirs", [[1, 2, 3]])
     found = admin.describe_log_dirs({"python-dirs": [0]})
     assert {broker["broker"] for broker in found} == set(BROKERS)
     for broker in found:
@@ -167,7 +171,7 @@ async def test_log_directories_show_every_replica(
 async def test_producers_of_a_partition_are_shown(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
-    create(admin, "python-producers", [[1, 2, 3]])
+    await create(cluster, admin, "python-producers", [[1, 2, 3]])
     with KafkaProducer(bootstrap_servers=cluster.bootstrap) as producer:
         for _ in range(3):
             producer.send("python-producers", b"x").get(60)
@@ -191,6 +195,7 @@ async def test_aiokafka_creates_extends_configures_and_deletes(cluster: LocalClu
     await admin.start()
     try:
         await admin.create_topics([AioNewTopic("aio-admin", 1, 2)])
+        await known_everywhere(cluster, "aio-admin")
         extended = await admin.create_partitions({"aio-admin": AioNewPartitions(3)})
         assert [error for _, error, _ in extended.topic_errors] == [0]
         topic = AioConfigResource(AioConfigResourceType.TOPIC, "aio-admin", {"retention.ms": "5"})

@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 from support.invariants import check_ledgers
 
+from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import is_paused
+from minikafka.cluster.state import brokers_know
 
 BROKERS = (1, 2, 3)
 KEYS = {
@@ -61,6 +63,14 @@ async def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) ->
     """With the cluster's replication factor of 3."""
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic(name, partitions, len(BROKERS)))
+
+
+async def known_everywhere(cluster: LocalCluster, topic: str) -> None:
+    """Until every broker's metadata shows it: a client asks any of them, and a creation waits for one."""
+    for broker in BROKERS:
+        await eventually(
+            lambda broker=broker: brokers_know(cluster.record, [broker], TopicPartition(topic, 0))
+        )
 
 
 async def busiest(cluster: LocalCluster) -> int:
