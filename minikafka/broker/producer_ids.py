@@ -29,10 +29,13 @@ class ProducerIds:
         self._last = -1
 
     async def prepare(self) -> None:
-        """Claim the first block, so that producers can begin while ZooKeeper is away; `next` tries again if not."""
+        """Claim the first block, so that producers can begin while ZooKeeper is away.
+
+        `next` tries again if that failed, also because the node is no block, and tells why.
+        """
         async with self._lock:
             if self._next > self._last:
-                with suppress(CoordinationError):
+                with suppress(CoordinationError, ValueError):
                     self._next, self._last = await self._claim()
 
     async def next(self) -> int:

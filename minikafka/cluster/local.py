@@ -203,11 +203,13 @@ class LocalCluster:
     async def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
         """The broker that leads the partition; waits while none does.
 
-        Raises ClusterError soon when no broker that answers has heard of the partition.
+        Raises ClusterError soon when every broker says that it has not heard of the partition.
         """
         tp = TopicPartition(topic, partition)
         state = await self.state()
-        if tp not in state.partitions and not await brokers_know(self.record, state.answers, tp):
+        if (leader := state.leader_of(topic, partition)) is not None:
+            return leader
+        if tp not in state.partitions and not await self._brokers_know(tp):
             raise ClusterError(f"there is no partition {tp}: minikafka topics create {topic}")
         state = await self._wait_for(
             lambda state: state.leader_of(topic, partition) is not None,
@@ -232,7 +234,7 @@ class LocalCluster:
     async def state(self) -> ClusterState:
         """What the controller and the brokers that answer say of the cluster now."""
         return await read_state(
-            self.directory, self.record, self._that_run(), self._clock, self._rng
+            self.directory, self.record, self._that_answer(), self._clock, self._rng
         )
 
     async def ask(
@@ -290,7 +292,11 @@ class LocalCluster:
 
     def _that_answer(self) -> list[int]:
         """Those that run and are not paused."""
-        return [id_ for id_ in self._that_run() if not is_paused(self._running(id_))]
+        found = [(broker.id, self.process(broker.id)) for broker in self.record.brokers]
+        return [id_ for id_, process in found if process is not None and not is_paused(process)]
+
+    async def _brokers_know(self, tp: TopicPartition) -> bool:
+        return await brokers_know(self.record, self._that_run(), tp, self._clock)
 
     def process(self, broker_id: int) -> ProcessId | None:
         """The process that runs the broker, whoever started it; None when there is none."""

@@ -20,8 +20,11 @@ from minikafka.rpc.messages import STATE
 from minikafka.rpc.server import HttpControlPlane
 
 CALL_TIMEOUT_MS: Final = 2_000
+STATE_TIMEOUT_MS: Final = 10_000
+"""A broker that has much to do is waited for; one that is paused is not asked."""
 NEWS_MS: Final = 1_000
 """How long a topic that was made just now may be unknown to a broker."""
+NEWS_POLL_MS: Final = 100
 _TOOL: Final = -1
 """Sender id of what is no broker."""
 
@@ -75,7 +78,7 @@ async def read_state(
     directory: ClusterDirectory, record: ClusterRecord, ids: Collection[int], clock: Clock, rng: Rng
 ) -> ClusterState:
     """Ask these brokers at the same time; those that do not answer soon are left out."""
-    answers = await ask(directory, record, ids, STATE, {}, clock, rng)
+    answers = await ask(directory, record, ids, STATE, {}, clock, rng, timeout_ms=STATE_TIMEOUT_MS)
     return combine(
         {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
     )
@@ -113,20 +116,28 @@ async def ask(
     return dict(zip(ids, answers, strict=True))
 
 
-async def brokers_know(record: ClusterRecord, ids: Collection[int], tp: TopicPartition) -> bool:
-    """Whether the metadata of any of these brokers has the partition; True when none of them tells."""
+async def brokers_know(
+    record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
+) -> bool:
+    """Whether the metadata of any of these brokers has the partition; True too when one of them does not tell."""
+    deadline = clock.now() + NEWS_MS
 
-    async def told_by(broker: int) -> bool | None:
+    async def told_by(broker: int) -> bool:
         address = f"{HOST}:{record.broker(broker).port}"
         async with Client(address, delivery_timeout_ms=NEWS_MS) as client:
-            try:
-                [topic] = await client.describe_topics(tp.topic)
-            except KafkaError as error:
-                return False if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
-        return tp.partition in topic.partitions
+            while not (known := await _may_know(client, tp)) and clock.now() < deadline:
+                await clock.sleep(NEWS_POLL_MS)
+        return known
 
-    found = await asyncio.gather(*map(told_by, ids))
-    return True in found or False not in found
+    return not ids or any(await asyncio.gather(*map(told_by, ids)))
+
+
+async def _may_know(client: Client, tp: TopicPartition) -> bool:
+    try:
+        [topic] = await client.describe_topics(tp.topic)
+    except KafkaError as error:
+        return error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return tp.partition in topic.partitions
 
 
 def control_plane_of(

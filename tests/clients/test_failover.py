@@ -14,6 +14,7 @@ from support.running_cluster import (
     create_topic,
     heal,
     wait_for_leaders,
+    wait_for_records,
 )
 
 from minikafka.base.model import TopicPartition
@@ -48,10 +49,11 @@ async def test_every_record_that_any_client_was_told_is_safe_is_read_back(
             )
             for topic, (client, codec) in topics.items()
         }
+        await wait_for_records(cluster, topics)
         await asyncio.sleep(STREAM_SECONDS)
         victim = await busiest(cluster)
         await getattr(cluster, fault)(victim)
-        await asyncio.gather(*(wait_for_leaders(cluster, t, PARTITIONS, victim) for t in topics))
+        await wait_for_leaders(cluster, topics, PARTITIONS, victim)
         await asyncio.sleep(STREAM_SECONDS)
         await heal(cluster)
         histories = {t: await asyncio.to_thread(w.finish) for t, w in writing.items()}
@@ -71,7 +73,7 @@ async def test_each_surviving_replica_set_gives_the_same_records(cluster: LocalC
     before = await read_all(cluster, topics)
     for victim in BROKERS:
         await cluster.kill(victim)
-        await asyncio.gather(*(wait_for_leaders(cluster, t, PARTITIONS, victim) for t in topics))
+        await wait_for_leaders(cluster, topics, PARTITIONS, victim)
         after = await read_all(cluster, topics)
         differing = {t: disagreements(before[t], after[t]) for t in topics}
         assert not any(differing.values()), differing

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from support.real_clients import CLIENTS, Client, Writing
-from support.running_cluster import create_topic
+from support.running_cluster import create_topic, wait_for_records
 
 from minikafka.client import Client as NativeClient
 from minikafka.cluster import LocalCluster
@@ -28,6 +28,7 @@ async def test_what_a_client_wrote_every_client_reads(
         topic = f"from-{writer.name}-{codec}"
         await create_topic(cluster, topic, PARTITIONS)
         with Writing(writer, cluster.bootstrap, topic, codec) as writing:
+            await wait_for_records(cluster, [topic])
             await asyncio.sleep(STREAM_SECONDS)
             await asyncio.to_thread(writing.finish)
         expected = await read_natively(cluster, topic)

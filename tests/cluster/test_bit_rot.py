@@ -94,7 +94,7 @@ async def test_a_damaged_batch_of_the_leader_is_read_by_nobody_and_copied_by_nob
     )
 
     await cluster.stop(leader)
-    await wait_for_leaders(cluster, topic, 1, leader)
+    await wait_for_leaders(cluster, [topic], 1, leader)
     await cluster.wait_for_isr(topic, [broker for broker in BROKERS if broker != leader])
     assert await read(cluster, topic) == VALUES
     shutil.rmtree(directory(cluster, leader, topic))
@@ -119,5 +119,5 @@ async def test_a_damaged_batch_of_a_follower_hurts_nobody_and_is_replaced_from_t
     await replace(cluster, follower, topic)
     await cluster.wait_for_isr(topic)
     await cluster.stop(leader)
-    await wait_for_leaders(cluster, topic, 1, leader)
+    await wait_for_leaders(cluster, [topic], 1, leader)
     assert await read(cluster, topic) == VALUES

@@ -119,7 +119,7 @@ async def test_the_cluster_goes_on_without_the_server_that_a_session_is_on(
         await create_topic(cluster, f"{topic}-meanwhile")
         victim = await busiest(cluster)
         await cluster.kill(victim)
-        await wait_for_leaders(cluster, topic, PARTITIONS, victim)
+        await wait_for_leaders(cluster, [topic], PARTITIONS, victim)
         await heal_servers(members)
 
 

@@ -26,7 +26,7 @@ async def test_a_leader_that_goes_away_loses_nothing(cluster: LocalCluster, faul
     async with load(cluster, topic):
         victim = await busiest(cluster)
         await getattr(cluster, fault)(victim)
-        await wait_for_leaders(cluster, topic, PARTITIONS, victim)
+        await wait_for_leaders(cluster, [topic], PARTITIONS, victim)
 
 
 @pytest.mark.row("D15", "D9", "A8")
@@ -38,7 +38,7 @@ async def test_a_controller_that_goes_away_is_followed_by_one_of_a_higher_epoch(
         assert before.controller is not None
         assert before.controller_epoch is not None
         await cluster.kill(before.controller)
-        await wait_for_leaders(cluster, "controller-kill", PARTITIONS, before.controller)
+        await wait_for_leaders(cluster, ["controller-kill"], PARTITIONS, before.controller)
         after = await cluster.state()
         assert after.controller not in (None, before.controller)
         assert after.controller_epoch is not None
@@ -80,7 +80,7 @@ async def test_a_broker_whose_session_expired_registers_again_and_loses_nothing(
         victim = await busiest(cluster)
         before = (await epochs(cluster))[victim]
         await cluster.pause(victim)
-        await wait_for_leaders(cluster, "session-expired", PARTITIONS, victim)
+        await wait_for_leaders(cluster, ["session-expired"], PARTITIONS, victim)
         await cluster.resume(victim)
 
         async def is_new() -> bool:

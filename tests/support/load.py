@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from support.real_clients import ConfluentKafka, Writing
-from support.running_cluster import create_topic, heal
+from support.running_cluster import create_topic, heal, wait_for_records
 
 from minikafka.cluster import LocalCluster
 from minikafka.history import verdict
@@ -22,6 +22,7 @@ async def load(cluster: LocalCluster, topic: str) -> AsyncIterator[None]:
     """A stream to a new topic from before the fault to after the healing, then its verdict."""
     await create_topic(cluster, topic, PARTITIONS)
     with Writing(_CLIENT, cluster.bootstrap, topic, "none") as writing:
+        await wait_for_records(cluster, [topic])
         await asyncio.sleep(STREAM_SECONDS)
         yield
         await asyncio.sleep(STREAM_SECONDS)

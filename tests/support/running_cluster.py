@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 
 import pytest
 from support.invariants import check_ledgers
@@ -17,6 +17,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import is_paused
 from minikafka.cluster.state import brokers_know
+from minikafka.runtime.clock import SystemClock
 
 BROKERS = (1, 2, 3)
 KEYS = {
@@ -55,8 +56,13 @@ async def heal(cluster: LocalCluster) -> None:
         if process is not None and is_paused(process):
             await cluster.resume(broker)
     await cluster.start()
-    for topic in {tp.topic for tp in (await cluster.state()).partitions}:
-        await cluster.wait_for_isr(topic)
+
+    async def is_whole() -> bool:
+        state = await cluster.state()
+        topics = {tp.topic for tp in state.partitions}
+        return not state.not_serving(BROKERS) and all(state.has_isr(t, None) for t in topics)
+
+    await eventually(is_whole)
 
 
 async def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None:
@@ -68,9 +74,22 @@ async def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) ->
 async def known_everywhere(cluster: LocalCluster, topic: str) -> None:
     """Until every broker's metadata shows it: a client asks any of them, and a creation waits for one."""
     for broker in BROKERS:
-        await eventually(
-            lambda broker=broker: brokers_know(cluster.record, [broker], TopicPartition(topic, 0))
-        )
+
+        async def is_known(broker: int = broker) -> bool:
+            first = TopicPartition(topic, 0)
+            return await brokers_know(cluster.record, [broker], first, SystemClock())
+
+        await eventually(is_known)
+
+
+async def wait_for_records(cluster: LocalCluster, topics: Collection[str]) -> None:
+    """Until every topic has some: clients take their time to begin."""
+
+    async def have_some() -> bool:
+        views = (await cluster.state()).partitions.items()
+        return {tp.topic for tp, view in views if view.high_watermark} >= set(topics)
+
+    await eventually(have_some)
 
 
 async def busiest(cluster: LocalCluster) -> int:
@@ -80,15 +99,16 @@ async def busiest(cluster: LocalCluster) -> int:
 
 
 async def wait_for_leaders(
-    cluster: LocalCluster, topic: str, partitions: int, without: int
+    cluster: LocalCluster, topics: Collection[str], partitions: int, without: int
 ) -> None:
-    """Until every partition is led by another broker than this one."""
-    for partition in range(partitions):
+    """Until every partition of the topics is led by another broker than this one."""
 
-        async def is_led(partition: int = partition) -> bool:
-            return await cluster.leader_of(topic, partition) != without
+    async def are_led() -> bool:
+        state = await cluster.state()
+        leaders = {state.leader_of(topic, p) for topic in topics for p in range(partitions)}
+        return not leaders & {None, without}
 
-        await eventually(is_led)
+    await eventually(are_led)
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -77,3 +77,12 @@ async def test_a_block_whose_claim_has_no_answer_is_not_used() -> None:
     with pytest.raises(OutcomeUnknown):
         await ids.next()
     assert await ids.next() == 1000
+
+
+async def test_a_block_that_cannot_be_read_is_told_to_producers_only() -> None:
+    nodes = znodes()
+    nodes.nodes[PRODUCER_ID_BLOCK] = (b"no block", 0)
+    ids = ProducerIds(nodes, 1)
+    await ids.prepare()
+    with pytest.raises(ValueError, match="JSON"):
+        await ids.next()

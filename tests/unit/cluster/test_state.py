@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.cluster import state as state_module
 from minikafka.cluster.directory import BrokerRecord, ClusterRecord
 from minikafka.cluster.state import brokers_know, combine
+from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
+from minikafka.wire.versions import METADATA
 
 TP = TopicPartition("t", 0)
 
@@ -94,11 +97,11 @@ def test_nothing_is_known_of_a_cluster_in_which_nobody_answers() -> None:
         ([1, 2], TopicPartition("t", 1), False),
         ([1], TopicPartition("never-made", 0), False),
         ([3], TopicPartition("never-made", 0), True),
-        ([1, 3], TopicPartition("never-made", 0), False),
+        ([1, 3], TopicPartition("never-made", 0), True),
         ([], TopicPartition("t", 0), True),
     ],
 )
-async def test_a_partition_is_unknown_when_a_broker_that_answers_says_so_and_none_has_it(
+async def test_a_partition_is_unknown_when_every_broker_says_so(
     monkeypatch: pytest.MonkeyPatch, ids: list[int], tp: TopicPartition, known: bool
 ) -> None:
     monkeypatch.setattr(state_module, "NEWS_MS", 50)
@@ -107,6 +110,21 @@ async def test_a_partition_is_unknown_when_a_broker_that_answers_says_so_and_non
         cluster.create("t", [-1])
         await cluster.kill(3)
         brokers = tuple(BrokerRecord(i, port, 0) for i, port in cluster.ports.items())
-        assert await brokers_know(ClusterRecord(brokers, "z"), ids, tp) is known
+        assert await brokers_know(ClusterRecord(brokers, "z"), ids, tp, SystemClock()) is known
+    finally:
+        await cluster.close()
+
+
+async def test_a_broker_that_hears_of_a_new_topic_a_moment_later_knows_it() -> None:
+    cluster = await StubCluster(SocketTransport(None)).start()
+    try:
+        brokers = tuple(BrokerRecord(i, port, 0) for i, port in cluster.ports.items())
+        asked = asyncio.create_task(
+            brokers_know(ClusterRecord(brokers, "z"), [1], TP, SystemClock())
+        )
+        while not cluster.asked(METADATA):  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0)
+        cluster.create("t", [-1])
+        assert await asked
     finally:
         await cluster.close()
