@@ -19,10 +19,18 @@ from minikafka.history import History, Reading
 REPLICATION_FACTOR = 3
 ADMIN_SECONDS = 30.0
 POLL_SECONDS = 0.05
-FETCH_SECONDS = 10.0
+FETCH_SECONDS = 30.0
+END_SECONDS = 10.0
 FETCH_RECORDS = 10_000
 DELIVERY_TIMEOUT_MS = 120_000
 _PACE_EVERY = 500
+_MAY_PASS = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._DESTROY_BROKER,
+}
 
 
 class Stream(threading.Thread):
@@ -72,7 +80,7 @@ class Stream(threading.Thread):
         """End now; what is not acked stays unknown."""
         self._stopped.set()
         self._producer.purge()
-        self.join(FETCH_SECONDS)
+        self.join(END_SECONDS)
 
     def run(self) -> None:
         """The thread: send everything, and wait for what came of it."""
@@ -154,15 +162,15 @@ def read_back(
 def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
     """The partition's end for consumers. Raises KafkaException.
 
-    librdkafka looks for the leader once per call and gives up when an election moves it meanwhile.
+    librdkafka looks for the leader once per call and gives up when an election moves it meanwhile, or when
+    the broker that it asked is gone.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     while True:
         try:
             return int(consumer.get_watermark_offsets(partition, timeout=FETCH_SECONDS)[1])
         except KafkaException as error:
-            moved = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
-            if not moved or time.monotonic() > deadline:
+            if error.args[0].code() not in _MAY_PASS or time.monotonic() > deadline:
                 raise
 
 

@@ -480,11 +480,24 @@ class Broker:
         controller = self.metadata.brokers.get(self.controller.controller_id)
         if controller is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        answer = await self.control_plane.call(
+        call = self.control_plane.call(
             controller.control_host,
             controller.control_port,
             messages.CONTROLLED_SHUTDOWN,
             messages.encode_controlled_shutdown(self.config.broker_id, self.info.epoch),
             timeout_ms=_CALL_TIMEOUT_MS,
         )
-        return messages.decode_remaining(answer)
+        return messages.decode_remaining(await self._while_it_rules(call))
+
+    async def _while_it_rules(self, call: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        """The controller's answer. Raises NOT_CONTROLLER when it loses its office before it answers."""
+        try:
+            async with asyncio.timeout(None) as term:
+                self.controller.when_moved = lambda: term.reschedule(0)
+                return await call
+        except TimeoutError:
+            if term.expired():
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "it lost its office unheard") from None
+            raise
+        finally:
+            self.controller.when_moved = None

@@ -207,7 +207,13 @@ class Session:
         if diverging is not None:
             item.mark_dirty()
             return
-        if partition.record_follower_fetch(progress, offset, now):
+        try:
+            moved = partition.record_follower_fetch(progress, offset, now)
+        except StorageFailed as failure:
+            self._disk_failed(item, partition, failure)
+            item.mark_dirty()
+            return
+        if moved:
             self.purgatory.high_watermark_moved(partition)
         if self.broker_id not in partition.isr_state.isr:
             self._maybe_expand(partition, progress)
@@ -310,8 +316,7 @@ class Session:
                 progress.position, log.written_position, min(left, item.max_bytes)
             )
         except StorageFailed as failure:
-            self.purgatory.storage_failed(partition, failure)
-            item.error = _STORAGE_ERROR
+            self._disk_failed(item, partition, failure)
             return self._refused(item)
         if not data:
             return None
@@ -319,6 +324,10 @@ class Session:
         return (
             item.number, 0, high_watermark, high_watermark, log.log_start_offset, (data,), len(data), None,
         )  # fmt: skip
+
+    def _disk_failed(self, item: Item, partition: Partition, failure: StorageFailed) -> None:
+        self.purgatory.storage_failed(partition, failure)
+        item.error = _STORAGE_ERROR
 
     def _refused(self, item: Item) -> Answer:
         start = item.partition.log.log_start_offset if item.partition is not None else -1

@@ -222,10 +222,11 @@ class ConsumerFetch:
                     return True
                 offset = row[2]
                 if offset < partition.high_watermark:
-                    available += min(
-                        partition.high_watermark_position - self._position(partition, offset),
-                        row[5],
-                    )
+                    try:
+                        start = self._position(partition, offset)
+                    except StorageFailed:  # reading meets it again, and tells
+                        return True
+                    available += min(partition.high_watermark_position - start, row[5])
                     if available >= wanted:
                         return True
         return available >= wanted

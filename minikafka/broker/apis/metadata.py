@@ -10,17 +10,20 @@ Metadata 3, versions 0–12.
 - Topic ids in answers from version 10, in questions from version 12 (UNKNOWN_TOPIC_ID); a question by
   id or without a name before that is INVALID_REQUEST.
 - Authorized operations, where asked for, are all there are: there is no authorizer.
+- A broker that no controller has told anything yet answers when one has: it knows of no broker and no topic,
+  and clients would believe it (librdkafka forgets every broker that is not listed).
 
 DescribeCluster 60, versions 0–1.
-- The same brokers and controller. Version 1 may ask for controllers' endpoints (KIP-919), which only a
+- The same brokers and controller, as late. Version 1 may ask for controllers' endpoints (KIP-919), which only a
   cluster without ZooKeeper has: MISMATCHED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.metadata import Snapshot
 from minikafka.broker.services import Entity, Handler, Services
@@ -37,10 +40,32 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 _AUTO_CREATE_ASKED_SINCE: Final = 4
 _IDS_ASKED_SINCE: Final = 12
 _BROKER_ENDPOINTS: Final = 1
+_FIRST_NEWS_MS: Final = 30_000
 
 
-def metadata(services: Services, request: Entity, version: int) -> bytes:
+def metadata(services: Services, request: Entity, version: int) -> bytes | Awaitable[bytes]:
     """Handle Metadata; the answer is the encoded body."""
+    if not services.metadata.version:
+        return _first_metadata(services, request, version)
+    return _metadata(services, request, version)
+
+
+async def _first_metadata(services: Services, request: Entity, version: int) -> bytes:
+    await _first_news(services)
+    return _metadata(services, request, version)
+
+
+async def _first_news(services: Services) -> None:
+    """Until a controller has told this broker of the cluster. Raises KafkaError, which ends the connection."""
+    if not await services.metadata.wait_until(
+        lambda: services.metadata.version > 0, _FIRST_NEWS_MS
+    ):
+        raise KafkaError(
+            ErrorCode.BROKER_NOT_AVAILABLE, "no controller has told this broker anything"
+        )
+
+
+def _metadata(services: Services, request: Entity, version: int) -> bytes:
     snapshot = services.metadata.snapshot
     asked = request.topics
     if asked is None or (version == 0 and not asked):
@@ -140,8 +165,9 @@ def _controller_id(services: Services) -> int:
     return -1
 
 
-def describe_cluster(services: Services, request: Entity, version: int) -> Entity:
+async def describe_cluster(services: Services, request: Entity, version: int) -> Entity:
     """Handle DescribeCluster."""
+    await _first_news(services)
     if getattr(request, "endpoint_type", _BROKER_ENDPOINTS) != _BROKER_ENDPOINTS:
         return response(
             DESCRIBE_CLUSTER,

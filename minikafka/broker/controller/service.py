@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -104,6 +104,8 @@ class ControllerService:
     ) -> None:
         self.controller_id: BrokerId = NOBODY
         """Who rules, by the last look at `/controller`; -1 if nobody."""
+        self.when_moved: Callable[[], None] | None = None
+        """Called when that is another one, or none any more."""
         self.epoch = -1
         """Epoch of the latest term won."""
         self.epoch_zk_version = -1
@@ -332,18 +334,24 @@ class ControllerService:
             )
         stat = await self._coordination.exists(layout.CONTROLLER, watch=True)
         if stat is None:
-            self.controller_id = NOBODY
+            self._name(NOBODY)
             return None
         try:
             data, stat = await self._coordination.get(layout.CONTROLLER)
-            self.controller_id = layout.decode_controller(data)
+            self._name(layout.decode_controller(data))
         except NoNode:
-            self.controller_id = NOBODY
+            self._name(NOBODY)
             return None
         except ValueError as error:
             logger.error("%s is not readable: %s", layout.CONTROLLER, error)
-            self.controller_id = NOBODY
+            self._name(NOBODY)
         return stat
+
+    def _name(self, controller_id: BrokerId) -> None:
+        if controller_id != self.controller_id:
+            self.controller_id = controller_id
+            if self.when_moved is not None:
+                self.when_moved()
 
     def _controller_changed(self, _: WatchSignal) -> None:
         self._is_watching = False
@@ -360,7 +368,7 @@ class ControllerService:
         if won is None:
             return
         self.epoch, self.epoch_zk_version, self.generation = epoch + 1, won, generation
-        self.controller_id = self._id
+        self._name(self._id)
         logger.info(
             "broker %d successfully elected as the controller, epoch %d", self._id, self.epoch
         )

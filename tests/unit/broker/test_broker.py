@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
+from support.memory_cluster import MemoryCluster, MemoryControlPlane
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
@@ -70,6 +70,34 @@ async def test_a_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> Non
         ]
         await until(lambda: all(len(p.isr) == 3 for p in leaders if p.is_leader))
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(200))
+
+
+async def test_a_controlled_shutdown_asks_the_next_controller_when_the_one_it_asked_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with MemoryCluster(controlled_shutdown_retry_backoff_ms=10) as cluster:
+        first = next(b for b in cluster.brokers.values() if b.controller.is_active)
+        leaving = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        asked: list[int] = []
+        call = MemoryControlPlane.call
+
+        async def silent(
+            self: Any, host: str, port: int, method: str, *rest: Any, **how: Any
+        ) -> Any:
+            if method == messages.CONTROLLED_SHUTDOWN:
+                asked.append(port)
+                if port == first.info.control_port:
+                    await asyncio.get_running_loop().create_future()
+            return await call(self, host, port, method, *rest, **how)
+
+        monkeypatch.setattr(MemoryControlPlane, "call", silent)
+        stopped = asyncio.ensure_future(cluster.stop(leaving))
+        await until(lambda: bool(asked))
+        first.coordination.expire()  # type: ignore[attr-defined]
+        await stopped
+        assert asked[0] == first.info.control_port
+        first.coordination.attach()  # type: ignore[attr-defined]
+        await until(lambda: first.info.id in first.metadata.brokers)
 
 
 @pytest.mark.row("E9")
@@ -298,6 +326,25 @@ async def test_a_broker_whose_first_directory_failed_registers_in_a_new_session_
         broker.coordination.attach()  # type: ignore[attr-defined]
         await until(lambda: broker.info.epoch > first and path in cluster.ensemble.nodes)
         monkeypatch.undo()
+        assert cluster.crashes == []
+
+
+async def test_a_consumer_whose_offset_cannot_be_looked_up_takes_the_directory_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1))
+        for start in range(3):
+            await client.produce("t", values(1, start))
+        partition = cluster.brokers[0].replicas.partitions[TopicPartition("t", 0)]
+
+        def broken(*_: Any) -> bytes:
+            raise StorageFailed("/data/t-0/0.log", OSError(5, "EIO"))
+
+        monkeypatch.setattr(partition.log.segments[-1].file, "pread", broken)
+        consumed = asyncio.ensure_future(anext(client.consume("t", start={0: 1})))
+        await until(lambda: partition.offline)
+        consumed.cancel()
         assert cluster.crashes == []
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from typing import Any
+
 import pytest
 from support.replication import LAG_MS, Replicas
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.replication.isr import PendingExpand, PendingShrink
 from minikafka.replication.partition import FIRST_BATCHES_MS
 
@@ -294,6 +297,29 @@ def test_the_first_leader_of_a_topic_takes_a_producer_at_any_sequence() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     assert r.produce(0, b"m7", producer=(9, 0, 6)) == 1
+
+
+class Unreadable:
+    """A file of which nothing can be read."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StorageFailed("/d/t-0/0.log", OSError(errno.EIO, "Input/output error"))
+
+
+def test_a_leader_that_cannot_look_a_followers_offset_up_takes_the_directory_offline() -> None:
+    """Its answer says so; without one the follower asked for this partition again and again, and got no other."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.produce(0, b"m2")
+    told: list[Any] = []
+    r[0].purgatory.on_storage_failed = lambda partition, failure: told.append(partition.tp)
+    r[0].log.segments[-1].file = Unreadable()
+    r.fetch(1, 0)
+    assert told == [r[0].partition.tp]
+    session = r[0].sessions[1]
+    assert session.items[b"t"][0].error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not session.parked
 
 
 def test_a_lost_fetch_answer_is_fetched_again() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from support.cold import Cold, state
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.broker.apis import metadata as metadata_api
 from minikafka.broker.apis.metadata import (
     CLUSTER_OPERATIONS,
     TOPIC_OPERATIONS,
     describe_cluster,
     metadata,
 )
+from minikafka.broker.metadata import Snapshot
 from minikafka.wire import codec
 from minikafka.wire.metadata import NOT_ASKED
 from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
@@ -161,12 +164,12 @@ def test_authorized_operations_are_told_only_when_asked_for(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_describe_cluster_tells_the_same_cluster(version: int) -> None:
+async def test_describe_cluster_tells_the_same_cluster(version: int) -> None:
     cold = with_topics()
     request = codec.request(
         DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True, endpoint_type=1
     )
-    got = describe_cluster(cold.services, request, version)
+    got = await describe_cluster(cold.services, request, version)
     assert (got.cluster_id, got.controller_id) == ("the-cluster", 1)
     assert [(b.broker_id, b.host, b.port) for b in got.brokers] == [
         (1, "host-1", 9001),
@@ -176,7 +179,36 @@ def test_describe_cluster_tells_the_same_cluster(version: int) -> None:
     assert got.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
-def test_describe_cluster_has_no_controller_endpoints() -> None:
+async def test_describe_cluster_has_no_controller_endpoints() -> None:
     request = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=2)
-    got = describe_cluster(with_topics().services, request, 1)
+    got = await describe_cluster(with_topics().services, request, 1)
     assert got.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+def told_nothing() -> Cold:
+    cold = Cold()
+    cold.metadata.snapshot = Snapshot()
+    return cold
+
+
+async def test_a_broker_that_was_told_nothing_yet_answers_when_it_was() -> None:
+    """No brokers and no topics would be believed: librdkafka forgets every broker that is not listed."""
+    cold = told_nothing()
+    asked = codec.request(METADATA, 12, topics=None)
+    about_topics = asyncio.ensure_future(metadata(cold.services, asked, 12))
+    asked = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=1)
+    about_brokers = asyncio.ensure_future(describe_cluster(cold.services, asked, 1))
+    await asyncio.sleep(0)
+    assert not about_topics.done()
+    cold.update(state("a", 0, (1, 2)))
+    got = codec.encode_response(1, METADATA, 12, await about_topics)[4:]
+    assert errors(codec.decode_response(METADATA, 12, got)) == {"a": 0}
+    assert [broker.broker_id for broker in (await about_brokers).brokers] == [1, 2, 3]
+
+
+async def test_a_broker_that_no_controller_tells_anything_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata_api, "_FIRST_NEWS_MS", 10)
+    with pytest.raises(KafkaError, match="no controller"):
+        await metadata(told_nothing().services, codec.request(METADATA, 12, topics=None), 12)
