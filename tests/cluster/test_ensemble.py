@@ -27,7 +27,7 @@ from minikafka.zk import layout
 from minikafka.zk.managed import ManagedZooKeeper
 
 TICK_MS = 500
-SESSION = {"zookeeper.session.timeout.ms": 6_000}
+TIMES = {"zookeeper.session.timeout.ms": 6_000, "replica.lag.time.max.ms": 4_000}
 
 Ensemble = list[ManagedZooKeeper]
 
@@ -47,7 +47,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 def brokers(members: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     connect = ",".join(one.connect for one in members)
     data = tmp_path_factory.mktemp("brokers")
-    running = LocalCluster(len(BROKERS), data=data, config=KEYS | SESSION, zookeeper=connect)
+    running = LocalCluster(len(BROKERS), data=data, config=KEYS | TIMES, zookeeper=connect)
     asyncio.run(running.start())
     try:
         yield running
@@ -129,7 +129,7 @@ async def test_the_cluster_comes_back_when_the_quorum_does(
     async with load(cluster, "no-quorum"):
         for member in members[:2]:
             await member.kill()
-        await asyncio.sleep(KEYS["replica.lag.time.max.ms"] / 1000)
+        await asyncio.sleep(TIMES["replica.lag.time.max.ms"] / 1000)
         await heal_servers(members)
         await create_topic(cluster, "no-quorum-after")
         await cluster.kill(await busiest(cluster))

@@ -22,7 +22,7 @@ from minikafka.runtime.clock import SystemClock
 BROKERS = (1, 2, 3)
 KEYS = {
     "zookeeper.session.timeout.ms": 4_000,
-    "replica.lag.time.max.ms": 4_000,
+    "replica.lag.time.max.ms": 10_000,
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
     "controlled.shutdown.retry.backoff.ms": 300,
