@@ -24,13 +24,6 @@ END_SECONDS = 10.0
 FETCH_RECORDS = 10_000
 DELIVERY_TIMEOUT_MS = 120_000
 _PACE_EVERY = 500
-_MAY_PASS = {
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._DESTROY_BROKER,
-}
 
 
 class Stream(threading.Thread):
@@ -162,16 +155,16 @@ def read_back(
 def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
     """The partition's end for consumers. Raises KafkaException.
 
-    librdkafka looks for the leader once per call and gives up when an election moves it meanwhile, or when
-    the broker that it asked is gone.
+    librdkafka looks for the leader once per call and gives up when it is just not known, has moved or is gone.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     while True:
         try:
             return int(consumer.get_watermark_offsets(partition, timeout=FETCH_SECONDS)[1])
-        except KafkaException as error:
-            if error.args[0].code() not in _MAY_PASS or time.monotonic() > deadline:
+        except KafkaException:
+            if time.monotonic() > deadline:
                 raise
+            time.sleep(POLL_SECONDS)
 
 
 def _read_all(
