@@ -20,6 +20,7 @@ REPLICATION_FACTOR = 3
 ADMIN_SECONDS = 30.0
 POLL_SECONDS = 0.05
 FETCH_SECONDS = 30.0
+END_LOOK_SECONDS = 5.0
 END_SECONDS = 10.0
 FETCH_RECORDS = 10_000
 DELIVERY_TIMEOUT_MS = 120_000
@@ -155,12 +156,13 @@ def read_back(
 def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
     """The partition's end for consumers. Raises KafkaException.
 
-    librdkafka looks for the leader once per call and gives up when it is just not known, has moved or is gone.
+    librdkafka looks for the leader once per call and gives up when it is just not known, has moved or is gone;
+    sometimes it waits for an answer of one that is gone.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     while True:
         try:
-            return int(consumer.get_watermark_offsets(partition, timeout=FETCH_SECONDS)[1])
+            return int(consumer.get_watermark_offsets(partition, timeout=END_LOOK_SECONDS)[1])
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
