@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -156,8 +157,8 @@ def read_back(
 def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
     """The partition's end for consumers. Raises KafkaException.
 
-    librdkafka looks for the leader once per call and gives up when it is just not known, has moved or is gone;
-    sometimes it waits for an answer of one that is gone.
+    librdkafka looks for the leader once per call, in what it was told minutes ago, and gives up when there was
+    none then, when it has moved or is gone: it has to be told to ask anew.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     while True:
@@ -167,6 +168,8 @@ def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
             if time.monotonic() > deadline:
                 raise
             time.sleep(POLL_SECONDS)
+            with suppress(KafkaException):
+                consumer.list_topics(partition.topic, END_LOOK_SECONDS)
 
 
 def _read_all(
