@@ -30,6 +30,9 @@ HELD_READS: Final = 32
 """How many reads more than usual come before the next attempt then, the first time."""
 HELD_READS_MAX: Final = 4096
 """The same, at most: a machine that computes beside the brokers is asked so rarely."""
+FORGET_NS: Final = 1_000_000_000
+"""The first pause so long after the processor was held begins anew: whoever computed then (it was the start of the
+cluster, say) may be done."""
 LASTING_READS: Final = 256
 """Polling that lasted so long before it was held is not counted against the next attempt."""
 ROLE_READS: Final = 64
@@ -52,7 +55,7 @@ class BusyPoll:
     """Of one loop; `asked` or `answered` is called after every read of a socket was handled. `now`: nanoseconds."""
 
     __slots__ = (
-        "_answers", "_aside", "_give_way", "_last", "_looked", "_loop", "_now", "_polled", "_polling",
+        "_answers", "_aside", "_give_way", "_held_at", "_last", "_looked", "_loop", "_now", "_polled", "_polling",
         "_processors", "_reads", "_wait", "_worked",
     )  # fmt: skip
 
@@ -67,7 +70,7 @@ class BusyPoll:
         self._processors = processors
         self._now = now
         self._give_way = give_way
-        self._last = self._looked = 0
+        self._last = self._looked = self._held_at = 0
         self._reads = 0
         self._wait = HELD_READS
         self._polling = self._aside = False
@@ -91,6 +94,9 @@ class BusyPoll:
                 self._choose_place()
             return
         if pause > PAUSE_NS:
+            if now - self._held_at > FORGET_NS:
+                self._reads = 0
+                self._wait = HELD_READS
             self._reads = min(self._reads, 0)
         self._reads += 1
         if self._reads > DENSE_READS:
@@ -118,6 +124,7 @@ class BusyPoll:
         if self._polled >= LASTING_READS:
             self._wait = HELD_READS
         self._reads = -self._wait
+        self._held_at = self._looked
         self._wait = min(2 * self._wait, HELD_READS_MAX)
 
     def _choose_place(self) -> None:

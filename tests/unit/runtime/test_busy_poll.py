@@ -7,6 +7,7 @@ from typing import Any
 
 from minikafka.runtime.busy_poll import (
     DENSE_READS,
+    FORGET_NS,
     HELD_NS,
     HELD_READS,
     HELD_READS_MAX,
@@ -147,6 +148,18 @@ def test_attempts_that_do_not_last_become_rarer_up_to_a_limit() -> None:
     waits = [reads_until_it_polls(setting) for _ in range(12)]
     assert waits[:3] == [HELD_READS, 2 * HELD_READS, 4 * HELD_READS]
     assert waits[-2:] == [HELD_READS_MAX, HELD_READS_MAX]
+
+
+def test_traffic_after_a_second_in_which_nobody_was_asked_begins_as_at_first() -> None:
+    setting = polling()
+    for _ in range(8):
+        reads_until_it_polls(setting)
+    setting.held = HELD_NS + 1
+    setting.turn()
+    setting.time += FORGET_NS
+    setting.read(DENSE_READS + 1)
+    assert not setting.sleeps
+    assert reads_until_it_polls(setting) == HELD_READS
 
 
 def test_after_polling_that_lasted_the_next_attempt_comes_as_soon_as_at_first() -> None:
