@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 APPEND: Final = -1
 """`check`: the batch is the next one."""
+UNKNOWN: Final = -2
+"""`check`: a later batch of a producer that nothing is remembered of."""
 SUFFIX: Final = ".snapshot"
 
 _OUT_OF_ORDER: Final = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -77,12 +79,13 @@ class ProducerStates:
     def check(self, header: Header) -> int:
         """What to do with a leader's batch of an idempotent producer.
 
-        -1: append; >= 0: a duplicate, the base offset it already has; else minus the Kafka error code. An unknown
-        producer may begin anywhere: what was known of it can have expired (KIP-360).
+        APPEND; >= 0: a duplicate, the base offset it already has; UNKNOWN: append it too, for what was known of
+        the producer can have expired (KIP-360), unless its first batches may be about to come; else minus the
+        Kafka error code.
         """
         state = self._states.get(header[9])
         if state is None:
-            return APPEND
+            return UNKNOWN if header[11] else APPEND
         epoch, first = header[10], header[11]
         if epoch == state.epoch:
             before = state.last_sequence
@@ -96,10 +99,6 @@ class ProducerStates:
         if epoch < state.epoch:
             return _FENCED
         return APPEND if first == 0 else _OUT_OF_ORDER
-
-    def knows(self, header: Header) -> bool:
-        """Whether anything is remembered of the batch's producer."""
-        return header[9] in self._states
 
     def update(self, header: Header, base_offset: int) -> None:
         """The batch is in the log at this offset. `header` is of a batch with a producer id."""

@@ -19,6 +19,7 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
+from minikafka.log.producers import APPEND, UNKNOWN
 from minikafka.record.batch import (
     HEADER,
     HEADER_BYTES,
@@ -293,11 +294,12 @@ class Partition:
             return -_TOO_LARGE
         if header[9] >= 0:
             known = log.producers.check(header)
-            if known != -1:
+            if known == UNKNOWN:
+                if now < self.first_batches_until:
+                    return -_NOT_AVAILABLE
+            elif known != APPEND:
                 self.appended_base = known
                 return known + header[12] if known >= 0 else known
-            if header[11] and now < self.first_batches_until and not log.producers.knows(header):
-                return -_NOT_AVAILABLE
         if self.log_append_time:
             stamp_append_time(buf, start, end, wall_ms)
             header = _unpack_header(buf, start)

@@ -9,7 +9,7 @@ from support.logs import batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ErrorCode
-from minikafka.log.producers import APPEND, ProducerStates
+from minikafka.log.producers import APPEND, UNKNOWN, ProducerStates
 from minikafka.record.batch import HEADER, Header
 from minikafka.record.codecs import crc32c
 
@@ -38,8 +38,11 @@ def states() -> ProducerStates:
     return ProducerStates(storage, "/d")
 
 
-def test_a_producer_not_seen_before_may_begin_anywhere(states: ProducerStates) -> None:
-    assert states.check(header(55)) == APPEND
+def test_of_a_producer_not_seen_before_the_first_batch_is_told_from_later_ones(
+    states: ProducerStates,
+) -> None:
+    assert states.check(header(0)) == APPEND
+    assert states.check(header(55)) == UNKNOWN
 
 
 def test_the_next_sequence_is_appended_and_a_gap_is_not(states: ProducerStates) -> None:
