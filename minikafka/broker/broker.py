@@ -276,7 +276,7 @@ class Broker:
     async def _register(self) -> None:
         """Create `/brokers/ids/N` in this session (A1, R10). Raises ConfigError when a rival holds the id."""
         path = layout.broker_path(self.config.broker_id)
-        data = layout.encode_broker(self.info)
+        data = layout.encode_broker(self.info, self.clock.wall_ms())
         waited = False
         while True:
             generation = await self.coordination.connected()

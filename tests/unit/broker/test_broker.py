@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -119,6 +120,13 @@ async def test_a_broker_whose_session_expired_registers_again_and_rejoins() -> N
             )
         )
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
+
+
+async def test_a_registration_says_when_it_was_made() -> None:
+    async with MemoryCluster(1) as cluster:
+        broker = cluster.brokers[0]
+        data, _ = await broker.coordination.get(layout.broker_path(0))
+        assert 0 < int(json.loads(data)["timestamp"]) <= broker.clock.wall_ms()
 
 
 async def test_the_next_broker_rules_when_the_controller_goes() -> None:
