@@ -62,6 +62,11 @@ def load(
     ]
     position, end_offset = _recover_from(segments, first, entries)
     if not segments or end_offset < log_start_offset:
+        if segments:
+            logger.warning(
+                "%s: dropped, the log ends at offset %d but its first record is noted as %d",
+                directory, end_offset, log_start_offset,
+            )  # fmt: skip
         for segment in reversed(segments):
             segment.delete()
         end_offset = max(log_start_offset, 0)

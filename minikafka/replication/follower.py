@@ -247,8 +247,11 @@ class Follower:
             partition.log.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
 
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
+        """An empty log out of the leader's range has nothing to lose, also where it begins beyond the leader's end."""
         partition = followed.partition
-        if error == _OUT_OF_RANGE and log_start_offset > partition.log.log_end_offset:
+        log = partition.log
+        is_empty = log.log_end_offset == log.log_start_offset
+        if error == _OUT_OF_RANGE and (is_empty or log_start_offset > log.log_end_offset):
             logger.warning(
                 "partition %s: log restarts at the leader's start offset %d",
                 partition.tp,

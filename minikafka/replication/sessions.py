@@ -199,14 +199,15 @@ class Session:
         item.error = 0
         item.sent_high_watermark = -1  # what was sent before, the follower may not have taken
         log = partition.log
-        item.diverging = diverging = (
-            partition.diverging(last_epoch, offset)
-            if last_epoch != log.epochs.latest or offset > log.log_end_offset
-            else None
-        )
-        if diverging is not None:
-            item.mark_dirty()
-            return
+        item.diverging = None
+        if last_epoch != log.epochs.latest or offset > log.log_end_offset:
+            item.diverging = partition.diverging(last_epoch, offset)
+            if item.diverging is None and offset > log.log_end_offset:
+                # An empty log that begins elsewhere: it acknowledges nothing of this one.
+                item.error = _OUT_OF_RANGE
+            if item.diverging is not None or item.error:
+                item.mark_dirty()
+                return
         try:
             moved = partition.record_follower_fetch(progress, offset, now)
         except StorageFailed as failure:

@@ -382,3 +382,35 @@ def test_a_follower_that_stopped_fetching_does_not_join() -> None:
     r.sync(0, 1)
     r.alive.add(1)
     assert r[0].partition.next_to_join(r.now + LAG_MS + 1) is None
+
+
+def test_an_empty_log_that_begins_beyond_the_leaders_end_acknowledges_nothing_and_is_begun_anew() -> (
+    None
+):
+    r = Replicas((0, 1))
+    r[1].partition.truncate_fully_and_start_at(100)  # as a damaged checkpoint has it
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.fetch(1, 0)
+    assert acked(r, 0) == []
+    assert r[0].hw == 0
+    r.sync(0, 1)
+    assert r[1].entries() == r[0].entries() == [(0, b"m1")]
+    assert (r[1].log.log_start_offset, r[1].hw) == (0, 1)
+    assert acked(r, 0) == [b"1:0:0"]
+
+
+def test_an_empty_log_that_begins_beyond_the_leaders_end_does_not_bring_its_replica_into_the_isr() -> (
+    None
+):
+    r = Replicas((0, 1), isr=(0,))
+    r[1].partition.truncate_fully_and_start_at(100)
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.fetch(1, 0)
+    assert r[0].partition.isr_state.maximal == (0,)
+    r.fetch(1, 0)
+    r.fetch(1, 0)
+    r.commit_isr(0)
+    assert r.isr == (0, 1)
+    assert r[1].values() == [b"m1"]
