@@ -69,7 +69,10 @@ _HEAD_V12: Final = Struct(">iiiibii")
 
 
 def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
-    """Decode the body, which begins after the client id. Raises ProtocolViolation when it is cut short."""
+    """Decode the body, which begins after the client id. Raises ProtocolViolation when it is cut short.
+
+    Behind `end` lie the bytes of other requests: a number read there is found out where the fields end.
+    """
     try:
         if version >= FLEXIBLE:
             return _decode_flexible(buf, view, body, end)
@@ -78,9 +81,8 @@ def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) 
         raise ProtocolViolation("Fetch request ends early") from None
 
 
-def _decode(
-    buf: bytearray, view: memoryview, position: int, end: int, version: int
-) -> FetchRequest:
+def _decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
+    position = body
     replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buf, position)
     position += 17
     session_id, session_epoch = 0, -1
@@ -94,6 +96,12 @@ def _decode(
         topic, position = _string(buf, position, end)
         partitions, position = _partitions(view, buf, position, end, version)
         topics.append((topic, partitions))
+    forgotten: list[tuple[bytes, list[int]]] = []
+    if version >= 7:
+        forgotten, position = _forgotten(buf, view, position, end)
+    if version >= 11:
+        position += 2 + max(_INT16.unpack_from(buf, position)[0], 0)
+    _within(position, body, end)
     return FetchRequest(
         replica_id,
         max_wait,
@@ -103,14 +111,14 @@ def _decode(
         session_id,
         session_epoch,
         topics,
-        _forgotten(buf, view, position, end) if version >= 7 else [],
+        forgotten,
     )
 
 
 def _forgotten(
     buf: bytearray, view: memoryview, position: int, end: int
-) -> list[tuple[bytes, list[int]]]:
-    """The last field: what the session is to leave out from now on."""
+) -> tuple[list[tuple[bytes, list[int]]], int]:
+    """What the session is to leave out from now on, and where only the rack id is left."""
     (count,) = _INT32.unpack_from(buf, position)
     position += 4
     forgotten = []
@@ -120,7 +128,7 @@ def _forgotten(
         stop = _within(position + 4 + 4 * size, position + 4, end)
         forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position + 4 : stop])]))
         position = stop
-    return forgotten
+    return forgotten, position
 
 
 def _partitions(
@@ -138,7 +146,8 @@ def _partitions(
     return [(p, -1, offset, -1, -1, size) for p, offset, size in rows], stop
 
 
-def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) -> FetchRequest:
+def _decode_flexible(buf: bytearray, view: memoryview, body: int, end: int) -> FetchRequest:
+    position = body
     position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
     replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = (
         _HEAD_V12.unpack_from(buf, position)
@@ -150,6 +159,9 @@ def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) 
         partitions, position = _flexible_partitions(buf, view, position, end)
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
+    forgotten, position = _flexible_forgotten(buf, view, position, end)
+    rack, position = read_uvarint(buf, position)
+    _within(skip_tags(buf, position + max(rack - 1, 0)), body, end)
     return FetchRequest(
         replica_id,
         max_wait,
@@ -159,13 +171,13 @@ def _decode_flexible(buf: bytearray, view: memoryview, position: int, end: int) 
         session_id,
         session_epoch,
         topics,
-        _flexible_forgotten(buf, view, position, end),
+        forgotten,
     )
 
 
 def _flexible_forgotten(
     buf: bytearray, view: memoryview, position: int, end: int
-) -> list[tuple[bytes, list[int]]]:
+) -> tuple[list[tuple[bytes, list[int]]], int]:
     count, position = read_uvarint(buf, position)
     forgotten = []
     for _ in range(count - 1):
@@ -174,7 +186,7 @@ def _flexible_forgotten(
         stop = _within(position + 4 * max(size - 1, 0), position, end)
         forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position:stop])]))
         position = skip_tags(buf, stop)
-    return forgotten
+    return forgotten, position
 
 
 def _flexible_partitions(

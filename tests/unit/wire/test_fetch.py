@@ -63,6 +63,14 @@ def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_cut_anywhere_does_not_go_on_in_the_bytes_behind_it(version: int) -> None:
+    buf = frame(version)
+    for end in range(BODY, len(buf)):
+        with pytest.raises(ProtocolViolation):
+            fetch.decode(buf, memoryview(buf), BODY, end, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_response_of_any_version_is_read_by_kio(version: int) -> None:
     data = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc", b"defg"), 7)
     empty = fetch.PartitionData(4, 6, -1, -1, -1, (), 0)
