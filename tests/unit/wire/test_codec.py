@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +43,20 @@ def test_requests_and_responses_of_every_served_version_read_back(api: int, vers
     frame = codec.encode_response(7, api, version, response)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert codec.decode_response(api, version, memoryview(frame)[4:]) == response
+
+
+def test_hypothesis_is_left_alone_so_that_no_command_leaves_its_directory_behind(
+    tmp_path: Path,
+) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
+        "import minikafka.wire.codec; print('hypothesis' in sys.modules); import hypothesis"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "False\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def kafka_python_requests(version: int) -> list[Any]:
