@@ -54,7 +54,12 @@ def check_connect(connect: str) -> None:
     servers, slash, chroot = connect.partition("/")
     if not connect:
         return
-    if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
+    if not all(map(_is_server, servers.split(","))):
         raise ConfigError(f"zookeeper.connect cannot be {connect!r}: write host:port,host:port")
     if slash and (not chroot or "//" in connect or chroot.endswith("/")):
         raise ConfigError(f"zookeeper.connect has the chroot {slash + chroot!r}: write /name")
+
+
+def _is_server(text: str) -> bool:
+    match = _SERVER.fullmatch(text.strip())
+    return match is not None and (match[2] is None or 0 < int(match[2][1:]) <= 65_535)

@@ -73,7 +73,19 @@ def test_a_connect_string_is_servers_and_a_chroot(connect):
 
 
 @pytest.mark.parametrize(
-    "connect", ["/x", "h:1,,h:2", "h:port", "h:1/", "h:1/x/", "h:1//x", "h:1 h:2", ":2181"]
+    "connect",
+    [
+        "/x",
+        "h:1,,h:2",
+        "h:port",
+        "h:99999,i:1",
+        "h:0",
+        "h:1/",
+        "h:1/x/",
+        "h:1//x",
+        "h:1 h:2",
+        ":2181",
+    ],
 )
 def test_what_zookeeper_would_not_understand_is_refused(connect):
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
