@@ -208,10 +208,14 @@ async def read_by_spark(display: Display, spark: Process, reading: Reading) -> b
 
 
 async def answer(spark: Process) -> dict[str, int]:
-    """The next line of the job. Raises RuntimeError when it ended instead."""
+    """The next line of the job. Raises RuntimeError when it ended instead, or says nothing for long."""
     assert spark.stdout is not None
-    async with asyncio.timeout(SPARK_SECONDS):
-        line = await spark.stdout.readline()
+    try:
+        async with asyncio.timeout(SPARK_SECONDS):
+            line = await spark.stdout.readline()
+    except TimeoutError:
+        silent = f"the Spark job said nothing for {SPARK_SECONDS:g} s"
+        raise RuntimeError(f"{silent}: is the machine busy? See {DATA}/run-*/spark.log") from None
     if not line:
         raise RuntimeError(f"the Spark job failed, see {DATA}/run-*/spark.log")
     found: dict[str, int] = json.loads(line)

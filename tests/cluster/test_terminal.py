@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import os
 import pty
 import re
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.script_project import make_project, processes_of, start
+from support.script_project import ROOT, make_project, processes_of, start
 
 
 class Terminal:
@@ -105,3 +107,18 @@ def test_words_that_mean_nothing_are_refused_before_anything_is_started(
     running = run(program, project, terminal, *words)
     assert running.wait(60) == code
     terminal.wait_for(said)
+
+
+async def test_a_spark_job_that_says_nothing_is_named_with_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    job = importlib.import_module("quickstart_job")
+    monkeypatch.setattr(job, "SPARK_SECONDS", 0.1)
+    silent = await asyncio.create_subprocess_exec("sleep", "60", stdout=asyncio.subprocess.PIPE)
+    try:
+        with pytest.raises(RuntimeError, match=r"said nothing for 0\.1 s.*spark\.log"):
+            await job.answer(silent)
+    finally:
+        silent.kill()
+        await silent.wait()
