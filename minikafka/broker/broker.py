@@ -165,23 +165,25 @@ class Broker:
 
     async def _end_former_session(self) -> None:
         """A session that outlived this broker's process is ended, not waited for."""
-        self.storage.make_directories(self.config.log_dirs[0])
         path = self._session_path()
-        if self.storage.exists(path):
-            try:
+        try:
+            if self.storage.exists(path):
                 former = json.loads(self.storage.read(path))
                 await self.close_session(int(former["id"]), bytes.fromhex(former["password"]))
-            except (ValueError, KeyError, TypeError):
-                logger.warning("%s is not readable, the former session is left to expire", path)
+        except (ValueError, KeyError, TypeError, StorageFailed):
+            logger.warning("%s is not readable, the former session is left to expire", path)
 
     def _keep_session(self) -> None:
+        """Without its first directory the broker goes on with the others."""
         session = {
             "id": self.coordination.session_id,
             "password": self.coordination.session_password.hex(),
         }
-        self.storage.write_atomically(
-            self._session_path(), json.dumps(session).encode(), private=True
-        )
+        data = json.dumps(session).encode()
+        try:
+            self.storage.write_atomically(self._session_path(), data, private=True)
+        except StorageFailed as failure:
+            logger.warning("the session is not noted for the next start: %s", failure)
 
     async def _cluster_id(self) -> str:
         try:
@@ -348,12 +350,7 @@ class Broker:
                 generation = event.generation
                 logger.warning("the ZooKeeper session had expired, registering again")
                 self._note("session lost")
-                try:
-                    self._keep_session()
-                except (
-                    StorageFailed
-                ) as failure:  # of one directory; the broker goes on with the others
-                    logger.warning("the session is not noted for the next start: %s", failure)
+                self._keep_session()
                 await self._register()
 
     # ---- the control plane

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from typing import Any
 
@@ -335,6 +336,15 @@ async def test_a_broker_whose_first_directory_failed_registers_in_a_new_session_
         await until(lambda: broker.info.epoch > first and path in cluster.ensemble.nodes)
         monkeypatch.undo()
         assert cluster.crashes == []
+
+
+async def test_a_broker_whose_first_directory_failed_starts_with_the_others() -> None:
+    cluster = MemoryCluster(1, log_dirs="/d,/e")
+    cluster.storages[0].fail("/d", errno.EROFS)
+    async with cluster:
+        broker = cluster.brokers[0]
+        assert [directory.replicas for directory in broker.logs.directories()] == [(), None]
+        assert layout.broker_path(0) in cluster.ensemble.nodes
 
 
 async def test_a_consumer_whose_offset_cannot_be_looked_up_takes_the_directory_offline(
