@@ -58,7 +58,7 @@ class Connection(FramedStream):
         self.purgatory = replicas.purgatory
         self.answers = AnswerQueue(replicas.purgatory, self.send)
         self.produce = ProduceApi(replicas, self.answers, services.clock, self._close)
-        self.fetch = FetchApi(replicas, self.answers, services.clock)
+        self.fetch = FetchApi(replicas, self.answers, services.clock, self._queued_bytes)
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
         self.last_active = services.clock.now()
@@ -106,6 +106,9 @@ class Connection(FramedStream):
         if len(self.answers.entries) >= ENTRIES_MAX or self.link.queued_bytes() >= QUEUED_MAX:
             self.paused = True
             self.link.pause_reading()
+
+    def _queued_bytes(self) -> int:
+        return self.link.queued_bytes()
 
     def _close(self) -> None:
         self.link.close()

@@ -5,11 +5,13 @@ at the same place) and wait for min_bytes until max_wait_ms; followers read up t
 incremental session (KIP-227) of version 12. Epoch fencing by KIP-320, divergence by KIP-595.
 Version notes: 5 log start offset, 7 sessions (consumers always get session 0), 9 current leader epoch,
 11 rack id, 12 flexible and last fetched epoch. Knowingly ignored: rack id (KIP-392).
+A client that is owed 32 MiB of records, because it reads no answers, gets answers without records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, StorageFailed
@@ -39,6 +41,8 @@ _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOTHING: Final[Sequence[Buffer]] = ()
 _RESPONSE_MAX: Final = 55 << 20
+OWED_MAX: Final = 32 << 20
+"""Bytes of records that one connection may be owed before its further fetches get none."""
 
 
 class FetchApi:
@@ -49,18 +53,28 @@ class FetchApi:
         "clock",
         "correlation",
         "entry",
+        "made",
         "now",
+        "owed",
         "positions",
+        "queued_bytes",
         "replicas",
         "session",
         "slot",
         "waiting",
     )
 
-    def __init__(self, replicas: ReplicaManager, answers: AnswerQueue, clock: Clock) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        answers: AnswerQueue,
+        clock: Clock,
+        queued_bytes: Callable[[], int],
+    ) -> None:
         self.replicas = replicas
         self.answers = answers
         self.clock = clock
+        self.queued_bytes = queued_bytes
         self.now = 0
         self.session: Session | None = None
         self.slot = Slot()
@@ -68,6 +82,9 @@ class FetchApi:
         self.correlation = 0
         self.positions: dict[Partition, tuple[int, int, int]] = {}
         self.waiting: dict[ConsumerFetch, None] = {}
+        self.made: deque[tuple[Slot, int]] = deque()
+        """Answers with records that may not have been sent yet, and their bytes; `owed` is the sum."""
+        self.owed = 0
 
     def on_request(
         self,
@@ -90,8 +107,20 @@ class FetchApi:
         else:
             ConsumerFetch(self, request, correlation, version).begin()
 
+    def room(self) -> int:
+        """Bytes of records that the next answer may have.
+
+        A client that sends many fetches at once and reads none of the answers must not make the broker hold
+        them all: a few bytes of request can ask for 55 MiB. Who reads its answers never meets this.
+        """
+        while self.made and self.made[0][0].answer is None:
+            self.owed -= self.made.popleft()[1]
+        owed = self.owed + self.queued_bytes()
+        return OWED_MAX - owed if owed else _RESPONSE_MAX
+
     def close(self) -> None:
         """The connection is gone."""
+        self.made.clear()
         if self.session is not None:
             self.replicas.close_session(self.session)
             self.session = None
@@ -248,7 +277,8 @@ class ConsumerFetch:
         return partition.log.locate(offset)
 
     def _read_and_answer(self) -> None:
-        left = min(self.request.max_bytes, _RESPONSE_MAX)
+        left = min(max(self.request.max_bytes, 1), self.api.room())
+        had = left
         topics: list[tuple[bytes, list[PartitionData]]] = []
         for topic, rows in self.request.topics:
             data = []
@@ -257,6 +287,9 @@ class ConsumerFetch:
                 left -= part.size
                 data.append(part)
             topics.append((topic, data))
+        if left < had:
+            self.api.made.append((self.slot, had - left))
+            self.api.owed += had - left
         self._answer(
             encode_response(
                 self.correlation, self.version, 0, 0, topics, self.request.read_committed

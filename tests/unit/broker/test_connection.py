@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 from support.controller_bench import until
 from support.memory_cluster import MemoryCluster
+from support.memory_transport import MemoryLink
 
+from minikafka.base.ports import Buffer, Link
 from minikafka.broker import listener
-from minikafka.wire.versions import DELETE_TOPICS
+from minikafka.broker.apis.fetch import OWED_MAX
+from minikafka.client import NewTopic, Record
+from minikafka.wire.codec import encode_request, request
+from minikafka.wire.versions import DELETE_TOPICS, FETCH
 
 
 async def test_a_defect_that_a_request_meets_costs_that_client_its_connection_and_nobody_else(
@@ -32,3 +37,65 @@ async def test_a_defect_that_a_request_meets_costs_that_client_its_connection_an
         assert "of a defect" in caplog.text
         assert await other.list_topics() == []
         assert cluster.crashes == []
+
+
+class Silent:
+    """A client that sends and reads nothing."""
+
+    link: MemoryLink
+
+    def connected(self, link: Link) -> None:
+        assert isinstance(link, MemoryLink)
+        self.link = link
+        link.pause_reading()
+
+    def disconnected(self, error: Exception | None) -> None:
+        pass
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return bytearray(64 << 10)
+
+    def buffer_updated(self, count: int) -> None:
+        pass
+
+    def drained(self) -> None:
+        pass
+
+
+def fetch_request(correlation: int, max_bytes: int) -> bytes:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 30}
+    body = request(
+        FETCH,
+        4,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[{"topic": "t", "partitions": [partition]}],
+    )
+    return encode_request(FETCH, 4, correlation, "silent", body)
+
+
+async def test_a_client_that_reads_no_answers_is_not_owed_more_than_a_bound() -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1))
+        for _ in range(5):
+            await client.produce("t", [Record(value=bytes(900_000))], partition=0)
+        silent = Silent()
+        await cluster.transport.connect(lambda: silent, "127.0.0.1", 9092)
+        silent.link.send([fetch_request(number, 1 << 30) for number in range(40)])
+        owing = silent.link.other
+        await until(lambda: owing.queued_bytes() > 0)
+        assert owing.queued_bytes() < OWED_MAX + (8 << 20)
+        assert len(await client.list_topics()) == 1
+
+
+async def test_a_fetch_that_asks_for_no_bytes_gets_on_with_one_batch() -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1))
+        await client.produce("t", [Record(value=bytes(100_000))], partition=0)
+        silent = Silent()
+        await cluster.transport.connect(lambda: silent, "127.0.0.1", 9092)
+        silent.link.send([fetch_request(1, 0)])
+        await until(lambda: len(silent.link._inbox) > 0)
+        assert len(silent.link._inbox) > 100_000
