@@ -94,7 +94,7 @@ def _asked(services: Services, version: int, request: Entity) -> list[bytes]:
         if version < _IDS_ASKED_SINCE and (topic.name is None or topic_id != NULL_UUID):
             name = topic.name or ""
             topics[name] = _failed(services, version, name, ErrorCode.INVALID_REQUEST, topic_id)
-        elif topic.name is None:
+        elif topic.name is None or topic_id != NULL_UUID:
             topics[topic_id] = _by_id(services, version, topic_id, request)
         elif topic.name in snapshot.topics:
             topics[topic.name] = _known(services, version, topic.name, request)

@@ -28,6 +28,9 @@ from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
+_NONE: Final = -1
+"""The id and the epoch of a producer that has none yet."""
+
 
 async def init_producer_id(services: Services, request: Entity, version: int) -> Entity:
     """Handle InitProducerId."""
@@ -35,6 +38,12 @@ async def init_producer_id(services: Services, request: Entity, version: int) ->
         empty = request.transactional_id == ""
         code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE
         return _refused(version, code)
+    old_id, old_epoch = (
+        getattr(request, "producer_id", _NONE),
+        getattr(request, "producer_epoch", _NONE),
+    )
+    if (old_id == _NONE) != (old_epoch == _NONE):
+        return _refused(version, ErrorCode.INVALID_REQUEST)
     try:
         producer_id = await services.producer_ids.next()
     except CoordinationError as error:

@@ -108,6 +108,13 @@ def test_topics_are_asked_for_by_id_from_version_12() -> None:
     }
 
 
+def test_an_id_decides_though_a_name_is_given_with_it() -> None:
+    got = ask(with_topics(), 12, [{"name": "b", "topic_id": ID}])
+    assert [(t.name, int(t.error_code)) for t in got.topics] == [("a", 0)]
+    unknown = ask(with_topics(), 12, [{"name": "a", "topic_id": bytes(15) + b"x"}])
+    assert [int(t.error_code) for t in unknown.topics] == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
 def test_a_topic_asked_for_twice_is_told_once() -> None:
     got = ask(with_topics(), 12, [{"name": "a"}, {"name": "a"}])
     assert [topic.name for topic in got.topics] == ["a"]

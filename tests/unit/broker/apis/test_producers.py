@@ -36,6 +36,22 @@ async def test_a_producer_that_brings_its_old_id_gets_a_new_one() -> None:
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(("producer_id", "epoch"), [(77, -1), (-1, 3)])
+async def test_an_old_id_without_its_epoch_or_the_other_way_round_is_refused(
+    producer_id: int, epoch: int, version: int
+) -> None:
+    request = codec.request(
+        INIT_PRODUCER_ID,
+        version,
+        transactional_id=None,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+    answer = await init_producer_id(Cold().services, request, version)
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
 @pytest.mark.parametrize(
     ("transactional_id", "code"),
     [("tx", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("", ErrorCode.INVALID_REQUEST)],
