@@ -45,7 +45,7 @@ class Log:
 
     __slots__ = (
         "_active", "_index_entries_max", "_newest", "_newest_position", "_roll_last_offset", "_roll_position",
-        "_roll_timestamp", "before_truncation", "config", "directory", "epochs", "log_end_offset",
+        "_roll_timestamp", "before_truncation", "config", "directory", "epochs", "gap", "log_end_offset",
         "log_start_offset", "pending", "position", "producers",
         "recovery_point", "removals", "segments", "storage", "topic_id", "tp", "unsynced",
         "written_log_end_offset", "written_position",
@@ -70,6 +70,7 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
+        self.gap = loaded.gap
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
         self.unsynced = [
             sealed

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from minikafka.base.config import TopicConfig
@@ -30,7 +31,10 @@ _LEFTOVERS: Final = (".tmp", ".deleted", ".cleaned")
 
 
 class Loaded(NamedTuple):
-    """A log as found: at least one segment; `end_position` is absolute."""
+    """A log as found: at least one segment; `end_position` is absolute.
+
+    `gap`: the offset behind the first segment that the next one does not continue, if there is one.
+    """
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -38,6 +42,7 @@ class Loaded(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     end_position: int
+    gap: int | None = None
 
 
 def load(
@@ -61,6 +66,7 @@ def load(
         if first == len(segments) or entry[1] < segments[first].base_offset
     ]
     position, end_offset = _recover_from(segments, first, entries)
+    gap = _first_gap(segments)
     if not segments or end_offset < log_start_offset:
         if segments:
             logger.warning(
@@ -80,7 +86,7 @@ def load(
     _trim(epochs, known, log_start_offset, end_offset)
     producers = ProducerStates(storage, directory)
     reload_producers(producers, segments, end_offset, end_position)
-    return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position)
+    return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position, gap)
 
 
 def _trim(epochs: LeaderEpochs, known: Entries | None, start: int, end: int) -> None:
@@ -190,6 +196,22 @@ def _recover_from(segments: list[Segment], first: int, epochs: Entries) -> tuple
             _drop(segments, first)
         segment.write_index_files(sealed=first < len(segments))
     return position, end_offset
+
+
+def _first_gap(segments: list[Segment]) -> int | None:
+    """Where records are missing between two segments, as when somebody removed a file.
+
+    What lies behind stays: if no other replica has it, a leader serves it. A follower copies from the gap on.
+    """
+    for segment, following in pairwise(segments):
+        end_offset = segment.end_offset()
+        if end_offset != following.base_offset:
+            logger.error(
+                "%s: the log goes on at offset %d, the records between are missing",
+                segment.path(LOG), following.base_offset,
+            )  # fmt: skip
+            return end_offset
+    return None
 
 
 def _drop(segments: list[Segment], first: int) -> None:

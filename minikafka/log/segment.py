@@ -16,7 +16,7 @@ from typing import Final
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer, File, Storage
-from minikafka.log.index import UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, valid_run
 
 logger = logging.getLogger(__name__)
@@ -259,6 +259,29 @@ class Segment:
             return slot
         self._rebuild_index()
         return choose(self.index)
+
+    def end_offset(self) -> int:
+        """The offset behind the last whole batch; the indexes of a segment not in use are not loaded for it."""
+        size = self.file.size()
+        end_offset = self.base_offset
+        for position in (self._last_indexed(), 0):
+            for _, header in self.headers(position, size):
+                end_offset = int(header[0] + header[6] + 1)
+            if end_offset > self.base_offset:
+                break
+        return end_offset
+
+    def _last_indexed(self) -> int:
+        """The position in the last entry of the index file; 0 without one."""
+        path = self.path(INDEX)
+        if not self.storage.exists(path):
+            return 0
+        file = self.storage.open(path)
+        try:
+            entry = file.pread(OFFSET_ENTRY.size, max(file.size() - OFFSET_ENTRY.size, 0))
+        finally:
+            file.close()
+        return int(OFFSET_ENTRY.unpack(entry)[1]) if len(entry) == OFFSET_ENTRY.size else 0
 
     # ---- changing
 

@@ -42,7 +42,7 @@ class Replica:
         self.config = config
         self.alive = alive
         self.storage = MemoryStorage()
-        self.high_watermark_checkpoint = 0
+        self.high_watermark_checkpoint = self.recovery_point = 0
         self.start(clean=True)
 
     def start(self, *, clean: bool) -> None:
@@ -54,7 +54,7 @@ class Replica:
             TP,
             self.config,
             clean=clean,
-            recovery_point=0,
+            recovery_point=self.recovery_point,
             log_start_offset=0,
         )
         self.partition = Partition(

@@ -119,6 +119,31 @@ def test_a_segment_that_lost_its_end_takes_the_later_ones_along(storage: MemoryS
     assert offsets(read_all(log)) == list(range(18))
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex")])
+def test_a_segment_that_somebody_removed_is_noticed_and_what_lies_behind_is_kept(
+    storage: MemoryStorage, suffixes: tuple[str, ...], clean: bool
+) -> None:
+    three_segments(storage)
+    whole = reopened(storage, clean=True)
+    assert whole.gap is None
+    whole.close()
+    for suffix in suffixes:
+        del storage.files[path(10, suffix)]
+    log = reopened(storage, clean=clean, recovery_point=whole.log_end_offset)
+    assert (log.gap, log.log_end_offset) == (10, whole.log_end_offset)
+    log.truncate_to(10)
+    assert offsets(read_all(log)) == list(range(10))
+
+
+def test_a_gap_is_found_without_the_index_files_too(storage: MemoryStorage) -> None:
+    three_segments(storage)
+    del storage.files[path(10)]
+    for base in (0, 20):
+        del storage.files[path(base, ".index")]
+    assert reopened(storage, clean=True).gap == 10
+
+
 @pytest.mark.row("R25")
 def test_segments_below_the_recovery_point_are_not_scanned(storage: MemoryStorage) -> None:
     three_segments(storage)

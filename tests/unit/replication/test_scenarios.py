@@ -414,3 +414,22 @@ def test_an_empty_log_that_begins_beyond_the_leaders_end_does_not_bring_its_repl
     r.commit_isr(0)
     assert r.isr == (0, 1)
     assert r[1].values() == [b"m1"]
+
+
+def test_a_follower_that_lost_a_segment_copies_everything_from_there_on_again() -> None:
+    r = Replicas((0, 1), segment_bytes="100")
+    r.elect(0)
+    for number in range(6):
+        r.produce(0, b"m%d" % number)
+        r.sync(0, 1)
+    r.crash(1)
+    segments = {name: data for name, data in r[1].storage.files.items() if name.endswith(".log")}
+    assert len(segments) > 4
+    del r[1].storage.files[sorted(segments)[2]]
+    r[1].recovery_point = r[1].log.log_end_offset
+    r.restart(1, checkpoint=6)
+    assert r[1].log.log_end_offset == 6
+    r.elect(0)
+    r.sync(0, 1)
+    found = {name: data for name, data in r[1].storage.files.items() if name.endswith(".log")}
+    assert found == segments
