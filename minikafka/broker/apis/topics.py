@@ -67,8 +67,11 @@ def _created(
         "error_code": result.error,
         "error_message": result.message,
     }
+    if version < _DETAILS_SINCE:
+        return shown
+    shown["configs"] = []
     plan = result.plan
-    if plan is None or result.error or version < _DETAILS_SINCE:
+    if plan is None or result.error:
         return shown
     shown["topic_id"] = None if validate_only else plan.topic_id
     shown["num_partitions"] = len(plan.assignment)

@@ -48,6 +48,7 @@ async def test_a_topic_is_created_and_its_details_are_told_from_version_5(versio
         shown = {entry.name: (entry.value, entry.config_source) for entry in made.configs}
         assert shown["retention.ms"] == ("5", 1)
         assert shown["segment.bytes"] == ("1073741824", 5)
+        assert list(refused.configs) == []
     if version >= 7:
         assert made.topic_id.bytes == cold.metadata.topic_ids["t"]
 
