@@ -56,7 +56,7 @@ def check_connect(connect: str) -> None:
         return
     if not all(map(_is_server, servers.split(","))):
         raise ConfigError(f"zookeeper.connect cannot be {connect!r}: write host:port,host:port")
-    if slash and (not chroot or "//" in connect or chroot.endswith("/")):
+    if slash and not {"", ".", ".."}.isdisjoint(chroot.split("/")):
         raise ConfigError(f"zookeeper.connect has the chroot {slash + chroot!r}: write /name")
 
 

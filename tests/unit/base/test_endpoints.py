@@ -83,6 +83,8 @@ def test_a_connect_string_is_servers_and_a_chroot(connect):
         "h:1/",
         "h:1/x/",
         "h:1//x",
+        "h:1/x/../y",
+        "h:1/./x",
         "h:1 h:2",
         ":2181",
     ],
