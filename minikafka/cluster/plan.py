@@ -24,6 +24,7 @@ from minikafka.cluster.directory import (
 from minikafka.cluster.processes import ProcessId
 
 PORT_MAX: Final = 65_535
+BROKERS_MAX: Final = 1000
 
 
 class Request(NamedTuple):
@@ -37,7 +38,11 @@ class Request(NamedTuple):
 
 
 def plan(before: ClusterRecord | None, asked: Request, rng: Rng) -> ClusterRecord:
-    """The record to start from. Raises ClusterError and ConfigError for ports that do not exist."""
+    """The record to start from. Raises ClusterError and ConfigError for numbers and ports that cannot be."""
+    if asked.brokers is not None and not 1 <= asked.brokers <= BROKERS_MAX:
+        raise ClusterError(f"brokers cannot be {asked.brokers}: it is 1 to {BROKERS_MAX}")
+    if asked.port is not None and asked.port < 0:
+        raise ClusterError(f"port cannot be {asked.port}: it is 0 to {PORT_MAX}")
     count = asked.brokers or (len(before.brokers) if before else asked.config.brokers)
     first = asked.config.port if asked.port is None and before is None else asked.port
     if first and first + count - 1 > PORT_MAX:

@@ -75,6 +75,10 @@ def test_an_ensemble_of_ones_own_is_not_managed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
+        ({"brokers": 0}, "brokers cannot be 0: it is 1 to 1000"),
+        ({"brokers": -1}, "brokers cannot be -1: it is 1 to 1000"),
+        ({"brokers": 1001}, "brokers cannot be 1001: it is 1 to 1000"),
+        ({"port": -1}, "port cannot be -1: it is 0 to 65535"),
         ({"port": 65_535}, "--port cannot be 65535 with 3 brokers: at most 65533"),
         ({"config": ClusterConfig(port=65_534)}, "cluster.port cannot be 65534 with 3 brokers"),
         ({"config": {"zookeeper.session.timeout.ms": 0}}, "zookeeper.session.timeout.ms"),
