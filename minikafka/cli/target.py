@@ -80,6 +80,10 @@ def errors_name_topic(topic: str) -> Iterator[None]:
     try:
         yield
     except KafkaError as error:
+        if error.code is ErrorCode.INVALID_REPLICATION_FACTOR and error.detail == topic:
+            why = "default.replication.factor is more than the brokers that run"
+            fix = f"to make it with fewer: minikafka topics create {topic} --replication-factor N"
+            raise KafkaError(error.code, f"{topic}: {why}; {fix}") from None
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         if error.detail == topic:

@@ -59,6 +59,14 @@ def test_what_is_not_there_is_told_with_what_can_be_done(detail: str, said: str)
     assert str(caught.value) == f"UNKNOWN_TOPIC_OR_PARTITION: {said}"
 
 
+def test_a_topic_that_needs_more_brokers_than_there_are_is_told_with_the_way_to_make_it() -> None:
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+    fix = "t: default.replication.factor is more than the brokers that run; to make it with fewer: "
+    with pytest.raises(KafkaError) as caught, errors_name_topic("t"):
+        raise KafkaError(code, "t")
+    assert caught.value.detail == f"{fix}minikafka topics create t --replication-factor N"
+
+
 def test_other_errors_of_a_topic_stay_as_they_are() -> None:
     with pytest.raises(KafkaError, match=r"^MESSAGE_TOO_LARGE: t$"), errors_name_topic("t"):
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "t")
