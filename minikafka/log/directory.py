@@ -7,6 +7,7 @@ and the next start; without it every log is recovered from its recovery point (R
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -25,6 +26,8 @@ DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
+_PARTITION: Final = re.compile(r"((?!\.{1,2}-[0-9]+\Z)[a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_INT_MAX: Final = 2**31 - 1
 
 
 class LogDirectory:
@@ -240,7 +243,8 @@ def _ignoring_failure(action: Callable[[], None]) -> None:
 
 
 def _parse_name(name: str) -> TopicPartition | None:
-    topic, dash, partition = name.rpartition("-")
-    return (
-        TopicPartition(topic, int(partition)) if topic and dash and partition.isdecimal() else None
-    )
+    """What else lies there is no replica: its name could not be written to a checkpoint and read again."""
+    match = _PARTITION.fullmatch(name)
+    if match is None or int(match[2]) > _INT_MAX:
+        return None
+    return TopicPartition(match[1], int(match[2]))

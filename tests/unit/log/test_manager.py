@@ -156,6 +156,29 @@ class TestRestart:
         assert (await started(storage)).logs == {}
         assert storage.exists("/d/lost+found")
 
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "a b-0",
+            "t\n-0",
+            "\udcff-0",
+            "t-٣",
+            "t-01",
+            "y-99999999999",
+            "..-0",
+            "ü-0",
+            "x" * 250 + "-0",
+        ],
+    )
+    async def test_what_has_no_partitions_name_is_no_log(
+        self, storage: MemoryStorage, name: str
+    ) -> None:
+        storage.make_directories(f"/d/{name}")
+        logs = await started(storage)
+        logs.checkpoint_high_watermarks({})
+        assert logs.logs == {}
+        assert storage.exists(f"/d/{name}")
+
     async def test_one_partition_in_two_directories_is_refused(
         self, storage: MemoryStorage
     ) -> None:
