@@ -327,6 +327,8 @@ class Log:
         self.log_end_offset = self.written_log_end_offset = offset
         self.position = self.written_position = position
         self._newest = b""
+        if self.gap is not None and offset <= self.gap:
+            self.gap = None
         self._activate()
 
     def _fail(self, failure: StorageFailed) -> None:

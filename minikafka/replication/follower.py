@@ -315,7 +315,6 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     if log.gap is not None:  # the leader has what is missing there, and what lies behind
         logger.warning("partition %s: truncating to the gap at %d", partition.tp, log.gap)
         partition.truncate_to(log.gap)
-        log.gap = None
     end = log.log_end_offset
     if end == log.log_start_offset:
         target, agreed = end, True
