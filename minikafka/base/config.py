@@ -63,6 +63,9 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int = key(
         INT, 18_000, "Silence after which ZooKeeper takes the broker for dead.", low=1
     )
+    zookeeper_connection_timeout_ms: int = key(
+        INT, 18_000, "How long a broker that starts waits for ZooKeeper.", low=1
+    )
 
     # Topics.
     num_partitions: int = key(INT, 1, "Partitions of a topic made without a number.", low=1)

@@ -126,7 +126,12 @@ def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Br
     connect = config.zookeeper_connect
     secret = config.minikafka_cluster_secret.encode()
     coordination = ZooKeeperCoordination(
-        connect, config.zookeeper_session_timeout_ms, clock, rng, tasks
+        connect,
+        config.zookeeper_session_timeout_ms,
+        clock,
+        rng,
+        tasks,
+        connect_timeout_ms=config.zookeeper_connection_timeout_ms,
     )
     return Broker(
         config,

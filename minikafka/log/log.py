@@ -13,6 +13,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final
 
 from minikafka.base.config import TopicConfig
@@ -28,6 +29,8 @@ from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, recor
 logger = logging.getLogger(__name__)
 
 _unpack_header: Final = HEADER.unpack_from
+_base_offset: Final = attrgetter("base_offset")
+_start: Final = attrgetter("start")
 _JOIN_BELOW_BYTES: Final = 4096
 """Slices of a smaller mean size are joined before they are written."""
 _NEWEST_MAX_BYTES: Final = 4096
@@ -577,14 +580,6 @@ class Log:
     def __repr__(self) -> str:
         span = f"{self.log_start_offset}..{self.log_end_offset}"
         return f"Log({self.tp}, {span}, segments={len(self.segments)})"
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
-
-
-def _start(segment: Segment) -> int:
-    return segment.start
 
 
 def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:

@@ -57,7 +57,10 @@ _MS_PER_S: Final = 1_000
 
 
 class ZooKeeperCoordination:
-    """See Coordination. `connect` is host:port,host:port/chroot; a missing chroot is made."""
+    """See Coordination. `connect` is host:port,host:port/chroot; a missing chroot is made.
+
+    `connect_timeout_ms`: how long `start` waits for a server, the session timeout if it is not given.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class ZooKeeperCoordination:
         tasks: Tasks,
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
+        connect_timeout_ms: int | None = None,
     ) -> None:
         servers, self._chroot = parse_connect(connect)
         self._clock = clock
@@ -79,6 +83,7 @@ class ZooKeeperCoordination:
             clock,
             rng,
             tasks,
+            connect_timeout_ms=connect_timeout_ms or session_timeout_ms,
             in_flight_max=in_flight_max,
             on_event=self._on_event,
             on_attached=self._on_attached,
@@ -117,7 +122,7 @@ class ZooKeeperCoordination:
         return self._session.state
 
     async def start(self) -> None:
-        """See Coordination. Raises NotConnected when no server answers within the session timeout."""
+        """See Coordination. Raises NotConnected when no server answers within the connect timeout."""
         await self._session.start()
         try:
             if self._chroot:

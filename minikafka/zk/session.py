@@ -52,7 +52,8 @@ class _Queued(NamedTuple):
 
 
 class Session:
-    """See the module. `servers`: (host, port) pairs; `timeout_ms` becomes what the server grants.
+    """See the module. `servers`: (host, port) pairs; `timeout_ms` becomes what the server grants;
+    `connect_timeout_ms` is how long `start` waits for the first of them to answer.
 
     `on_event(change, path)` is told of watches that fire, `on_attached()` of every attachment, right
     after CONNECTED. `in_flight_max` requests, and 4 MiB, may wait for their answers; more queue here.
@@ -66,6 +67,7 @@ class Session:
         rng: Rng,
         tasks: Tasks,
         *,
+        connect_timeout_ms: int,
         in_flight_max: int,
         on_event: Callable[[int, str], None],
         on_attached: Callable[[], None],
@@ -76,6 +78,7 @@ class Session:
         self.session_id = 0
         self.password = b""
         self.timeout_ms = timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
         self.on_event = on_event
         self._on_attached = on_attached
         self._servers = deque(rng.shuffled(servers))
@@ -141,10 +144,10 @@ class Session:
     # ---- beginning and end
 
     async def start(self) -> None:
-        """Connect. Raises NotConnected when no server answers within the session timeout."""
+        """Connect. Raises NotConnected when no server answers within the connect timeout."""
         self._tasks.spawn(self._run(), "zookeeper-session")
         try:
-            async with asyncio.timeout(self.timeout_ms / _MS_PER_S):
+            async with asyncio.timeout(self._connect_timeout_ms / _MS_PER_S):
                 await self.connected()
         except BaseException as error:
             await self.close()

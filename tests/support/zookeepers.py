@@ -99,7 +99,13 @@ class Connect(Protocol):
     """Makes a client of the servers, with a root of its own, started and closed with the test."""
 
     async def __call__(
-        self, servers: str, *, root: str = ..., session_ms: int = ..., in_flight_max: int = ...
+        self,
+        servers: str,
+        *,
+        root: str = ...,
+        session_ms: int = ...,
+        connect_ms: int | None = ...,
+        in_flight_max: int = ...,
     ) -> Client: ...
 
 
@@ -138,6 +144,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
         *,
         root: str = own_root,
         session_ms: int = SESSION_MS,
+        connect_ms: int | None = None,
         in_flight_max: int = 256,
     ) -> Client:
         tasks = TaskRegistry()
@@ -148,6 +155,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
             SystemRng(),
             tasks,
             in_flight_max=in_flight_max,
+            connect_timeout_ms=connect_ms,
         )
         client.root, client.tasks = root, tasks
         clients.append(client)

@@ -406,6 +406,18 @@ async def test_without_a_server_start_gives_up_after_the_session_timeout(
     assert time.monotonic() - before < 3
 
 
+async def test_a_server_that_starts_slowly_is_waited_for_beyond_a_short_session_timeout(
+    server: ManagedZooKeeper, connect: Connect
+) -> None:
+    await server.kill()
+    patient = asyncio.create_task(connect(server.connect, session_ms=500, connect_ms=60_000))
+    with pytest.raises(NotConnected):
+        await connect(server.connect, session_ms=500)
+    await server.start()
+    client = await patient
+    assert client.state is CONNECTED
+
+
 async def test_what_is_not_zookeeper_is_not_waited_for(connect: Connect) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
