@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import subprocess
+import sys
+import sysconfig
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def machine() -> str:
-    """Processor, cores, memory, kernel, Python and load of this machine in one line."""
+    """Processor, cores, memory, kernel, Python with its build, and load of this machine in one line."""
     names = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    python = f"{platform.python_implementation()} {platform.python_version()}"
+    python = f"{platform.python_implementation()} {platform.python_version()} {_build()}"
     cores = len(os.sched_getaffinity(0))
     load = os.getloadavg()[0]
     name = names[0] if names else platform.machine()
@@ -33,6 +35,13 @@ def machine() -> str:
         f"{name}, {cores} cores, {gigabytes:.0f} GiB, Linux {platform.release()}, {python}, "
         f"load {load:.1f} before the run"
     )
+
+
+def _build() -> str:
+    """Whether the interpreter was optimized by a profile, by the rule of `scripts/environment`."""
+    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    is_optimized = sys.base_prefix == "/usr" or "--enable-optimizations" in options
+    return "with PGO" if is_optimized else "without PGO"
 
 
 def commit() -> str:
