@@ -36,8 +36,11 @@ _BODY: Final = 8
 """Length prefix and correlation id."""
 _ANSWER_WITHIN_MS: Final = 30_000
 """replica.socket.timeout.ms of Kafka: a leader that does not answer so long is connected to anew."""
+_CONNECT_WITHIN_MS: Final = 10_000
+"""socket.connection.setup.timeout.ms of Kafka: an address behind which nobody answers is tried anew."""
 _BACKOFF_MIN_MS: Final = 50
 _FRAME_SLACK: Final = 64 << 20
+"""Room for the answer's rows beside the records."""
 
 
 class LeaderConnection(FramedStream):
@@ -58,7 +61,7 @@ class LeaderConnection(FramedStream):
 
     def __init__(self, fetcher: LeaderFetcher, config: BrokerConfig, clock: Clock) -> None:
         super().__init__(
-            config.replica_fetch_response_max_bytes + config.message_max_bytes + _FRAME_SLACK
+            config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + _FRAME_SLACK
         )
         self._fetcher = fetcher
         self._config = config
@@ -245,12 +248,14 @@ class LeaderFetcher:
             address = fetchers.addresses.get(self.leader)
             if address is not None:
                 try:
-                    connection = await fetchers.transport.connect(self._new_connection, *address)
+                    async with asyncio.timeout(_CONNECT_WITHIN_MS / 1000):
+                        made = await fetchers.transport.connect(self._new_connection, *address)
                 except OSError as error:
-                    logger.info("cannot reach leader %d at %s:%d: %s", self.leader, *address, error)
+                    why = str(error) or "it does not answer"
+                    logger.info("cannot reach leader %d at %s:%d: %s", self.leader, *address, why)
                 else:
-                    assert isinstance(connection, LeaderConnection)
-                    await connection.lost.wait()
+                    assert isinstance(made, LeaderConnection)
+                    await made.lost.wait()
                     backoff_ms = _BACKOFF_MIN_MS
                 self.connection = None
                 self.follower.disconnected()

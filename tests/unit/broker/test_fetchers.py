@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.fetchers import LeaderConnection
+from minikafka.base.ports import StreamHandler
+from minikafka.broker import fetchers
+from minikafka.broker.fetchers import Fetchers, LeaderConnection
 from minikafka.replication.follower import FETCHING, Follower
+from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.tasks import TaskRegistry
 from minikafka.wire.codec import decode_request, encode_response, response
 from minikafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
 
@@ -72,7 +78,9 @@ def partition(epoch: int) -> Any:
         epochs=SimpleNamespace(latest=-1, truncate_from_end=lambda offset: None),
     )
     tp = TopicPartition("t", 0)
-    return SimpleNamespace(topic=b"t", tp=tp, leader_epoch=epoch, log=log, high_watermark=0)
+    return SimpleNamespace(
+        topic=b"t", tp=tp, leader=3, leader_epoch=epoch, log=log, high_watermark=0
+    )
 
 
 def test_an_answer_about_a_former_epoch_does_not_end_the_following_of_the_present_one() -> None:
@@ -88,3 +96,40 @@ def test_an_answer_about_a_former_epoch_does_not_end_the_following_of_the_presen
     leader.answer(ErrorCode.NONE, -1, -1)
     assert leader.follower.followed[b"t", 0].state == FETCHING
     assert leader.asked() == [OFFSET_FOR_LEADER_EPOCH] * 2 + [FETCH]
+
+
+class DeafOnce:
+    """A transport whose first connection is never made and whose second one is refused."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+        self.second = asyncio.Event()
+
+    async def connect(self, factory: object, host: str, port: int) -> StreamHandler:
+        self.tried += 1
+        if self.tried == 1:
+            await asyncio.Event().wait()
+        self.second.set()
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+async def test_a_leader_whose_address_does_not_answer_is_connected_to_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetchers, "_CONNECT_WITHIN_MS", 10)
+    transport: Any = DeafOnce()
+    tasks = TaskRegistry()
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
+    made.addresses[3] = ("127.0.0.1", 9)
+    made.add(partition(1))
+    await asyncio.wait_for(transport.second.wait(), 30)
+    await made.close()
+    await tasks.close()
+
+
+def test_a_batch_as_large_as_a_request_may_be_fits_into_a_leaders_answer() -> None:
+    limits = BrokerConfig(socket_request_max_bytes=512 << 20)
+    fetcher: Any = SimpleNamespace(
+        follower=Follower(1, 1, lambda *_: None), broker_id=4, client_id=b"f", leader=3
+    )
+    assert LeaderConnection(fetcher, limits, ManualClock()).frame_max > 512 << 20
