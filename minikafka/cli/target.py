@@ -12,13 +12,15 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, TypeVar
 
 import click
 
 from minikafka.base.config import ClusterConfig
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.cluster import LocalCluster
+from minikafka.cluster import ClusterError, LocalCluster
+from minikafka.cluster.directory import BrokerRecord, is_free
 
 T = TypeVar("T")
 _CONFIG_FILE: Final = Path("cluster.toml")
@@ -159,5 +161,18 @@ def cluster(data: str | None) -> LocalCluster:
 
 
 def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
-    """The brokers to ask."""
-    return bootstrap or cluster(data).bootstrap
+    """The brokers to ask. Raises ClusterError when they are those of a cluster here, and none of them runs."""
+    if bootstrap:
+        return bootstrap
+    found = cluster(data)
+    if not any(_may_answer(found, broker) for broker in found.record.brokers):
+        where = f"--data {quote(str(found.directory.path))}"
+        text = f"no broker of the cluster in {found.directory.path} is running"
+        one = f"minikafka start {found.record.brokers[0].id} {where} for one"
+        raise ClusterError(f"{text}: minikafka up {where} starts all, {one}")
+    return found.bootstrap
+
+
+def _may_answer(found: LocalCluster, broker: BrokerRecord) -> bool:
+    """Whether its process runs, or something listens on its port: it may run where its process is not seen."""
+    return found.process(broker.id) is not None or not is_free(broker.port)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,9 @@ from minikafka.cli.target import (
     load_config,
 )
 from minikafka.cluster import ClusterError
+from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord, free_ports
+from minikafka.cluster.processes import ProcessId, identify
+from minikafka.runtime.clock import SystemRng
 
 
 def test_without_a_file_it_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +48,31 @@ def test_given_brokers_are_asked_and_none_are_made_up(tmp_path: Path) -> None:
     assert bootstrap_servers("h:1", None) == "h:1"
     with pytest.raises(ClusterError, match="there is no cluster in"):
         bootstrap_servers(None, str(tmp_path))
+
+
+def test_brokers_that_are_all_down_are_not_asked_and_the_way_to_start_them_is_told(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "of mine"
+    data.mkdir()
+    ports = free_ports(2, SystemRng())
+    gone = ProcessId(os.getpid(), 0)
+    brokers = tuple(BrokerRecord(id_, port, 1, gone) for id_, port in enumerate(ports, 4))
+    record = ClusterRecord(brokers, "127.0.0.1:1")
+    ClusterDirectory(data).write(record)
+    with pytest.raises(ClusterError) as caught:
+        bootstrap_servers(None, str(data))
+    assert str(caught.value) == (
+        f"no broker of the cluster in {data} is running: minikafka up --data '{data}' starts all, "
+        f"minikafka start 4 --data '{data}' for one"
+    )
+    assert bootstrap_servers(record.bootstrap, str(data)) == record.bootstrap
+    with socket.create_server(("127.0.0.1", ports[1])):
+        assert bootstrap_servers(None, str(data)) == record.bootstrap
+    ClusterDirectory(data).write(
+        record.with_broker(replace(brokers[0], process=identify(os.getpid())))
+    )
+    assert bootstrap_servers(None, str(data)) == record.bootstrap
 
 
 @pytest.mark.parametrize(
