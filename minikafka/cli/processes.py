@@ -15,6 +15,7 @@ from minikafka.cli.target import (
     errors_name,
     json_option,
     load_config,
+    not_empty,
     run,
 )
 from minikafka.cluster import LocalCluster
@@ -23,7 +24,12 @@ from minikafka.cluster.processes import ProcessId
 
 
 @click.command()
-@click.option("--config", metavar="FILE", help="A cluster.toml (default: ./cluster.toml if there).")
+@click.option(
+    "--config",
+    metavar="FILE",
+    callback=not_empty,
+    help="A cluster.toml (default: ./cluster.toml if there).",
+)
 @click.option("--brokers", type=click.IntRange(1, 1000), metavar="N", help="How many brokers.")
 @data_option
 @click.option(

@@ -25,13 +25,26 @@ from minikafka.cluster.directory import BrokerRecord, is_free
 T = TypeVar("T")
 _CONFIG_FILE: Final = Path("cluster.toml")
 
+
+def not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuses `--data "$UNSET"`, which would quietly mean the default; a callback of options."""
+    if value is not None and not value.strip():
+        text = f"{value!r} names nothing; leave the option out for its default"
+        raise click.BadParameter(text, context, option)
+    return value
+
+
 data_option = click.option(
-    "--data", metavar="DIR", help="Data directory of the cluster (default: that of cluster.toml)."
+    "--data",
+    metavar="DIR",
+    callback=not_empty,
+    help="Data directory of the cluster (default: that of cluster.toml).",
 )
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
     metavar="HOST:PORT,…",
+    callback=not_empty,
     help="Brokers to ask (default: those of the cluster in --data).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.cli.main import commands
 from minikafka.cli.target import (
     bootstrap_servers,
     data_directory,
@@ -35,6 +37,27 @@ def test_a_cluster_toml_in_the_current_directory_counts(
     (tmp_path / "cluster.toml").write_text('[cluster]\ndata = "here"\nbrokers = 5\n')
     assert data_directory(None) == "here"
     assert load_config(None).brokers == 5
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["up", "--data", ""],
+        ["up", "--config", ""],
+        ["down", "--data", " "],
+        ["topics", "list", "--data", ""],
+        ["topics", "list", "--bootstrap", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_refused_and_does_not_mean_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(commands, command)
+    assert done.exit_code == 2
+    assert f"{command[-1]!r} names nothing; leave the option out for its default" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_error_names_the_file(tmp_path: Path) -> None:
