@@ -357,6 +357,9 @@ class LocalCluster:
         broker = self.record.broker(broker_id)
         process = self.process(broker_id)
         if process is not None and not await wait_until_gone(process, self._clock, DYING_MS):
+            if is_paused(process):
+                text = f"kill -CONT {process.pid} lets it go on"
+                raise ClusterError(f"broker {broker_id} is paused (SIGSTOP), not down: {text}")
             raise ClusterError(f"broker {broker_id} is already running")
         return broker
 

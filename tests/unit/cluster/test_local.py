@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from minikafka.base.config import BrokerConfig, ClusterConfig
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.directory import ClusterRecord
+from minikafka.cluster.processes import ProcessId, identify
 
 
 def planned(cluster: LocalCluster) -> ClusterRecord:
@@ -124,6 +128,31 @@ async def test_a_file_is_no_data_directory_and_the_fix_is_named(tmp_path: Path) 
 def test_a_cluster_that_was_never_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="there is no cluster in"):
         _ = LocalCluster(data=tmp_path).bootstrap
+
+
+@pytest.fixture
+def sleeper() -> Iterator[ProcessId]:
+    """A process that does nothing, in the place of a broker's."""
+    with subprocess.Popen(["sleep", "600"]) as child:
+        process = identify(child.pid)
+        assert process is not None
+        yield process
+        child.kill()
+
+
+async def test_a_paused_broker_is_not_started_and_the_way_to_wake_it_is_told(
+    tmp_path: Path, sleeper: ProcessId
+) -> None:
+    cluster = LocalCluster(2, data=tmp_path)
+    record = planned(cluster)
+    cluster.directory.write(record.with_broker(replace(record.broker(2), process=sleeper)))
+    with pytest.raises(ClusterError, match=r"^broker 2 is already running$"):
+        await cluster.start(2)
+    await cluster.pause(2)
+    told = f"broker 2 is paused (SIGSTOP), not down: kill -CONT {sleeper.pid} lets it go on"
+    with pytest.raises(ClusterError, match=f"^{re.escape(told)}$"):
+        await cluster.start(2)
+    await cluster.resume(2)
 
 
 async def test_stopping_what_was_never_started_removes_the_temporary_directory() -> None:
