@@ -29,7 +29,7 @@ from minikafka.cluster.directory import (
     ClusterRecord,
     is_free,
 )
-from minikafka.cluster.plan import Request, plan
+from minikafka.cluster.plan import BROKERS_MAX, PORT_MAX, Request, check_number, plan
 from minikafka.cluster.processes import (
     END_GRACE_MS,
     ProcessId,
@@ -69,7 +69,7 @@ class LocalCluster:
     broker, or all that a cluster.toml says. `brokers`, `port` (the first broker's port, the others
     follow; 0: free ones) and `zookeeper` (host:port[/chroot] of an ensemble to use instead of a managed
     server): when None, what the directory remembers, else what the config says. Methods raise
-    ClusterError, and `start` ConfigError for a key that cannot be.
+    ClusterError, and `start` ConfigError for a key that cannot be; TypeError for what is no number here.
     """
 
     def __init__(
@@ -82,6 +82,10 @@ class LocalCluster:
         zookeeper: str | None = None,
         attached: bool = True,
     ) -> None:
+        check_number("brokers", brokers, 1, BROKERS_MAX)
+        check_number("port", port, 0, PORT_MAX)
+        if data == "":
+            raise ValueError("data cannot be '': name a directory, or None for a temporary one")
         self._temporary = tempfile.TemporaryDirectory(prefix="minikafka-") if data is None else None
         self.directory = ClusterDirectory(
             Path(self._temporary.name if self._temporary else str(data))

@@ -37,6 +37,13 @@ class Request(NamedTuple):
     owner: ProcessId | None
 
 
+def check_number(name: str, value: object, low: int, high: int) -> None:
+    """Raises TypeError for what is neither a whole number nor None; `plan` judges which number it is."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        rule = f"it is a whole number, {low} to {high}"
+        raise TypeError(f"{name} cannot be {value!r}: {rule}")
+
+
 def plan(before: ClusterRecord | None, asked: Request, rng: Rng) -> ClusterRecord:
     """The record to start from. Raises ClusterError and ConfigError for numbers and ports that cannot be."""
     if asked.brokers is not None and not 1 <= asked.brokers <= BROKERS_MAX:

@@ -104,6 +104,19 @@ async def test_what_cannot_be_started_is_refused_before_anything_is_written(
     assert not data.exists()
 
 
+@pytest.mark.parametrize("value", ["3", 2.5, True, [3]], ids=repr)
+def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+    for name, rule in (("brokers", "1 to 1000"), ("port", "0 to 65535")):
+        said = f"{name} cannot be {value!r}: it is a whole number, {rule}"
+        with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+            LocalCluster(**{name: value})
+
+
+def test_an_empty_name_is_no_data_directory() -> None:
+    with pytest.raises(ValueError, match=r"^data cannot be '': name a directory, or None for a"):
+        LocalCluster(data="")
+
+
 async def test_what_cannot_be_started_leaves_the_former_record(tmp_path: Path) -> None:
     first = planned(LocalCluster(2, data=tmp_path))
     with pytest.raises(ClusterError, match="--port cannot be"):
