@@ -227,7 +227,13 @@ class LocalCluster:
     async def wait_for_isr(
         self, topic: str, brokers: Collection[int] | None = None, timeout_ms: int = WAIT_MS
     ) -> None:
-        """Wait until the ISR of every partition is these brokers (None: all its replicas)."""
+        """Wait until the ISR of every partition is these brokers (None: all its replicas).
+
+        Raises ClusterError soon when every broker says that it has not heard of the topic.
+        """
+        known = {tp.topic for tp in (await self.state()).partitions}
+        if topic not in known and not await self._brokers_know(TopicPartition(topic, 0)):
+            raise ClusterError(f"there is no topic {topic}: minikafka topics create {topic}")
         wanted = "full" if brokers is None else f"{sorted(brokers)}"
         await self._wait_for(
             lambda state: state.has_isr(topic, brokers),

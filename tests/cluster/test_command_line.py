@@ -204,10 +204,12 @@ def test_streams_that_cannot_be_written_end_consume_as_they_end_other_tools(here
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-def test_a_topic_that_is_not_there_has_no_leader_to_wait_for(here: Path) -> None:
+def test_a_topic_that_is_not_there_has_no_leader_and_no_isr_to_wait_for(here: Path) -> None:
     cluster = LocalCluster(data=here / "data", attached=False)
     with pytest.raises(ClusterError, match="minikafka topics create never-made"):
         asyncio.run(cluster.leader_of("never-made", 0, timeout_ms=3_600_000))
+    with pytest.raises(ClusterError, match="no topic never-made: minikafka topics create never-"):
+        asyncio.run(cluster.wait_for_isr("never-made", timeout_ms=5_000))
     missing = run("consume", "never-made", "-e", cwd=here)
     assert "UNKNOWN_TOPIC_OR_PARTITION: never-made: no such topic" in missing.stderr
 
