@@ -544,8 +544,8 @@ def _check_broker(config: BrokerConfig) -> None:
         raise ConfigError("broker.id is not set: every broker has a number of its own, from 0")
     if not config.log_dirs:
         object.__setattr__(config, "log_dirs", (config.log_dir,))
-    if len(set(config.log_dirs)) != len(config.log_dirs):
-        raise ConfigError("log.dirs names a directory twice")
+    if twice := sorted(path for path in config.log_dirs if config.log_dirs.count(path) > 1):
+        raise ConfigError(f"log.dirs names {twice[0]} twice: leave one out")
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms is above replica.lag.time.max.ms")
     _check_listeners(config)

@@ -73,7 +73,19 @@ def load(file: Path) -> BrokerConfig:
             "minikafka.cluster.secret is not set: 16 or more characters, the same for every broker"
         )
         raise ConfigError(f"{file}: {text}")
+    _check_log_dirs(file, found)
     return found
+
+
+def _check_log_dirs(file: Path, found: BrokerConfig) -> None:
+    """Two names of one directory, one of them through `..` or a symbolic link, say. Raises ConfigError."""
+    names: dict[str, str] = {}
+    for name in found.log_dirs:
+        place = os.path.realpath(name)
+        if place in names:
+            text = f"{place} twice, as {names[place]} and as {name}: leave one out"
+            raise ConfigError(f"{file}: log.dirs names {text}")
+        names[place] = name
 
 
 async def serve(config: BrokerConfig) -> None:
