@@ -41,8 +41,11 @@ _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 UNKNOWN_OFFSET: Final = -1
 FIRST_BATCHES_MS: Final = 60_000
-"""How long a leader that follows another takes only the first batch of a producer that its log does not know:
-as long as a client may wait for the former leader's answer (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
+"""How long a leader that follows another wants the first batch of a producer that its log does not know: as
+long as a client may wait for the former leader's answer (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
+FIRST_BATCH_WAIT_MS: Final = 5_000
+"""How long it wants it of one producer, from the first batch that it refused: a client that has it sends it in
+its next try. A topic made anew has none to come."""
 
 
 class ProduceWaiter(Protocol):
@@ -111,8 +114,8 @@ class Partition:
         "appended_base", "broker_id", "controller_epoch", "epoch_start_offset", "fetch_waiting",
         "first_batches_until", "followers",
         "high_watermark", "high_watermark_position", "is_alive", "is_leader", "isr_state", "lag_max_ms", "leader",
-        "leader_epoch", "log", "log_append_time", "min_isr", "offline", "produce_waiting", "replicas", "topic", "tp",
-        "under_min_isr", "zk_version",
+        "leader_epoch", "log", "log_append_time", "min_isr", "offline", "produce_waiting", "refused_since", "replicas",
+        "topic", "tp", "under_min_isr", "zk_version",
     )  # fmt: skip
 
     def __init__(
@@ -148,6 +151,7 @@ class Partition:
         self.fetch_waiting: dict[FetchWaiter, None] = {}
         self.appended_base = -1
         self.first_batches_until = 0
+        self.refused_since: dict[int, int] = {}
 
     # ---- roles
 
@@ -168,6 +172,7 @@ class Partition:
             self.high_watermark_position = self.log.locate(self.high_watermark)
             if state.leader_epoch > 0:
                 self.first_batches_until = now + FIRST_BATCHES_MS
+                self.refused_since = {}
         self._take(state)
         self.is_leader = True
         if new_epoch:
@@ -295,7 +300,7 @@ class Partition:
         if header[9] >= 0:
             known = log.producers.check(header)
             if known == UNKNOWN:
-                if now < self.first_batches_until:
+                if now < self.first_batches_until and self._wants_first_batch(header[9], now):
                     return -_NOT_AVAILABLE
             elif known != APPEND:
                 self.appended_base = known
@@ -305,6 +310,10 @@ class Partition:
             header = _unpack_header(buf, start)
         self.appended_base = log.append(buf, view, start, end, header, self.leader_epoch, wall_ms)
         return log.log_end_offset
+
+    def _wants_first_batch(self, producer_id: int, now: int) -> bool:
+        since = self.refused_since.setdefault(producer_id, now)
+        return now < since + FIRST_BATCH_WAIT_MS
 
     def written(self, now: int) -> bool:
         """The log was flushed; alone in the ISR, the high watermark may move now. Whether it did."""

@@ -1,9 +1,9 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
 Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of
-magic 2 per partition. For a minute after an election an unknown producer is taken from its sequence 0 on only
-(LEADER_NOT_AVAILABLE): its first batch may still wait at the former leader. Version notes: 5 log start offset,
-8 record errors (always empty), 9 flexible.
+magic 2 per partition. For a minute after an election a later batch of an unknown producer is refused for five
+seconds (LEADER_NOT_AVAILABLE): its first batch may still wait at the former leader. Version notes: 5 log start
+offset, 8 record errors (always empty), 9 flexible.
 Knowingly ignored: transactional ids (a later issue), compression.type other than "producer", and what is
 inside a batch, which stays opaque: a count that its records belie, a codec that its bytes are not.
 """

@@ -10,7 +10,7 @@ from support.replication import LAG_MS, Replicas
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.replication.isr import PendingExpand, PendingShrink
-from minikafka.replication.partition import FIRST_BATCHES_MS
+from minikafka.replication.partition import FIRST_BATCH_WAIT_MS, FIRST_BATCHES_MS
 
 
 def acked(replicas: Replicas, leader: int) -> list[bytes]:
@@ -289,6 +289,19 @@ def test_a_producer_that_was_forgotten_goes_on_when_no_answer_of_the_old_leader_
     r.elect(1)
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == -ErrorCode.LEADER_NOT_AVAILABLE
     r.now += 1
+    assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
+
+
+def test_a_producer_that_has_no_first_batch_to_send_is_refused_for_seconds_only() -> None:
+    """Its topic was made anew, and then lost its leader: a minute was longer than its messages lived."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.elect(1, isr=(1,))
+    assert r.produce(1, b"m7", producer=(9, 0, 6)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    r.now += FIRST_BATCH_WAIT_MS - 1
+    assert r.produce(1, b"m7", producer=(9, 0, 6)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    r.now += 1
+    assert r.produce(1, b"n3", producer=(8, 0, 2)) == -ErrorCode.LEADER_NOT_AVAILABLE
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
 
 
