@@ -64,7 +64,8 @@ class ProduceApi:
     """Produce on one connection.
 
     The memo maps the bytes from the client id to the partition number, of requests for one partition, to
-    what they mean: equal bytes mean equal parse. It is bounded, and dropped on any error.
+    what they mean: equal bytes mean equal parse. It is bounded, and dropped on any error. A topic that stamps
+    the time of the append itself is not answered from it: the time stands in the answer.
 
     A partition that was refused stays refused until that answer has left: what the client sent meanwhile comes
     after the refused batch, which it sends again first. (Kafka reads the next request only then.)
@@ -120,7 +121,7 @@ class ProduceApi:
         known = self.memo.get(
             view[start + CLIENT_ID : start + CLIENT_ID + self.head_size].tobytes()
         )
-        if known is not None and known[2] == version:
+        if known is not None and known[2] == version and not known[0].log_append_time:
             records = single_records(buf, start + CLIENT_ID + self.head_size, end, version)
             if records >= 0:
                 stop = end - 3 if version >= 9 else end

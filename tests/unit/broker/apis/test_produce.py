@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from support.memory_cluster import MemoryCluster
@@ -28,6 +30,7 @@ class Connected:
         self.broker = cluster.brokers[0]
         self.replicas = self.broker.replicas
         self.answered: list[dict[TopicPartition, int]] = []
+        self.append_times: list[datetime | None] = []
         queue = AnswerQueue(self.replicas.purgatory, self._sent)
         self.api = ProduceApi(self.replicas, queue, self.broker.clock, lambda: None)
 
@@ -37,6 +40,8 @@ class Connected:
             size = 4 + int.from_bytes(data[:4], "big")
             answer = decode_response(PRODUCE, VERSION, data[4:size])
             data = data[size:]
+            rows = [row for topic in answer.responses for row in topic.partition_responses]
+            self.append_times += [row.log_append_time for row in rows]
             self.answered.append(
                 {
                     TopicPartition(topic.name, row.index): int(row.error_code)
@@ -160,3 +165,15 @@ async def test_nobody_waits_for_a_partition_that_committed_all_or_after_the_conn
     connected.api.answers.close()
     assert [len(waiters) for waiters in waiting] == [0, 0]
     assert connected.answered == []
+
+
+async def test_a_topic_that_begins_to_stamp_its_records_says_their_time_to_who_produced_before_too(
+    connected: Connected,
+) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    connected.produce(T0)
+    connected.produce(T0)
+    partition = connected.replicas.partitions[T0]
+    partition.configure(replace(partition.log.config, message_timestamp_type="LogAppendTime"))
+    connected.produce(T0)
+    assert [time is not None for time in connected.append_times] == [False, False, True]
