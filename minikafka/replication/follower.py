@@ -244,7 +244,13 @@ class Follower:
             self.to_list[key] = followed
         partition.follow_high_watermark(high_watermark)
         if log_start_offset > partition.log.log_start_offset:
-            partition.log.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
+            self._forget_below(key, followed, min(log_start_offset, partition.high_watermark))
+
+    def _forget_below(self, key: Key, followed: Followed, offset: int) -> None:
+        try:
+            followed.partition.log.advance_log_start_offset(offset)
+        except StorageFailed as failure:
+            self._disk_failed(key, followed, failure)
 
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
         """An empty log out of the leader's range has nothing to lose, also where it begins beyond the leader's end."""
