@@ -69,6 +69,9 @@ logger = logging.getLogger(__name__)
 
 SESSION_FILE: Final = "zookeeper-session"
 """In the first log directory: id and password of the session, so that a restart can end it at once."""
+_SESSION_IDS: Final = range(-(2**63), 2**63)
+"""What ZooKeeper's protocol has room for; 0 stands for no session."""
+_PASSWORD_BYTES: Final = 16
 _CALL_TIMEOUT_MS: Final = 30_000
 
 
@@ -168,8 +171,7 @@ class Broker:
         path = self._session_path()
         try:
             if self.storage.exists(path):
-                former = json.loads(self.storage.read(path))
-                await self.close_session(int(former["id"]), bytes.fromhex(former["password"]))
+                await self.close_session(*_session(self.storage.read(path)))
         except (ValueError, KeyError, TypeError, StorageFailed):
             logger.warning("%s is not readable, the former session is left to expire", path)
 
@@ -498,3 +500,14 @@ class Broker:
             raise
         finally:
             self.controller.when_moved = None
+
+
+def _session(note: bytes) -> tuple[int, bytes]:
+    """Id and password as `_keep_session` wrote them. Raises ValueError, KeyError, TypeError for anything else."""
+    former = json.loads(note)
+    session_id, password = former["id"], bytes.fromhex(former["password"])
+    if type(session_id) is not int or session_id == 0 or session_id not in _SESSION_IDS:
+        raise ValueError("no id of a session")
+    if len(password) > _PASSWORD_BYTES:
+        raise ValueError("no password of a session")
+    return session_id, password

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -336,6 +337,59 @@ async def test_a_broker_whose_first_directory_failed_registers_in_a_new_session_
         await until(lambda: broker.info.epoch > first and path in cluster.ensemble.nodes)
         monkeypatch.undo()
         assert cluster.crashes == []
+
+
+NOBODY = "00" * 16
+
+
+def noting(ended: list[int]) -> Callable[[int, bytes], Coroutine[Any, Any, None]]:
+    """What ends sessions, as far as a broker can tell."""
+
+    async def end_session(session_id: int, password: bytes) -> None:
+        ended.append(session_id)
+
+    return end_session
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(json.dumps({"id": id_, "password": NOBODY}) for id_ in (2**63, -(2**63) - 1, 0, True)),
+        *(f'{{"id": {id_}, "password": "{NOBODY}"}}' for id_ in ("1e400", "1.5", '"7"')),
+        json.dumps({"id": 7, "password": NOBODY * 2**20}),
+        json.dumps({"id": 7, "password": 7}),
+        '{"id": 7',
+        "[7]",
+        "\udcff",
+    ],
+    ids=lambda content: content[:40],
+)
+async def test_a_note_of_a_session_that_can_be_none_is_left_alone_with_a_word(
+    content: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[int] = []
+    async with MemoryCluster(1) as cluster:
+        monkeypatch.setattr(cluster, "_end_session", noting(ended))
+        await cluster.stop(0)
+        note = content.encode(errors="surrogateescape")
+        cluster.storages[0].write_atomically("/data/zookeeper-session", note)
+        await cluster.start(0)
+    assert ended == []
+    assert "/data/zookeeper-session is not readable, the former session is left" in caplog.text
+
+
+async def test_a_session_of_any_server_is_ended_by_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[int] = []
+    async with MemoryCluster(1) as cluster:
+        monkeypatch.setattr(cluster, "_end_session", noting(ended))
+        for session in (-(2**63), 2**63 - 1):
+            await cluster.stop(0)
+            note = json.dumps({"id": session, "password": NOBODY}).encode()
+            cluster.storages[0].write_atomically("/data/zookeeper-session", note)
+            await cluster.start(0)
+    assert ended == [-(2**63), 2**63 - 1]
 
 
 async def test_a_broker_whose_first_directory_failed_starts_with_the_others() -> None:
