@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from minikafka.base.errors import (
     BadVersion,
+    Closed,
     CoordinationError,
     NoNode,
     NotConnected,
@@ -177,19 +179,24 @@ class IsrChanges:
 
     async def _announce_all(self) -> None:
         """Tell the controller through /isr_change_notification; a second copy does no harm."""
-        while True:
-            await self._changed.wait()
-            await self._clock.sleep(_ANNOUNCE_AFTER_MS)
-            self._changed.clear()
-            changed, self._announce = self._announce, set()
-            try:
-                await self._coordination.create(
-                    layout.ISR_CHANGE_PREFIX,
-                    layout.encode_isr_change(sorted(changed)),
-                    sequential=True,
-                )
-            except CoordinationError as error:
-                logger.warning("ISR change not announced: %s %s", type(error).__name__, error)
-                self._announce |= changed
-                await self._coordination.connected()
-                self._changed.set()
+        with suppress(Closed):
+            while True:
+                await self._changed.wait()
+                await self._clock.sleep(_ANNOUNCE_AFTER_MS)
+                self._changed.clear()
+                await self._announce_once()
+
+    async def _announce_once(self) -> None:
+        """One notification of all that changed; if it fails, it is due again with the next connection."""
+        changed, self._announce = self._announce, set()
+        try:
+            await self._coordination.create(
+                layout.ISR_CHANGE_PREFIX,
+                layout.encode_isr_change(sorted(changed)),
+                sequential=True,
+            )
+        except CoordinationError as error:
+            logger.warning("ISR change not announced: %s %s", type(error).__name__, error)
+            self._announce |= changed
+            await self._coordination.connected()
+            self._changed.set()

@@ -31,7 +31,8 @@ class Bench:
         self.ensemble = Ensemble()
         self.coordination = MemoryCoordination(self.ensemble)
         self.coordination.attach()
-        self.tasks = TaskRegistry()
+        self.crashed: list[str] = []
+        self.tasks = TaskRegistry(lambda name, _: self.crashed.append(name))
         self.ledger = RecordingLedger()
         self.committed: list[Partition] = []
         self.changes = IsrChanges(
@@ -145,3 +146,13 @@ async def test_a_proposal_that_was_never_sent_may_be_made_again(bench: Bench) ->
     bench.propose()
     await until(lambda: bench.committed)
     assert bench.node().isr == (0, 1)
+
+
+async def test_a_session_that_is_closed_before_the_announcement_ends_it_without_a_crash(
+    bench: Bench,
+) -> None:
+    bench.propose()
+    await until(lambda: bench.committed)
+    await bench.coordination.close()
+    await until(lambda: "isr-announcements" not in bench.tasks.names())
+    assert bench.crashed == []

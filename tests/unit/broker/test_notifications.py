@@ -28,3 +28,10 @@ async def test_it_is_written_until_that_is_certain() -> None:
     await notify(coordination, layout.LOG_DIR_EVENT_PREFIX, b"{}")
     assert failures == []
     assert len(ensemble.children(layout.LOG_DIR_EVENTS)) == 1
+
+
+async def test_a_broker_that_has_closed_its_session_tells_nothing_any_more() -> None:
+    coordination = MemoryCoordination(Ensemble())
+    coordination.attach()
+    await coordination.close()
+    await notify(coordination, layout.LOG_DIR_EVENT_PREFIX, b"{}")
