@@ -28,6 +28,8 @@ from minikafka.cluster.processes import ProcessId
 from minikafka.ledger.writer import directory_of
 
 HOST: Final = "127.0.0.1"
+_ID_MAX: Final = 2**31 - 1
+_PORT_MAX: Final = 65_535
 _SECRET_BYTES: Final = 32
 _LOCK_TIMEOUT_MS: Final = 60_000
 _LOCK_POLL_MS: Final = 20
@@ -137,7 +139,7 @@ class ClusterDirectory:
         except NotADirectoryError as error:
             text = f"{self.path} cannot be a data directory, a file is in its place"
             raise ClusterError(f"{text}: name another (--data DIR)") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             text = (
                 f"{self._record_file} cannot be understood ({error!r}): remove it, the data stays"
             )
@@ -244,6 +246,8 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
 
 def _decode(value: Any) -> ClusterRecord:
     zookeeper = value["zookeeper"]
+    if not value["brokers"]:
+        raise ValueError("no brokers")
     return ClusterRecord(
         brokers=tuple(map(_decode_broker, value["brokers"])),
         zookeeper=str(zookeeper["connect"]),
@@ -266,11 +270,18 @@ def _encode_broker(broker: BrokerRecord) -> dict[str, Any]:
 
 def _decode_broker(value: Any) -> BrokerRecord:
     return BrokerRecord(
-        int(value["id"]),
-        int(value["port"]),
-        int(value["control_port"]),
+        _decode_number(value, "id", _ID_MAX),
+        _decode_number(value, "port", _PORT_MAX),
+        _decode_number(value, "control_port", _PORT_MAX),
         _decode_process(value["process"]),
     )
+
+
+def _decode_number(value: Any, name: str, high: int) -> int:
+    number = int(value[name])
+    if not 0 <= number <= high:
+        raise ValueError(f"{name} {number}")
+    return number
 
 
 def _encode_process(process: ProcessId | None) -> dict[str, int] | None:

@@ -56,6 +56,30 @@ def test_a_record_from_before_brokers_could_retire_is_read(tmp_path: Path) -> No
     assert ClusterDirectory(tmp_path).read() == replace(RECORD, retired=())
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": 2**63},
+        {"id": -1},
+        {"port": 65_536},
+        {"control_port": -1},
+        {"port": float("inf")},
+        None,
+    ],
+    ids=repr,
+)
+def test_a_record_with_a_number_that_cannot_be_is_one_that_cannot_be_understood(
+    tmp_path: Path, changed: dict[str, float] | None
+) -> None:
+    ClusterDirectory(tmp_path).write(RECORD)
+    file = tmp_path / "cluster.json"
+    record = json.loads(file.read_text())
+    record["brokers"] = [] if changed is None else [record["brokers"][0] | changed]
+    file.write_text(json.dumps(record))
+    with pytest.raises(ClusterError, match=r"cluster\.json cannot be understood"):
+        ClusterDirectory(tmp_path).read()
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"brokers": [{}]}', "\0"])
 def test_a_record_that_cannot_be_understood_is_said_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
