@@ -74,7 +74,8 @@ async def run(options: argparse.Namespace) -> None:
         facts["produce"] = await _produce(bootstrap, topics, options)
         if options.only in "catch-up":
             facts["catch_up"] = [
-                await _catch_up(bootstrap, topic) for topic in (topics.single, topics.spread)
+                await _catch_up(bootstrap, topic, options)
+                for topic in (topics.single, topics.spread)
             ]
     if options.json is not None:
         report.append(options.json, facts)
@@ -120,8 +121,9 @@ async def _end_to_end(
     return {"rate": options.rate, "sent_late": result.behind, **figures}
 
 
-async def _catch_up(bootstrap: Address, topic: str) -> dict[str, Any]:
+async def _catch_up(bootstrap: Address, topic: str, options: argparse.Namespace) -> dict[str, Any]:
     leaders = kafka.leaders_of(bootstrap, topic)
+    await load_catch_up.fill(topic, leaders, options.scale)
     result = await _aside(lambda: load_catch_up.run(topic, leaders))
     rate = result.gigabytes_per_second
     count = len(leaders)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +11,14 @@ from struct import Struct
 from time import perf_counter
 from typing import NamedTuple
 
+from benchmarks import closed_loop
 from benchmarks.closed_loop import LoadError
-from benchmarks.kafka import LENGTH, Leader, Session, end_offset, fetch_request
+from benchmarks.kafka import LENGTH, Leader, Session, end_offset, fetch_request, produce_loads
 from benchmarks.load_end_to_end import next_offset
 
 FETCH_BYTES = 8 << 20
+FILL_BYTES = 16_384
+FILL_REQUESTS = 10_000
 
 
 class CatchUp(NamedTuple):
@@ -27,6 +32,22 @@ class CatchUp(NamedTuple):
     def gigabytes_per_second(self) -> float:
         """Record bytes, in thousand millions per second."""
         return self.bytes / self.seconds / 1e9
+
+
+async def fill(topic: str, leaders: Sequence[Leader], scale: float) -> None:
+    """Produce what there is to read, unless loads before this one did."""
+    loop = asyncio.get_running_loop()
+    if await loop.run_in_executor(None, _holds_records, topic, leaders):
+        return
+    total = max(int(FILL_REQUESTS * scale), 10)
+    loads = produce_loads(leaders, topic, FILL_BYTES, version=7, in_flight=32, total=total)
+    await closed_loop.run(loads)
+    # The reading does not pay for the dirty pages.
+    await loop.run_in_executor(None, os.sync)
+
+
+def _holds_records(topic: str, leaders: Sequence[Leader]) -> bool:
+    return any(end_offset(leader, topic) for leader in leaders)
 
 
 def run(topic: str, leaders: Sequence[Leader]) -> CatchUp:

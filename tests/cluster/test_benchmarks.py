@@ -31,6 +31,25 @@ def test_one_run_measures_the_cluster_beside_the_floor_and_keeps_a_line(tmp_path
     assert sum(row["bytes"] for row in facts["catch_up"]) > 0
 
 
+def test_a_catch_up_alone_has_something_to_read(tmp_path):
+    results = tmp_path / "results.jsonl"
+    options = ["--only=catch-up", "--scale=0.01", f"--json={results}"]
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    facts = json.loads(results.read_text())
+    assert facts["produce"] == []
+    assert [row["partitions"] for row in facts["catch_up"]] == [1, 6]
+    assert all(row["bytes"] > 1_000_000 for row in facts["catch_up"])
+
+
 def test_the_controllers_benchmark_compares_every_scenario_with_its_target(tmp_path):
     results = tmp_path / "results.jsonl"
     command = ["controller", "--rounds=1", "--scale=0.005", f"--json={results}"]
