@@ -255,6 +255,7 @@ class LeaderFetcher:
                     logger.info("cannot reach leader %d at %s:%d: %s", self.leader, *address, why)
                 else:
                     assert isinstance(made, LeaderConnection)
+                    self.poke()  # what was followed here may have gone meanwhile
                     await made.lost.wait()
                     backoff_ms = _BACKOFF_MIN_MS
                 self.connection = None

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.controller_bench import until
 from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
@@ -124,6 +125,39 @@ async def test_a_leader_whose_address_does_not_answer_is_connected_to_anew(
     made.add(partition(1))
     await asyncio.wait_for(transport.second.wait(), 30)
     await made.close()
+    await tasks.close()
+
+
+class Slow:
+    """A transport whose connection is made when the test says so, and noted when it is closed."""
+
+    def __init__(self) -> None:
+        self.asked, self.made, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def connect(self, factory: Any, host: str, port: int) -> StreamHandler:
+        self.asked.set()
+        await self.made.wait()
+        handler: LeaderConnection = factory()
+        handler.connected(SimpleNamespace(send=lambda frames: None, close=self._close))
+        self.handler = handler
+        return handler
+
+    def _close(self) -> None:
+        self.closed.set()
+        self.handler.disconnected(None)
+
+
+async def test_a_connection_that_is_made_when_nothing_is_followed_any_more_is_closed() -> None:
+    transport: Any = Slow()
+    tasks = TaskRegistry()
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
+    made.addresses[3] = ("127.0.0.1", 9)
+    made.add(partition(1))
+    await transport.asked.wait()
+    made.remove(TopicPartition("t", 0))
+    await until(lambda: not made._poked)  # the fetcher was told, and had no connection to close
+    transport.made.set()
+    await asyncio.wait_for(transport.closed.wait(), 10)
     await tasks.close()
 
 
