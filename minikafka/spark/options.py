@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -69,6 +70,8 @@ _LATER: Final = frozenset(
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _BOOLEANS: Final = {"true": True, "false": False}
 _INT_MAX: Final = 2**31 - 1
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+"""One spelling for each number: "00" beside "0" would name a partition twice."""
 
 
 @dataclass(frozen=True)
@@ -183,17 +186,17 @@ def _offsets_json(option: str, value: str, topics: tuple[str, ...]) -> dict[Topi
     try:
         tree = json.loads(value)
         entries = [
-            (topic, int(key), offset)
-            for topic, tree in tree.items()
-            for key, offset in tree.items()
+            (topic, key, offset) for topic, tree in tree.items() for key, offset in tree.items()
         ]
     except (ValueError, AttributeError) as error:
         raise ConfigError(f"option {example}, not {value!r}") from error
     found = {}
     for topic, partition, offset in entries:
-        if type(offset) is not int or not EARLIEST <= offset < 2**63 or partition < 0:
+        if not _PARTITION.fullmatch(partition):
+            raise ConfigError(f"option {example}; {topic}: {partition!r} is not a partition")
+        if type(offset) is not int or not EARLIEST <= offset < 2**63:
             raise ConfigError(f"option {example}; {topic} {partition}: {offset!r} is not an offset")
         if topic not in topics:
             raise ConfigError(f"option {option} names topic {topic}, which {_SUBSCRIBE} does not")
-        found[TopicPartition(topic, partition)] = offset
+        found[TopicPartition(topic, int(partition))] = offset
     return found
