@@ -7,6 +7,7 @@ decided before it starts and never changes with a retry.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,10 +78,16 @@ def _partitions(leaders: Leaders, options: ReadOptions, deadline: Deadline) -> l
             if not missing:
                 return partitions
             if not patience.wait_to_retry():
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+                raise _unknown(missing)
         except Unreachable:
             if not deadline.wait_to_retry():
                 raise
+
+
+def _unknown(topics: Sequence[str]) -> KafkaError:
+    fix = f"correct option subscribe, or make it: minikafka topics create {topics[0]}"
+    text = f"{', '.join(topics)}: no such topic; {fix}"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _check_named(option: str, offsets: Offsets, partitions: list[TopicPartition]) -> None:

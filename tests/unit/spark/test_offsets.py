@@ -105,10 +105,16 @@ def test_several_topics_are_planned_together(brokers, options):
     assert [str(wanted.tp) for wanted in found] == ["lines-0", "lines-1", "more-0"]
 
 
-def test_a_topic_that_does_not_exist_is_named(options, monkeypatch):
+@pytest.mark.parametrize("subscribe", ["nothing,lines", "nothing,lines,zero"])
+def test_topics_that_do_not_exist_are_named_with_what_can_be_done(options, monkeypatch, subscribe):
     monkeypatch.setattr(offsets, "_NEW_TOPIC_S", 0.1)
-    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: nothing"):
-        plan(options(subscribe="nothing,lines"))
+    with pytest.raises(KafkaError) as caught:
+        plan(options(subscribe=subscribe))
+    names = ", ".join(name for name in subscribe.split(",") if name != "lines")
+    assert str(caught.value) == (
+        f"UNKNOWN_TOPIC_OR_PARTITION: {names}: no such topic; correct option subscribe, "
+        "or make it: minikafka topics create nothing"
+    )
 
 
 def test_a_dead_bootstrap_server_is_passed_over(brokers, options):
