@@ -22,7 +22,7 @@ from minikafka.broker.services import Handler, Services
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.codec import decode_request, encode_response
 from minikafka.wire.frames import frames
-from minikafka.wire.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
+from minikafka.wire.versions import API_VERSIONS, FETCH, PRODUCE, is_served
 
 logger = logging.getLogger(__name__)
 
@@ -118,8 +118,7 @@ class Connection(FramedStream):
     ) -> None:
         """One request that is neither Produce nor Fetch."""
         self.fetch.release_parked()
-        served = SERVED.get(api)
-        if served is None or not served[0] <= version <= served[1]:
+        if not is_served(api, version):
             if api != API_VERSIONS:
                 raise ProtocolViolation(f"API {api} version {version} is not served")
             self._answer(self.answers.reserve(), self.unsupported(correlation))
