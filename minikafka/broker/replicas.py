@@ -415,7 +415,6 @@ class ReplicaManager:
 
     def _high_watermark_moved(self, partition: Partition) -> None:
         self.purgatory.high_watermark_moved(partition)
-        self._wake_consumers(partition)
         if not self.purgatory.dirty:
             self.purgatory.finish_tick(self.clock.now())
 
