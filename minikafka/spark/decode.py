@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from minikafka.base.errors import CorruptBatch
+from minikafka.base.errors import CorruptBatch, MinikafkaError
 from minikafka.spark.batches import Section
 from minikafka.spark.starts import LONG_BYTES, PADDING, Bytes, Positions, find, varints
 
@@ -27,8 +27,13 @@ _FIELDS: Final = [
     ("timestamp", pa.timestamp("us", tz="UTC")),
     ("timestampType", pa.int32()),
 ]
+_TIME_MAX_MS: Final = (2**63 - 1) // 1000
 SCHEMA: Final = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", _HEADERS)])
+
+
+class TimeOutOfRange(MinikafkaError):
+    """A timestamp that Spark's, 64 bits of microseconds, cannot say; Spark's Kafka source fails as well."""
 
 
 class _Spans(NamedTuple):
@@ -64,7 +69,7 @@ def decode(
 ) -> pa.RecordBatch:
     """The records with offsets in [start, end) as one Arrow batch of `SCHEMA`; may have no rows.
 
-    `sections` may overlap the range at both sides. Raises `CorruptBatch`.
+    `sections` may overlap the range at both sides. Raises `CorruptBatch`, `TimeOutOfRange`.
     """
     records = [section.records for section in sections]
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
@@ -75,6 +80,7 @@ def decode(
         headers = _headers(data, rows) if with_headers else None
     except IndexError as error:
         raise CorruptBatch("a field reaches beyond the last record") from error
+    _check_times(rows, f"{topic}-{partition}")
     columns = [
         *_keys_and_values(data, rows),
         pa.repeat(pa.scalar(topic, pa.string()), len(rows.offsets)),
@@ -149,6 +155,14 @@ def _between(rows: _Rows, start: int, end: int) -> _Rows:
         rows.headers_at[first:last],
         rows.ends[first:last],
     )
+
+
+def _check_times(rows: _Rows, name: str) -> None:
+    beyond = np.flatnonzero((rows.timestamps > _TIME_MAX_MS) | (rows.timestamps < -_TIME_MAX_MS))
+    if beyond.size:
+        offset, time = rows.offsets[beyond[0]], rows.timestamps[beyond[0]]
+        limit = f"Spark's end at {_TIME_MAX_MS}: read around it (startingOffsets, endingOffsets)"
+        raise TimeOutOfRange(f"offset {offset} of {name} has the timestamp {time} ms, {limit}")
 
 
 def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:

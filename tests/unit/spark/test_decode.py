@@ -15,7 +15,7 @@ from support.encoders import CODECS, Sample, altered, by_aiokafka, by_kafka_pyth
 from minikafka.base.errors import CorruptBatch
 from minikafka.spark import checksum
 from minikafka.spark.batches import sections
-from minikafka.spark.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode
+from minikafka.spark.decode import SCHEMA, SCHEMA_WITH_HEADERS, TimeOutOfRange, decode
 
 EVERYTHING = (0, 2**62)
 
@@ -132,6 +132,25 @@ def test_records_stamped_by_the_broker_carry_the_time_of_their_batch():
 def test_a_time_before_1970_is_read():
     (row,) = rows(altered(by_aiokafka([Sample(0, b"k", b"v")]), first_time=-5_000)).to_pylist()
     assert row["timestamp"] == moment(-5_000)
+
+
+LAST_MS = 9_223_372_036_854_775
+
+
+@pytest.mark.parametrize("time", [LAST_MS, -LAST_MS])
+def test_the_last_times_that_microseconds_can_say_are_read(time):
+    batch = altered(by_aiokafka([Sample(0, b"k", b"v")]), first_time=time)
+    (found,) = rows(batch).column("timestamp").cast(pa.int64()).to_pylist()
+    assert found == time * 1000
+
+
+@pytest.mark.parametrize("time", [LAST_MS + 1, -LAST_MS - 1, 2**63 - 1, -(2**63)])
+def test_a_time_beyond_them_is_an_error_that_names_the_record_and_no_other_time(time):
+    first = altered(by_aiokafka([Sample(0, b"k", b"v")] * 2), base=5)
+    second = altered(by_aiokafka([Sample(0, b"k", b"v")]), base=7, first_time=time)
+    with pytest.raises(TimeOutOfRange, match=f"^offset 7 of lines-3 has the timestamp {time} ms"):
+        rows(first + second)
+    assert rows(first + second, 0, 7).num_rows == 2
 
 
 def test_header_keys_that_are_not_utf8_are_replaced_as_java_does():
