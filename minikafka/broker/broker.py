@@ -53,7 +53,13 @@ from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import gauges
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.partition_report import metadata_of, partition_asked, replica_of, settings_of
+from minikafka.broker.partition_report import (
+    metadata_of,
+    partition_asked,
+    replica_of,
+    rows_of,
+    settings_of,
+)
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Services
@@ -406,7 +412,7 @@ class Broker:
             "backlog": self.controller.backlog(),
             "controller": self.controller.summary(),
             "metrics": gauges(self.controller, self.replicas),
-            "replicas": self.replicas.describe(),
+            "replicas": rows_of(self.replicas),
         }
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:

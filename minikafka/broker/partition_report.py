@@ -1,4 +1,5 @@
-"""What a broker says of one partition, for `minikafka why`: everything that can hold it back. Read only.
+"""What a broker says of its replicas for `minikafka status`, and of one partition for `minikafka why`: everything
+that can hold it back. Read only.
 
 Offsets are those of this moment; times are milliseconds ago, by this broker's monotonic clock.
 """
@@ -49,6 +50,29 @@ def replica_of(
         "followers": [_follower(progress, now) for progress in partition.followers.values()],
         "lag_max_ms": config.replica_lag_time_max_ms,
     }
+
+
+def rows_of(replicas: ReplicaManager) -> list[dict[str, Any]]:
+    """One mapping per replica, for `minikafka status` (B1, B2): role, leadership, ISR, offsets, waiting produces."""
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "role": _role(partition),
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "isr": list(partition.isr),
+            "replicas": list(partition.replicas),
+            "log_end_offset": partition.log.log_end_offset,
+            "high_watermark": partition.high_watermark,
+            "log_start_offset": partition.log.log_start_offset,
+            "waiting_produces": sum(
+                waiter.waiting_for(partition) for waiter in partition.produce_waiting
+            ),
+            "directory": partition.log.directory,
+        }
+        for tp, partition in sorted(replicas.partitions.items())
+    ]
 
 
 def _role(partition: Partition) -> str:

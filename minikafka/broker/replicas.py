@@ -560,31 +560,3 @@ class ReplicaManager:
         self.purgatory.finish_tick(self.clock.now())
         if self._checkpoints_started:
             self.checkpoint_high_watermarks()
-
-    # ---- for status
-
-    def describe(self) -> list[dict[str, Any]]:
-        """One mapping per replica (B1, B2): role, leadership, ISR, offsets, waiting produces, directory."""
-        return [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "role": "offline"
-                if partition.offline
-                else "leader"
-                if partition.is_leader
-                else "follower",
-                "leader": partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "isr": list(partition.isr),
-                "replicas": list(partition.replicas),
-                "log_end_offset": partition.log.log_end_offset,
-                "high_watermark": partition.high_watermark,
-                "log_start_offset": partition.log.log_start_offset,
-                "waiting_produces": sum(
-                    waiter.waiting_for(partition) for waiter in partition.produce_waiting
-                ),
-                "directory": partition.log.directory,
-            }
-            for tp, partition in sorted(self.partitions.items())
-        ]

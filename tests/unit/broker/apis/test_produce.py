@@ -13,6 +13,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Buffer
 from minikafka.broker.apis.produce import ProduceApi
+from minikafka.broker.partition_report import rows_of
 from minikafka.record.batch import Record, build
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
@@ -143,7 +144,7 @@ async def test_what_waits_behind_another_partition_is_counted_and_fails_with_its
     connected.produce(T1)
     connected.produce(T1)
     commit(connected, T1, 1)
-    (row,) = [row for row in connected.replicas.describe() if row["partition"] == T1.partition]
+    (row,) = [row for row in rows_of(connected.replicas) if row["partition"] == T1.partition]
     assert row["waiting_produces"] == 1
     partition = connected.replicas.partitions[T1]
     partition.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
