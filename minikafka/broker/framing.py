@@ -1,7 +1,8 @@
 """The receiving half of a Kafka connection: one buffer, whole frames out of it.
 
 Invariant: slices of the buffer that `parse` handed on live until `finish` returns, never longer. A length
-prefix alone allocates at most 64 KiB; a larger frame's buffer grows with the bytes that really arrive.
+prefix alone allocates at most the large buffer of 256 KiB; that of a frame which does not fit into half of it
+begins with 64 KiB, and grows with the bytes that really arrive.
 """
 
 from __future__ import annotations
