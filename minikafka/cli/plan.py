@@ -14,7 +14,7 @@ import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.cli.placement import given_partitions, given_plan, plan_file
-from minikafka.cli.target import cluster, data_option, json_option, run
+from minikafka.cli.target import data_option, json_option, run, running_cluster
 from minikafka.cluster import LocalCluster
 from minikafka.explain.trace import tell
 from minikafka.rpc.messages import PLAN
@@ -100,7 +100,7 @@ def elect(
 
 
 def _show(question: dict[str, Any], data: str | None, as_json: bool) -> None:
-    lines = run(_ask(cluster(data), question))
+    lines = run(_ask(running_cluster(data), question))
     if as_json:
         click.echo(json.dumps({"question": question, "lines": lines}))
         return

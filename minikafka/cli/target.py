@@ -173,19 +173,22 @@ def cluster(data: str | None) -> LocalCluster:
     return found
 
 
-def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
-    """The brokers to ask. Raises ClusterError when they are those of a cluster here, and none of them runs."""
-    if bootstrap:
-        return bootstrap
+def running_cluster(data: str | None) -> LocalCluster:
+    """The cluster that was started there. Raises ClusterError when there is none, or none of its brokers runs."""
     found = cluster(data)
     if not any(_may_answer(found, broker) for broker in found.record.brokers):
         where = f"--data {quote(str(found.directory.path))}"
         text = f"no broker of the cluster in {found.directory.path} is running"
         one = f"minikafka start {found.record.brokers[0].id} {where} for one"
         raise ClusterError(f"{text}: minikafka up {where} starts all, {one}")
-    return found.bootstrap
+    return found
 
 
 def _may_answer(found: LocalCluster, broker: BrokerRecord) -> bool:
     """Whether its process runs, or something listens on its port: it may run where its process is not seen."""
     return found.process(broker.id) is not None or not is_free(broker.port)
+
+
+def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
+    """The brokers to ask. Raises as `running_cluster` does when none are given."""
+    return bootstrap or running_cluster(data).bootstrap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from click.testing import CliRunner
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.cli import plan as module
 from minikafka.cli.plan import plan
+from minikafka.cluster import ClusterError
+from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord, free_ports
+from minikafka.runtime.clock import SystemRng
 
 WRITE = {
     "kind": "write",
@@ -38,7 +42,7 @@ class Scripted:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     found = Scripted()
-    monkeypatch.setattr(module, "cluster", lambda data: found)
+    monkeypatch.setattr(module, "running_cluster", lambda data: found)
     return found
 
 
@@ -111,3 +115,14 @@ def test_without_a_controller_there_is_no_plan(cluster: Scripted) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2"])
     assert isinstance(done.exception, KafkaError)
     assert done.exception.code is ErrorCode.NOT_CONTROLLER
+
+
+def test_brokers_that_are_all_down_plan_nothing_and_the_way_to_start_them_is_told(
+    tmp_path: Path,
+) -> None:
+    (port,) = free_ports(1, SystemRng())
+    record = ClusterRecord((BrokerRecord(1, port, 1),), "127.0.0.1:1")
+    ClusterDirectory(tmp_path).write(record)
+    done = CliRunner().invoke(plan, ["kill-broker", "1", "--data", str(tmp_path)])
+    assert isinstance(done.exception, ClusterError)
+    assert f"minikafka up --data {tmp_path} starts all" in str(done.exception)
