@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.replication import KEY, LAG_MS, TP, Replicas
 
+from minikafka.base.model import PartitionState
 from minikafka.replication.isr import PendingExpand
 from minikafka.replication.partition import Progress
 
@@ -320,3 +321,65 @@ def test_a_high_watermark_that_was_sent_in_a_former_epoch_is_sent_again() -> Non
     r.elect(0)
     r.fetch(1, 0)
     assert r[1].hw == 1
+
+
+def test_a_follower_past_the_start_of_the_epoch_but_below_the_high_watermark_does_not_join() -> (
+    None
+):
+    r = Replicas((0, 1, 2), isr=(0, 1))
+    r.elect(0)
+    for value in (b"m1", b"m2"):
+        r.produce(0, value)
+    r.sync(0, 1)
+    partition = r[0].partition
+    partition.maybe_advance_high_watermark(r.now + LAG_MS + 1)
+    assert partition.high_watermark == 2
+    progress = partition.followers[2]
+    partition.record_follower_fetch(progress, 1, r.now)
+    assert not partition.may_expand_isr(progress)
+    partition.record_follower_fetch(progress, 2, r.now)
+    assert partition.may_expand_isr(progress)
+
+
+def test_a_fetch_at_the_end_of_the_log_is_caught_up_now() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    progress = r[0].partition.followers[1]
+    r[0].partition.record_follower_fetch(progress, 1, r.now + 5)
+    assert progress.last_caught_up == r.now + 5
+
+
+def test_no_more_replicas_are_asked_for_than_there_are() -> None:
+    r = Replicas((0, 1), min_insync_replicas="3")
+    r.elect(0)
+    assert not r[0].partition.under_min_isr
+    assert r.produce(0, b"m1") == 1
+
+
+def test_a_fetch_that_names_an_epoch_unknown_to_the_leader_diverges_where_the_one_before_ended() -> (
+    None
+):
+    r = Replicas((0, 1))
+    r.elect(0)
+    for value in (b"m1", b"m2", b"m3"):
+        r.produce(0, value)
+    r.elect(1, tell=())
+    r.elect(0, tell=(0,))
+    r.produce(0, b"m4")
+    diverging = r[0].partition.diverging
+    assert diverging(1, 2) == (0, 3)
+    assert diverging(0, 2) is None
+    assert diverging(0, 4) == (0, 3)
+    assert diverging(2, 4) is None
+
+
+def test_a_replica_that_goes_but_is_in_the_isr_still_holds_the_high_watermark() -> None:
+    r = Replicas((0, 1, 2), isr=(0, 2))
+    state = PartitionState(TP, 0, 0, (0, 2), 1, 1, (0, 1))
+    partition = r[0].partition
+    partition.become_leader(state, r.now - LAG_MS - 1)
+    r.produce(0, b"m1")
+    assert partition.high_watermark == 0
+    partition.record_follower_fetch(partition.followers[2], 1, r.now)
+    assert partition.high_watermark == 1

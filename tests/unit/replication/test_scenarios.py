@@ -6,9 +6,10 @@ import errno
 from typing import Any
 
 import pytest
-from support.replication import LAG_MS, Replicas
+from support.replication import KEY, LAG_MS, Replicas
 
 from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.replication.follower import STOPPED
 from minikafka.replication.isr import PendingExpand, PendingShrink
 from minikafka.replication.partition import FIRST_BATCH_WAIT_MS, FIRST_BATCHES_MS
 
@@ -138,7 +139,9 @@ def test_s07_fetches_of_an_old_epoch_are_fenced_and_count_for_nothing() -> None:
     r.produce(0, b"m2")
     r.sync(0, 1)
     before = r[0].hw
+    r[2].follower.disconnected()  # else it would list nothing in its fetch
     r.fetch(2, 0)
+    assert r[2].follower.followed[KEY].state == STOPPED
     assert r[0].partition.followers[2].offset == -1
     assert r[0].hw == before
     assert r[0].partition.isr == (0, 1)
@@ -180,7 +183,9 @@ def test_s29_while_an_expansion_is_pending_the_high_watermark_waits_for_the_maxi
     r.produce(0, b"m1")
     r.sync(0, 1)
     assert type(r[0].partition.isr_state) is PendingExpand
+    r.alive.discard(1)  # nothing but the write under way holds the high watermark back
     r.produce(0, b"m2")
+    assert not r[0].partition.maybe_advance_high_watermark(r.now)
     assert r[0].hw == 1
     r.fetch(1, 0)
     r.fetch(1, 0)
