@@ -59,13 +59,13 @@ class Connected:
         (answer,) = (await self.replicas.handle(told)).partitions
         assert answer[1] == 0
 
-    def produce(self, *partitions: TopicPartition) -> None:
+    def produce(self, *partitions: TopicPartition, acks: int = -1) -> None:
         """One request, and the end of its tick."""
         records = build([Record(0, 1000, None, b"x", ())])
         rows = [{"index": tp.partition, "records": records} for tp in partitions]
         topics = [{"name": "t", "partition_data": rows}]
         body = request(
-            PRODUCE, VERSION, transactional_id=None, acks=-1, timeout=60_000, topic_data=topics
+            PRODUCE, VERSION, transactional_id=None, acks=acks, timeout=60_000, topic_data=topics
         )
         buf = bytearray(encode_request(PRODUCE, VERSION, 7, "client", body))
         self.api.now = self.broker.clock.now()
@@ -178,3 +178,20 @@ async def test_a_topic_that_begins_to_stamp_its_records_says_their_time_to_who_p
     partition.configure(replace(partition.log.config, message_timestamp_type="LogAppendTime"))
     connected.produce(T0)
     assert [time is not None for time in connected.append_times] == [False, False, True]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("also", [(), (T1,)], ids=["alone", "with another partition"])
+async def test_what_the_disk_did_not_take_is_not_acknowledged(
+    connected: Connected, also: tuple[TopicPartition, ...], acks: int
+) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    await connected.lead(T1, 0, 1, 0)
+    connected.produce(T0, *also, acks=acks)
+    connected.broker.logs.storage.fail(connected.broker.config.log_dirs[0])
+    connected.produce(T0, *also, acks=acks)
+    both = (T0, *also)
+    assert connected.answered == [
+        dict.fromkeys(both, 0),
+        dict.fromkeys(both, int(ErrorCode.KAFKA_STORAGE_ERROR)),
+    ]
