@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 from support.memory_cluster import MemoryCluster
@@ -97,6 +97,24 @@ async def test_requests_of_an_older_controller_change_nothing(hosted: Hosted) ->
         assert answer.error == ErrorCode.STALE_CONTROLLER_EPOCH
     assert hosted.replicas.partitions[T0].leader_epoch == 3
     assert hosted.broker.metadata.brokers
+
+
+@pytest.mark.row("R6")
+async def test_a_request_that_a_newer_controller_overtakes_while_settings_are_read_changes_nothing(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = hosted.replicas.configs
+    read = configs.read
+
+    async def overtaken(topics: Iterable[str]) -> None:
+        newer = UpdateMetadataRequest(9, EPOCH + 1, hosted.epoch, (), (hosted.broker.info,), ())
+        assert (await hosted.handle(newer)).error == 0
+        await read(topics)
+
+    monkeypatch.setattr(configs, "read", overtaken)
+    told = LeaderAndIsrRequest(0, EPOCH, hosted.epoch, (state(),), (hosted.broker.info,), ())
+    assert (await hosted.handle(told)).error == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert T0 not in hosted.replicas.partitions
 
 
 @pytest.mark.row("R69")
