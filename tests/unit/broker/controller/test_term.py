@@ -10,7 +10,7 @@ import pytest
 from support.controller_bench import create_topic, until
 from support.controller_office import T0, Office
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (
     ControllerResponse,
     LeaderAndIsr,
@@ -20,6 +20,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.controller.events import RebalanceDue
 from minikafka.zk import layout
 
 T1 = TopicPartition("t", 1)
@@ -374,3 +375,17 @@ async def test_a_topic_made_by_hand_is_given_an_id_that_stays(office: Office) ->
     await office.led(3, T1)
     await office.idle()
     assert id_in_zookeeper() == topic_id
+
+
+@pytest.mark.row("R9")
+async def test_a_term_whose_session_was_replaced_decides_nothing_even_if_nobody_ended_it(
+    office: Office,
+) -> None:
+    term = office.candidate.service._term
+    assert term is not None
+    coordination = office.candidate.coordination
+    coordination.generation += 1
+    with pytest.raises(StaleSession):
+        await term.carry_out(RebalanceDue())
+    coordination.generation -= 1
+    await term.carry_out(RebalanceDue())
