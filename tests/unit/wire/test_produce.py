@@ -62,6 +62,15 @@ def test_the_head_of_a_single_partition_request_finds_the_records_again(
     assert part.end + produce.tail_bytes(version) == len(buf)
 
 
+@pytest.mark.parametrize("tail", [b"\1\0\0", b"\0\1\0", b"\0\0\1"])
+def test_a_request_whose_tag_sections_are_not_empty_is_looked_at_in_full(tail: bytes) -> None:
+    buf = frame(9, [("topic", [(5, b"records")])])
+    head_end = produce.decode(buf, BODY, len(buf), 9).head_end
+    assert produce.single_records(buf, head_end, len(buf), 9) > 0
+    buf[-3:] = tail
+    assert produce.single_records(buf, head_end, len(buf), 9) == -1
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
     buf = frame(version, [("topic", [(5, b"records")])])

@@ -1,0 +1,72 @@
+"""Frames out of a receive buffer: whole ones to their routes, in order, and none that cannot be."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.wire.frames import frames
+
+SIZE_MAX = 1000
+
+
+def frame(api: int, correlation: int, body: bytes = b"", client: bytes | None = b"me") -> bytes:
+    name = pack(">h", -1) if client is None else pack(">h", len(client)) + client
+    inside = pack(">hhi", api, 5, correlation) + name + body
+    return pack(">i", len(inside)) + inside
+
+
+def found(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
+    """(correlation id, body) of what was handed on, and where the rest begins."""
+    buf = bytearray(data)
+    seen: list[tuple[int, bytes]] = []
+
+    def route(
+        buf: bytearray,
+        view: memoryview,
+        version: int,
+        correlation: int,
+        start: int,
+        body: int,
+        end: int,
+    ) -> None:
+        assert (version, buf[start : start + 4]) == (5, pack(">i", end - start - 4))
+        seen.append((correlation, bytes(view[body:end])))
+
+    def other(
+        view: memoryview, api: int, version: int, correlation: int, body: int, end: int
+    ) -> None:
+        assert (api, version) == (3, 5)
+        seen.append((correlation, bytes(view[body:end])))
+
+    rest = frames(buf, memoryview(buf), 0, len(buf), {0: route}, other, SIZE_MAX)
+    return seen, rest
+
+
+@pytest.mark.parametrize("client", [b"me", b"", None])
+def test_whole_frames_come_out_in_order_and_a_partial_one_stays(client: bytes | None) -> None:
+    whole = frame(0, 1, b"abc", client) + frame(3, 2, b"", client) + frame(0, 3, b"d", client)
+    for cut in range(len(frame(0, 4, b"efg", client))):
+        seen, rest = found(whole + frame(0, 4, b"efg", client)[:cut])
+        assert seen == [(1, b"abc"), (2, b""), (3, b"d")]
+        assert rest == len(whole)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(pack(">i", 9) + bytes(9 + 1), id="shorter than its header"),
+        pytest.param(pack(">i", -1) + bytes(20), id="a length below 0"),
+        pytest.param(pack(">i", SIZE_MAX + 1), id="too long, by its prefix alone"),
+        pytest.param(pack(">i", SIZE_MAX + 1) + bytes(20), id="too long, with its header"),
+        pytest.param(pack(">ihhih", 10, 0, 5, 1, -2), id="a client id of length -2"),
+        pytest.param(pack(">ihhih", 11, 0, 5, 1, 2) + b"x", id="a client id beyond the frame"),
+    ],
+)
+def test_a_frame_that_cannot_be_ends_the_connection(data: bytes) -> None:
+    with pytest.raises(ProtocolViolation):
+        found(data)
+    with pytest.raises(ProtocolViolation):
+        found(frame(0, 1) + data)
