@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import (
+    Closed,
     ConfigError,
     CoordinationError,
     ErrorCode,
@@ -353,13 +354,14 @@ class Broker:
     async def _session_events(self) -> None:
         """Register anew in every new session (C35)."""
         generation = self.coordination.generation
-        async for event in self.coordination.events():
-            if event.state is SessionState.CONNECTED and event.generation != generation:
-                generation = event.generation
-                logger.warning("the ZooKeeper session had expired, registering again")
-                self._note("session lost")
-                self._keep_session()
-                await self._register()
+        with suppress(Closed):
+            async for event in self.coordination.events():
+                if event.state is SessionState.CONNECTED and event.generation != generation:
+                    generation = event.generation
+                    logger.warning("the ZooKeeper session had expired, registering again")
+                    self._note("session lost")
+                    self._keep_session()
+                    await self._register()
 
     # ---- the control plane
 

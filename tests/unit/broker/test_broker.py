@@ -12,7 +12,7 @@ import pytest
 from support.memory_cluster import MemoryCluster, MemoryControlPlane
 from support.until import until
 
-from minikafka.base.errors import ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
+from minikafka.base.errors import Closed, ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.broker import Broker
@@ -440,3 +440,23 @@ async def test_a_request_that_comes_before_the_registration_is_judged_by_it(
         assert cluster.brokers[0].info.epoch > 1
         answer = messages.decode_response(await answers[0])
         assert answer.error == ErrorCode.STALE_BROKER_EPOCH
+
+
+async def test_a_broker_that_closes_its_session_while_it_registers_anew_crashes_no_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with MemoryCluster(1) as cluster:
+        coordination: Any = cluster.brokers[0].coordination
+        asked = asyncio.Event()
+
+        async def create(*_: Any, **__: Any) -> Any:
+            await coordination.close()
+            asked.set()
+            raise Closed
+
+        monkeypatch.setattr(coordination, "create", create)
+        coordination.expire()
+        coordination.attach()
+        await asyncio.wait_for(asked.wait(), 10)
+        await until(lambda: "session-events" not in cluster.brokers[0].tasks.names())
+        assert cluster.crashes == []
