@@ -168,7 +168,7 @@ async def _end_session(connect: str, clock: Clock, session_id: int, password: by
     """End a session of a former process of this broker; waits for ZooKeeper as its own session would."""
     while True:
         try:
-            await close_session(connect, session_id, password)
+            await close_session(connect, session_id, password, clock)
         except NotConnected as error:
             logger.info("%s", error)
             await clock.sleep(RETRY_MS)

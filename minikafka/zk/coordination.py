@@ -37,7 +37,6 @@ from minikafka.base.ports import (
     Tasks,
     WatchKind,
 )
-from minikafka.runtime.clock import SystemClock
 from minikafka.zk import codec
 from minikafka.zk.codec import Answer, Call
 from minikafka.zk.session import Session, end_session
@@ -358,12 +357,12 @@ def parse_connect(connect: str) -> tuple[list[tuple[str, int]], str]:
     return servers, (slash + chroot).rstrip("/")
 
 
-async def close_session(connect: str, session_id: int, password: bytes) -> None:
+async def close_session(connect: str, session_id: int, password: bytes, clock: Clock) -> None:
     """End a session that outlived its client, if it still lives (its ephemeral nodes go at once).
 
     Raises NotConnected when no server answers.
     """
-    await end_session(parse_connect(connect)[0], session_id, password, SystemClock().now)
+    await end_session(parse_connect(connect)[0], session_id, password, clock.now)
 
 
 def _chunks(paths: Sequence[str]) -> Iterator[list[str]]:

@@ -168,7 +168,7 @@ async def test_a_controller_that_dies_is_followed_by_one_that_moves_its_leaders(
     await until(lambda: idle(one))
     await one.tasks.close()
     session = one.coordination.session_id, one.coordination.session_password
-    await close_session(zookeeper.connect, *session)
+    await close_session(zookeeper.connect, *session, SystemClock())
     for partition in (0, 250, 499):
         state = await led_by(admin, 2, TopicPartition("t", partition))
         assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)
@@ -184,7 +184,7 @@ async def test_an_expired_controller_writes_nothing_and_begins_again_from_a_full
     session = one.coordination.session_id, one.coordination.session_password
     await asyncio.gather(
         create_topic(admin, "t", *([1] for _ in range(300))),
-        close_session(zookeeper.connect, *session),
+        close_session(zookeeper.connect, *session, SystemClock()),
     )
     state = await led_by(admin, 1, TopicPartition("t", 299))
     await until(lambda: one.service.is_active and one.service.epoch == 2, seconds=15)

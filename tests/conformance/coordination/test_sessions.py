@@ -18,7 +18,7 @@ from minikafka.base.errors import Closed, NodeExists, NotConnected, OutcomeUnkno
 from minikafka.base.ports import Check, Create, SessionState, Set
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import identify, is_paused
-from minikafka.runtime.clock import SystemRng
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk import codec
 from minikafka.zk.coordination import close_session
 from minikafka.zk.managed import ManagedZooKeeper
@@ -248,7 +248,7 @@ async def test_a_session_ended_by_another_client_is_over_for_this_one(
 ) -> None:
     first, generation = client.session_id, client.generation
     events = client.events()
-    await close_session(server.connect, first, client.session_password)
+    await close_session(server.connect, first, client.session_password, SystemClock())
     await client.until(EXPIRED)
     assert await client.connected() == generation + 1
     assert client.session_id != first
@@ -275,7 +275,7 @@ async def test_a_read_that_the_session_did_not_live_to_see_answered_is_stale(
     proxy.fin()
     await client.until(SUSPENDED)
     read = asyncio.ensure_future(client.get("/a"))
-    await close_session(server.connect, client.session_id, client.session_password)
+    await close_session(server.connect, client.session_id, client.session_password, SystemClock())
     proxy.accepting = True
     with pytest.raises(StaleSession):
         await read
@@ -288,17 +288,17 @@ async def test_ending_an_older_session_frees_its_nodes_at_once(
     with pytest.raises(NodeExists):
         await successor.create("/e", b"", ephemeral=True)
     session = client.session_id, client.session_password
-    await close_session(server.connect, session[0], bytes(16))
+    await close_session(server.connect, session[0], bytes(16), SystemClock())
     assert await successor.exists("/e") is not None, "only who has the password ends it"
-    await close_session(server.connect, *session)
+    await close_session(server.connect, *session, SystemClock())
     await successor.create("/e", b"", ephemeral=True)
-    await close_session(server.connect, *session)  # it is over: no harm
+    await close_session(server.connect, *session, SystemClock())  # it is over: no harm
 
 
 async def test_ending_a_session_of_servers_that_are_not_there_is_an_error() -> None:
     [port] = free_ports(1, SystemRng())
     with pytest.raises(NotConnected):
-        await close_session(f"127.0.0.1:{port}", 1, bytes(16))
+        await close_session(f"127.0.0.1:{port}", 1, bytes(16), SystemClock())
 
 
 # Silence.
