@@ -4,6 +4,10 @@ Invariant: the state is a function of the batches in the log up to its end, so t
 retry from its own log and appends no batch twice (S32). A snapshot file holds it as of the offset in its
 name, but only the last batch of every producer, as in Kafka: where the state was loaded from one, a retry
 of an older batch is out of order instead of known.
+
+Beyond the five batches it is known how many sequence numbers in a row the log holds, so that a retry of what
+lies before them is told from a gap. Kafka calls both out of order: its Java producer, which may have more than
+five batches on their way when a leader goes away, then writes them twice, or tries until they expire.
 """
 
 from __future__ import annotations
@@ -25,12 +29,16 @@ APPEND: Final = -1
 """`check`: the batch is the next one."""
 UNKNOWN: Final = -2
 """`check`: a later batch of a producer that nothing is remembered of."""
+WRITTEN: Final = -3
+"""`check`: a duplicate older than the batches that are remembered."""
 SUFFIX: Final = ".snapshot"
 
 _OUT_OF_ORDER: Final = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _FENCED: Final = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _BATCHES_KEPT: Final = 5
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
+_RUN_MAX: Final = 0x3FFFFFFF
+"""What lies further back cannot be told from what lies ahead, as sequence numbers begin anew at zero."""
 
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
@@ -42,16 +50,28 @@ _NONE: Final = -1
 
 
 class ProducerState:
-    """One producer id: its epoch and its last batches as (first sequence, last sequence, base offset)."""
+    """One producer id: its epoch and its last batches as (first sequence, last sequence, base offset).
 
-    __slots__ = ("batches", "epoch", "last_sequence", "seen", "timestamp")
+    `run`: how many sequence numbers in a row, up to the last one, are known to be in the log.
+    """
+
+    __slots__ = ("batches", "epoch", "last_sequence", "run", "seen", "timestamp")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: deque[tuple[int, int, int]] = deque(maxlen=_BATCHES_KEPT)
         self.last_sequence = _NONE
+        self.run = 0
         self.timestamp = _NONE
         self.seen = True
+
+    def holds(self, first: int, last: int) -> bool:
+        """Whether the log has all these sequence numbers, before the batches that are remembered."""
+        if not self.batches:
+            return False
+        remembered = self.last_sequence - self.batches[0][0] & _LAST_SEQUENCE
+        behind = self.last_sequence - last & _LAST_SEQUENCE
+        return remembered < behind <= (self.last_sequence - first & _LAST_SEQUENCE) < self.run
 
 
 class ProducerStates:
@@ -79,9 +99,9 @@ class ProducerStates:
     def check(self, header: Header) -> int:
         """What to do with a leader's batch of an idempotent producer.
 
-        APPEND; >= 0: a duplicate, the base offset it already has; UNKNOWN: append it too, for what was known of
-        the producer can have expired (KIP-360), unless its first batches may be about to come; else minus the
-        Kafka error code.
+        APPEND; >= 0: a duplicate, the base offset it already has; WRITTEN: one older than those; UNKNOWN:
+        append it too, for what was known of the producer can have expired (KIP-360), unless its first batches
+        may be about to come; else minus the Kafka error code.
         """
         state = self._states.get(header[9])
         if state is None:
@@ -95,10 +115,14 @@ class ProducerStates:
             for known_first, known_last, base_offset in state.batches:
                 if known_first == first and known_last == last:
                     return base_offset
-            return _OUT_OF_ORDER
+            return WRITTEN if state.holds(first, last) else _OUT_OF_ORDER
         if epoch < state.epoch:
             return _FENCED
         return APPEND if first == 0 else _OUT_OF_ORDER
+
+    def written_below(self, producer_id: int) -> int:
+        """The offset below which the log has what is WRITTEN: that of the oldest batch that is remembered."""
+        return self._states[producer_id].batches[0][2]
 
     def update(self, header: Header, base_offset: int) -> None:
         """The batch is in the log at this offset. `header` is of a batch with a producer id."""
@@ -111,6 +135,8 @@ class ProducerStates:
         first = header[11]
         if first < 0:  # a transaction marker: it may raise the epoch and has no sequence
             return
+        follows = first == state.last_sequence + 1 & _LAST_SEQUENCE
+        state.run = min((state.run if follows else 0) + header[6] + 1, _RUN_MAX)
         last = state.last_sequence = first + header[6] & _LAST_SEQUENCE
         state.batches.append((first, last, base_offset))
 
@@ -217,5 +243,6 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
         state.timestamp = timestamp
         if last >= 0:
             state.last_sequence = last
+            state.run = delta + 1
             state.batches.append((last - delta & _LAST_SEQUENCE, last, last_offset - delta))
     return states

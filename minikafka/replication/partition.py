@@ -19,7 +19,7 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
-from minikafka.log.producers import APPEND, UNKNOWN
+from minikafka.log.producers import APPEND, UNKNOWN, WRITTEN
 from minikafka.record.batch import (
     HEADER,
     HEADER_BYTES,
@@ -36,6 +36,7 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_DUPLICATE: Final = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -302,6 +303,10 @@ class Partition:
             if known == UNKNOWN:
                 if now < self.first_batches_until and self._wants_first_batch(header[9], now):
                     return -_NOT_AVAILABLE
+            elif known == WRITTEN:
+                # To a client it is a success without an offset, so it has to be committed first.
+                committed = log.producers.written_below(header[9]) <= self.high_watermark
+                return -_DUPLICATE if committed else -_NOT_AVAILABLE
             elif known != APPEND:
                 self.appended_base = known
                 return known + header[12] if known >= 0 else known

@@ -9,7 +9,7 @@ from support.logs import batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ErrorCode
-from minikafka.log.producers import APPEND, UNKNOWN, ProducerStates
+from minikafka.log.producers import APPEND, UNKNOWN, WRITTEN, ProducerStates
 from minikafka.record.batch import HEADER, Header
 from minikafka.record.codecs import crc32c
 
@@ -56,9 +56,62 @@ def test_the_last_five_batches_are_known_again_with_their_offsets(states: Produc
     for i in range(7):
         states.update(header(2 * i, 2), 100 + 2 * i)
     assert [states.check(header(2 * i, 2)) for i in range(7)] == [
-        OUT_OF_ORDER, OUT_OF_ORDER, 104, 106, 108, 110, 112,
+        WRITTEN, WRITTEN, 104, 106, 108, 110, 112,
     ]  # fmt: skip
-    assert states.check(header(12, 1)) == OUT_OF_ORDER, "same first sequence, other last"
+    assert states.check(header(12, 3)) == OUT_OF_ORDER, "same first sequence, but more"
+
+
+def test_a_retry_older_than_the_five_batches_is_known_to_be_written(
+    states: ProducerStates,
+) -> None:
+    """A Java producer has up to five more of them on their way when it turns to the next leader."""
+    states.update(header(0), 100)
+    for i in range(1, 300):
+        states.update(header(i), 100 + i)
+    assert states.check(header(0)) == WRITTEN
+    assert states.check(header(286, 9)) == WRITTEN
+    assert states.written_below(7) == 395, "the oldest of the last five"
+    assert states.check(header(294, 2)) == OUT_OF_ORDER, "of one that is remembered, other batches"
+    assert states.check(header(299, 2)) == OUT_OF_ORDER, "half of it is new"
+    assert states.check(header(301)) == OUT_OF_ORDER, "a gap"
+
+
+def test_what_came_before_the_first_batch_that_is_known_is_no_duplicate(
+    states: ProducerStates,
+) -> None:
+    """Of a producer that was unknown, the log need not hold it: it was perhaps lost with a former leader."""
+    states.update(header(5), 100)
+    assert states.check(header(4)) == OUT_OF_ORDER
+    assert states.check(header(0, 5)) == OUT_OF_ORDER
+    states.update(header(0, epoch=1), 101)
+    states.update(header(7, epoch=1), 102)
+    assert states.check(header(0, epoch=1)) == 101
+    assert states.check(header(5, 2, epoch=1)) == OUT_OF_ORDER, "in the gap"
+
+
+def test_what_is_written_is_known_across_the_end_of_the_sequences(states: ProducerStates) -> None:
+    for i in range(10):
+        states.update(header((LAST - 3 + i) % 2**31), 100 + i)
+    assert states.check(header(LAST - 3)) == WRITTEN
+    assert states.check(header(LAST - 2, 3)) == WRITTEN
+    assert states.check(header(LAST - 4)) == OUT_OF_ORDER
+    assert states.check(header(7)) == OUT_OF_ORDER
+
+
+def test_of_a_snapshot_only_the_last_batch_is_known_to_be_in_the_log(
+    states: ProducerStates,
+) -> None:
+    for i in range(10):
+        states.update(header(2 * i, 2), 100 + 2 * i)
+    states.snapshot(120)
+    states.restore(120)
+    assert states.check(header(18, 2)) == 118
+    assert states.check(header(16, 2)) == OUT_OF_ORDER
+    states.update(header(20, 2), 120)
+    for i in range(11, 16):
+        states.update(header(2 * i, 2), 100 + 2 * i)
+    assert states.check(header(18, 2)) == WRITTEN
+    assert states.check(header(16, 2)) == OUT_OF_ORDER
 
 
 def test_sequences_wrap_to_zero(states: ProducerStates) -> None:

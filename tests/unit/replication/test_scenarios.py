@@ -274,6 +274,19 @@ def test_s32_a_retry_after_failover_is_recognised_by_the_new_leader() -> None:
     assert r[1].values() == [b"m1", b"m2", b"m3"]
 
 
+def test_a_retry_older_than_what_is_remembered_succeeds_once_it_is_committed() -> None:
+    """A Java producer has five batches at the former leader and more at the next one when both go away."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    for sequence in range(8):
+        r.produce(0, b"m%d" % sequence, producer=(9, 0, sequence))
+    assert r.produce(0, b"m0", producer=(9, 0, 0)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    r.sync(0, 1)
+    assert r.produce(0, b"m0", producer=(9, 0, 0)) == -ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert r.produce(0, b"m9", producer=(9, 0, 9)) == -ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert r[0].values() == [b"m%d" % sequence for sequence in range(8)]
+
+
 def test_a_new_leader_takes_an_unknown_producer_from_its_first_batch_on() -> None:
     """The first may still wait at the old leader, and librdkafka counts it as written once a later one is."""
     r = Replicas((0, 1))
