@@ -35,7 +35,9 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
-def run(project: Path, *found: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+def run(
+    project: Path, *found: tuple[str, str], start: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
     """A program that prints which it got of the interpreters on PATH: (name, build), each in a directory."""
     dirname = shutil.which("dirname")
     assert dirname is not None
@@ -48,8 +50,11 @@ def run(project: Path, *found: tuple[str, str]) -> subprocess.CompletedProcess[s
     (project / "tools").mkdir()
     (project / "tools" / "dirname").symlink_to(dirname)
     path = os.pathsep.join(map(str, [*directories, project / "tools"]))
-    command = [str(project / "scripts" / "environment"), "show.py"]
-    return subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
+    command = [start or str(project / "scripts" / "environment"), "show.py"]
+    environment["PATH"] = path
+    return subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,3 +84,12 @@ def test_without_an_interpreter_that_will_do_the_programs_say_what_is_needed(
     ended = run(project, *found)
     assert ended.returncode == 1
     assert ended.stderr.startswith("Python 3.11 or newer is needed, with its venv module")
+
+
+@pytest.mark.parametrize("other", [".", "elsewhere", "elsewhere:."])
+def test_where_a_shell_looks_for_other_directories_changes_nothing(
+    project: Path, other: str
+) -> None:
+    (project / "elsewhere" / "scripts").mkdir(parents=True)
+    ended = run(project, ("python3", "plain"), start="scripts/environment", CDPATH=other)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
