@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -78,3 +79,28 @@ def test_a_command_that_is_still_importing_ends_quietly(
     begin = ["-m", "minikafka"] if way == "module" else ["-c", script]
     command = [sys.executable, *begin, "status", "--data", str(project / "data")]
     assert_quiet(start(command, project, INTERRUPT_AT=moment), project)
+
+
+def in_the_background(*command: str) -> list[str]:
+    """As a shell that runs a script starts `command &`: deaf to Ctrl-C."""
+    return ["/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_sigterm_ends_a_script_in_the_background_of_another(project: Path, program: str) -> None:
+    running = start(in_the_background(str(project / "scripts" / program)), project)
+    assert running.stdout is not None
+    assert any(b"broker" in line for line in running.stdout)
+    running.terminate()
+    assert_quiet(running, project)
+
+
+def test_sigterm_ends_a_command_in_the_background_of_a_script(project: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        bootstrap = f"127.0.0.1:{server.getsockname()[1]}"
+        arguments = ["-m", "minikafka", "consume", "events", "--bootstrap", bootstrap]
+        running = start(in_the_background(sys.executable, *arguments), project)
+        connection, _ = server.accept()
+        with connection:
+            running.terminate()
+            assert_quiet(running, project)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SITE = """
-import os, sys
+import os, sys, sysconfig
+sysconfig.get_config_vars()["CONFIG_ARGS"] = "--enable-optimizations"  # chosen before others on PATH
 def look(event, arguments, wanted=os.environ.get("INTERRUPT_AT")):
     if event == "import" and arguments[0] == wanted:
         os.kill(os.getpid(), 2)
@@ -21,7 +22,10 @@ sys.addaudithook(look)
 
 
 def make_project(tmp_path: Path) -> Path:
-    """A copy of the scripts, with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`."""
+    """A copy of the scripts, with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`.
+
+    It is this one, and says that it was optimized, so that the scripts take no other that is on PATH.
+    """
     for name in ("requirements.lock", "pyproject.toml", "cluster.toml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
