@@ -183,7 +183,8 @@ def _read_all(
     while count < total:
         messages = consumer.consume(min(FETCH_RECORDS, total - count), FETCH_SECONDS)
         if not messages:
-            raise TimeoutError(f"nothing to read for {FETCH_SECONDS:g} s, {total - count} to go")
+            got = [f"{topic}-{p} {len(reading[p])} of {end}" for p, end in enumerate(ends)]
+            raise TimeoutError(f"nothing to read for {FETCH_SECONDS:g} s, got {', '.join(got)}")
         for message in messages:
             if message.error():
                 raise KafkaException(message.error())

@@ -44,6 +44,8 @@ RATE = 60_000.0
 KILL_AT = 0.2
 """Part of the stream that is acked when the broker is killed."""
 SPARK_SECONDS = 120.0
+STALLED_SECONDS = 60.0
+"""How long a stream may stand still: a fail-over takes a tenth of it."""
 TABLE_COUNTS = ("lost", "duplicated", "reordered", "differing")
 SHOW_SECONDS = 0.1
 
@@ -136,9 +138,18 @@ async def break_it(display: Display, cluster: LocalCluster, stream: Stream, tota
 
 
 async def follow(step: Step, stream: Stream, total: int, until: Callable[[], bool]) -> None:
-    """Show how far the stream is, until something is so or the stream has ended."""
+    """Show how far the stream is, until something is so or the stream has ended.
+
+    Raises RuntimeError when it stands still for long: too few brokers are left, say.
+    """
+    acked, since = stream.acked, time.monotonic()
     while stream.is_alive() and not until():
         step.advance(stream.acked, total, f"{stream.acked:,} acked")
+        if stream.acked != acked:
+            acked, since = stream.acked, time.monotonic()
+        elif time.monotonic() - since > STALLED_SECONDS:
+            silent = f"nothing was acked for {STALLED_SECONDS:g} s, after {acked:,} of {total:,}"
+            raise RuntimeError(f"{silent} records: see {DATA}/run-*/logs")
         await asyncio.sleep(SHOW_SECONDS)
 
 

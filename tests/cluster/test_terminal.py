@@ -122,3 +122,23 @@ async def test_a_spark_job_that_says_nothing_is_named_with_its_log(
     finally:
         silent.kill()
         await silent.wait()
+
+
+class StandingStill:
+    """A stream that goes on, acked no more."""
+
+    acked = 17
+
+    def is_alive(self) -> bool:
+        return True
+
+
+async def test_a_stream_that_stands_still_ends_quickstart_with_what_was_acked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    job = importlib.import_module("quickstart_job")
+    monkeypatch.setattr(job, "STALLED_SECONDS", 0.1)
+    said = pytest.raises(RuntimeError, match=r"nothing was acked for 0\.1 s, after 17 of 100")
+    with said, job.Display() as display, display.step("stream") as step:
+        await job.follow(step, StandingStill(), 100, lambda: False)
