@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from confluent_kafka import KafkaException
+
 from minikafka.base.errors import MinikafkaError
 
 INTERRUPTED = 130
@@ -24,7 +26,7 @@ def run(name: str, job: Callable[[], bool]) -> NoReturn:
         code = 0 if job() else 1
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except (MinikafkaError, OSError, RuntimeError) as error:
+    except (KafkaException, MinikafkaError, OSError, RuntimeError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         code = 1
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever cannot wait for the last threads

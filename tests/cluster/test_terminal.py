@@ -9,6 +9,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,3 +143,25 @@ async def test_a_stream_that_stands_still_ends_quickstart_with_what_was_acked(
     said = pytest.raises(RuntimeError, match=r"nothing was acked for 0\.1 s, after 17 of 100")
     with said, job.Display() as display, display.step("stream") as step:
         await job.follow(step, StandingStill(), 100, lambda: False)
+
+
+JOB_THAT_FAILS = """
+import endings
+from confluent_kafka import KafkaError, KafkaException
+def job():
+    raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+endings.run("quickstart", job)
+"""
+
+
+def test_what_the_client_of_a_script_cannot_do_is_said_in_one_line() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", JOB_THAT_FAILS],
+        cwd=ROOT / "scripts",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("quickstart: ")
+    assert ended.stderr.count("\n") == 1
