@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -52,3 +55,16 @@ def test_cluster_describe_shows_a_rack_and_a_path_with_brackets(
     out = capsys.readouterr().out
     assert ODD in out
     assert "[b]" in out
+
+
+def test_a_reader_that_has_gone_is_an_error_of_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ends by it with 141, as those that print no table do; rich ended it with 1."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with (
+        suppress(BrokenPipeError),
+        open(writer, "w") as gone,
+    ):  # what is left in it cannot be written
+        monkeypatch.setattr(sys, "stdout", gone)
+        with pytest.raises(BrokenPipeError):
+            plain_console().print("topic")
