@@ -26,6 +26,7 @@ from minikafka.cluster.processes import is_paused
 from minikafka.history import History, verdict
 from minikafka.record.batch import Record
 from minikafka.rpc.messages import RELEASE_STEP, STEPS, encode_step, encode_steps
+from minikafka.runtime.clock import SystemClock
 from minikafka.zk import layout
 from minikafka.zk.coordination import close_session
 
@@ -72,7 +73,7 @@ class Stage:
         file = self.cluster.directory.broker_data(broker) / SESSION_FILE
         session = json.loads(file.read_bytes())
         password = bytes.fromhex(session["password"])
-        await close_session(self.cluster.zookeeper, int(session["id"]), password)
+        await close_session(self.cluster.zookeeper, int(session["id"]), password, SystemClock())
 
     async def create(self, topic: str, assignment: dict[int, Sequence[int]]) -> None:
         """A topic that every replica of it is in sync with."""
