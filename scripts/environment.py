@@ -12,12 +12,17 @@ held back until it is ready for it (`endings.py`).
 
 from __future__ import annotations
 
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Until `main` takes it back: what interrupts an import can get lost in it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import ctypes
 import fcntl
 import hashlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -59,6 +64,8 @@ class Progress:
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """Make the environment where it is not there, then run the script in this very process."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         os.dup2(_LENT_STDERR, sys.stderr.fileno())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,22 @@ def test_where_a_shell_looks_for_other_directories_changes_nothing(
     (project / "elsewhere" / "scripts").mkdir(parents=True)
     ended = run(project, ("python3", "plain"), start="scripts/environment", CDPATH=other)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
+
+
+LOST = """
+import weakref
+def look(event, arguments):
+    if event == "import" and arguments[0] == "hashlib":
+        class Lock: pass
+        lock = Lock()
+        gone = weakref.ref(lock, lambda _: os.kill(os.getpid(), 2))
+        del lock
+sys.addaudithook(look)
+"""
+
+
+def test_an_interrupt_that_falls_into_an_import_is_not_lost(project: Path) -> None:
+    """A lock that an import is done with has such a callback: what is raised in it, Python ignores."""
+    (project / "site" / "sitecustomize.py").write_text(PRETEND + LOST)
+    ended = run(project, ("python3.11", "optimized"))
+    assert (ended.returncode, ended.stdout) == (-signal.SIGINT, "")
