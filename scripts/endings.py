@@ -14,13 +14,14 @@ from typing import NoReturn
 from confluent_kafka import KafkaException
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli.target import interrupt
 
 INTERRUPTED = 130
 
 
 def run(name: str, job: Callable[[], bool]) -> NoReturn:
     """Run it and end the process; SIGTERM is as Ctrl-C, and a foreseen failure is one line."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         code = 0 if job() else 1
@@ -31,10 +32,3 @@ def run(name: str, job: Callable[[], bool]) -> NoReturn:
         code = 1
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever cannot wait for the last threads
     sys.exit(code)
-
-
-def _interrupt(*_: object) -> None:
-    """As Ctrl-C, also where that is ignored: in the background of another script."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        raise KeyboardInterrupt
-    signal.raise_signal(signal.SIGINT)

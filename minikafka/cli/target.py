@@ -119,12 +119,12 @@ def fail_unless(done: bool) -> None:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Do it; Ctrl-C and SIGTERM cancel it, so that it can clean up."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     return asyncio.run(work)
 
 
-def _interrupt(*_: object) -> None:
-    """As Ctrl-C, also where that is ignored: in the background of a script."""
+def interrupt(*_: object) -> None:
+    """A handler of SIGTERM: as Ctrl-C, also where that is ignored, in the background of a script."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)

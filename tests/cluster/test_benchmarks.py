@@ -10,18 +10,23 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_one_run_measures_the_cluster_beside_the_floor_and_keeps_a_line(tmp_path):
-    results = tmp_path / "results.jsonl"
-
+def run(*options: str) -> subprocess.CompletedProcess[str]:
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--rounds=1", "--scale=0.01", f"--json={results}"],
+        [sys.executable, "-m", "benchmarks", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-
     assert ran.returncode == 0, ran.stderr
+    return ran
+
+
+def test_one_run_measures_the_cluster_beside_the_floor_and_keeps_a_line(tmp_path):
+    results = tmp_path / "results.jsonl"
+
+    ran = run("--rounds=1", "--scale=0.01", f"--json={results}")
+
     facts = json.loads(results.read_text())
     assert set(facts) == {"commit", "time", "machine", "end_to_end", "produce", "catch_up"}
     assert facts["machine"] in ran.stdout
@@ -35,15 +40,8 @@ def test_a_catch_up_alone_has_something_to_read(tmp_path):
     results = tmp_path / "results.jsonl"
     options = ["--only=catch-up", "--scale=0.01", f"--json={results}"]
 
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run(*options)
 
-    assert ran.returncode == 0, ran.stderr
     facts = json.loads(results.read_text())
     assert facts["produce"] == []
     assert [row["partitions"] for row in facts["catch_up"]] == [1, 6]
@@ -54,15 +52,8 @@ def test_the_controllers_benchmark_compares_every_scenario_with_its_target(tmp_p
     results = tmp_path / "results.jsonl"
     command = ["controller", "--rounds=1", "--scale=0.005", f"--json={results}"]
 
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *command],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = run(*command)
 
-    assert ran.returncode == 0, ran.stderr
     facts = json.loads(results.read_text())
     assert set(facts) == {"commit", "time", "machine", "controller"}
     load, relieve, *real = facts["controller"]
