@@ -91,7 +91,7 @@ class Context:
         """Partitions whose reassignment was begun and is not finished."""
         self.unclean_elections = 0
 
-    def take_over(self, other: Context) -> None:
+    def copy_from(self, other: Context) -> None:
         """Become the other's picture, in containers of its own; the values in them never change."""
         for name in Context.__slots__:
             setattr(self, name, _copied(getattr(other, name)))

@@ -24,20 +24,20 @@ from minikafka.controller.events import (
     DeleteDeletionMarks,
     DeleteTopicNodes,
     Effect,
+    Procedure,
     StepReached,
-    Steps,
     StopReplicaAnswered,
     TopicNodesDeleted,
 )
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import Replicas, ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.state_change_log import StateChangeLog
 from minikafka.controller.steps import DELETION
-from minikafka.controller.story import Story
 
 logger = logging.getLogger(__name__)
 
-_ON_THE_WAY: Final = (ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
+_BEING_DELETED: Final = (ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
 OFFLINE_REPLICAS = "offline replicas"
 DELETION_FAILED = "replica deletion failure"
 NODES_NOT_DELETED = "its nodes could not be deleted from ZooKeeper"
@@ -49,7 +49,7 @@ class Deletions:
     def __init__(
         self,
         context: Context,
-        story: Story,
+        state_changes: StateChangeLog,
         batch: RequestBatch,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
@@ -58,7 +58,7 @@ class Deletions:
         enabled: bool,
     ) -> None:
         self._context = context
-        self._story = story
+        self._state_changes = state_changes
         self._batch = batch
         self._partitions = partitions
         self._replicas = replicas
@@ -67,13 +67,13 @@ class Deletions:
         self._started: set[str] = set()
         """Topics whose partitions are gone for clients already."""
 
-    def take_over(self, other: Deletions) -> None:
+    def copy_from(self, other: Deletions) -> None:
         """Stand where the other stands."""
         self._started = set(other._started)
 
     # What is asked for.
 
-    def load(self, marked: Collection[str]) -> None:
+    def load_marks(self, marked: Collection[str]) -> None:
         """After an election: what is marked is left alone by the elections to come (L6).
 
         Not so what is being reassigned: it lives until that is done (R59).
@@ -84,7 +84,7 @@ class Deletions:
             if any(context.assignments[tp].is_being_reassigned for tp in context.topics[topic]):
                 context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
 
-    def marked(self, marked: Collection[str]) -> Steps[bool]:
+    def update_marks(self, marked: Collection[str]) -> Procedure[bool]:
         """All marks as of one read (E7); whether some were taken back before anything was deleted."""
         context = self._context
         accepted = self._accepted(marked) | {t for t in context.deletions if t in self._started}
@@ -93,10 +93,10 @@ class Deletions:
         for topic in unmarked:
             context.ineligible.pop(topic, None)
         if unmarked:
-            self._tell_clients(sorted(unmarked))
+            self._emit_update_metadata(sorted(unmarked))
         if new:
             logger.info("Topics marked for deletion: %s", sorted(new))
-            self._reach("queued", new)
+            self._emit_step("queued", new)
             yield from self.resume(new)
         return bool(unmarked)
 
@@ -111,7 +111,7 @@ class Deletions:
 
     # What happens meanwhile.
 
-    def topics_removed(self, topics: Iterable[str]) -> None:
+    def on_topics_removed(self, topics: Iterable[str]) -> None:
         """Topic nodes went by another hand: their marks mean nothing any more (R65)."""
         marked = [topic for topic in topics if topic in self._context.deletions]
         self._started.difference_update(marked)
@@ -122,7 +122,7 @@ class Deletions:
         """Whether the topic is on its way out, and its replicas are this module's business alone."""
         return tp.topic in self._started
 
-    def resume(self, topics: Iterable[str] | None = None) -> Steps[None]:
+    def resume(self, topics: Iterable[str] | None = None) -> Procedure[None]:
         """What stood in the way of these topics (None: of all) may be gone: go on where possible (L2, L3)."""
         context = self._context
         chosen = context.deletions if topics is None else context.deletions.intersection(topics)
@@ -136,7 +136,7 @@ class Deletions:
         if eligible:
             yield from self._delete(eligible)
 
-    def resume_after_reassignments(self) -> Steps[None]:
+    def resume_after_reassignments(self) -> Procedure[None]:
         """Delete the topics that waited for a reassignment, and no longer have one (R59)."""
         waiting = [
             topic
@@ -146,7 +146,7 @@ class Deletions:
         if waiting:
             yield from self.resume(waiting)
 
-    def brokers_started(self, brokers: Collection[BrokerId]) -> Steps[None]:
+    def on_brokers_started(self, brokers: Collection[BrokerId]) -> Procedure[None]:
         """Topics with a replica on these brokers can be deleted now (L2, X24)."""
         context = self._context
         touched = [
@@ -159,7 +159,9 @@ class Deletions:
         if touched:
             yield from self.resume(touched)
 
-    def replicas_lost(self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]) -> Steps[None]:
+    def on_replicas_lost(
+        self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
+    ) -> Procedure[None]:
         """Brokers died, or a directory of them: what they were deleting has failed until they are back."""
         lost = {
             broker: [
@@ -171,9 +173,9 @@ class Deletions:
             ]
             for broker, partitions in replicas.items()
         }
-        yield from self._fail(lost, OFFLINE_REPLICAS)
+        yield from self._make_ineligible(lost, OFFLINE_REPLICAS)
 
-    def answered(self, event: StopReplicaAnswered) -> Steps[None]:
+    def on_stop_replica_answered(self, event: StopReplicaAnswered) -> Procedure[None]:
         """A broker deleted its replicas, or could not (G8, G9, J5)."""
         context = self._context
         broker = context.brokers.get(event.broker_id)
@@ -188,59 +190,63 @@ class Deletions:
         gone = [tp for tp in started if event.deleted[tp] == ErrorCode.NONE]
         failed = [tp for tp in started if event.deleted[tp] != ErrorCode.NONE]
         if gone:
-            self._reach("deletion-successful", {tp.topic for tp in gone})
+            self._emit_step("deletion-successful", {tp.topic for tp in gone})
             yield from self._replicas.handle_state_changes(
                 {broker.id: gone}, ReplicaStatus.DELETION_SUCCESSFUL
             )
-        yield from self._fail({broker.id: failed}, DELETION_FAILED)
+        yield from self._make_ineligible({broker.id: failed}, DELETION_FAILED)
         waiting = {tp.topic for tp in gone} - context.ineligible.keys()
         if waiting:
             yield from self.resume(waiting)
 
-    def _fail(self, replicas: Mapping[BrokerId, list[TopicPartition]], reason: str) -> Steps[None]:
+    def _make_ineligible(
+        self, replicas: Mapping[BrokerId, list[TopicPartition]], reason: str
+    ) -> Procedure[None]:
         if not any(replicas.values()):
             return
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.DELETION_INELIGIBLE)
         for topic in {tp.topic for partitions in replicas.values() for tp in partitions}:
-            self._hold(topic, reason)
+            self._halt(topic, reason)
 
-    def _hold(self, topic: str, reason: str) -> None:
+    def _halt(self, topic: str, reason: str) -> None:
         self._context.ineligible[topic] = reason
         logger.info("Halted deletion of topic %s due to %s", topic, reason)
 
     # The deletion.
 
-    def _delete(self, topics: list[str]) -> Steps[None]:
+    def _delete(self, topics: list[str]) -> Procedure[None]:
         new = [topic for topic in topics if topic not in self._started]
         if new:
-            yield from self._take_away(new)
-        live, dead = self._split(topics)
-        yield from self._make_ineligible(dead)
+            yield from self._remove_partitions(new)
+        live, dead = self._split_by_reachability(topics)
+        yield from self._hold_back_unreachable(dead)
         if live:
-            yield from self._start(topics, live)
+            yield from self._delete_replicas(topics, live)
         yield from self._complete([topic for topic in topics if self._is_gone(topic)])
 
-    def _start(self, topics: list[str], live: dict[BrokerId, list[TopicPartition]]) -> Steps[None]:
+    def _delete_replicas(
+        self, topics: list[str], live: dict[BrokerId, list[TopicPartition]]
+    ) -> Procedure[None]:
         """Stop the replicas, then have them deleted (G6, G7)."""
-        self._reach("replicas-offline", topics)
+        self._emit_step("replicas-offline", topics)
         yield from self._replicas.handle_state_changes(
             self._in_status(live, ReplicaStatus.OFFLINE, but=True), ReplicaStatus.OFFLINE
         )
-        self._reach("deletion-started", topics)
+        self._emit_step("deletion-started", topics)
         yield from self._replicas.handle_state_changes(
             self._in_status(live, ReplicaStatus.OFFLINE), ReplicaStatus.DELETION_STARTED
         )
 
-    def _take_away(self, topics: list[str]) -> Steps[None]:
+    def _remove_partitions(self, topics: list[str]) -> Procedure[None]:
         """Partitions go Offline and NonExistent, and clients hear of leader -2 (L1, R64)."""
-        self._reach("partitions-gone", topics)
+        self._emit_step("partitions-gone", topics)
         self._started.update(topics)
         partitions = [tp for topic in topics for tp in self._context.topics[topic]]
         yield from self._partitions.handle_state_changes(partitions, PartitionStatus.OFFLINE)
         yield from self._partitions.handle_state_changes(partitions, PartitionStatus.NON_EXISTENT)
-        self._tell_clients(topics)
+        self._emit_update_metadata(topics)
 
-    def _split(
+    def _split_by_reachability(
         self, topics: list[str]
     ) -> tuple[dict[BrokerId, list[TopicPartition]], dict[BrokerId, list[TopicPartition]]]:
         """Replicas that nobody deletes yet: on brokers that can, and on those that cannot now."""
@@ -249,12 +255,12 @@ class Deletions:
         dead: dict[BrokerId, list[TopicPartition]] = {}
         for tp in (tp for topic in topics for tp in context.topics[topic]):
             for broker in context.replicas(tp):
-                if context.replica_status(tp, broker) not in _ON_THE_WAY:
+                if context.replica_status(tp, broker) not in _BEING_DELETED:
                     side = live if context.is_reachable(tp, broker) else dead
                     side.setdefault(broker, []).append(tp)
         return live, dead
 
-    def _make_ineligible(self, dead: dict[BrokerId, list[TopicPartition]]) -> Steps[None]:
+    def _hold_back_unreachable(self, dead: dict[BrokerId, list[TopicPartition]]) -> Procedure[None]:
         """A topic with a replica that cannot be deleted now is deleted as far as it goes, and waits."""
         fresh = self._in_status(dead, ReplicaStatus.DELETION_INELIGIBLE, but=True)
         yield from self._replicas.handle_state_changes(
@@ -262,7 +268,7 @@ class Deletions:
         )
         yield from self._replicas.handle_state_changes(fresh, ReplicaStatus.DELETION_INELIGIBLE)
         for topic in {tp.topic for partitions in dead.values() for tp in partitions}:
-            self._hold(topic, OFFLINE_REPLICAS)
+            self._halt(topic, OFFLINE_REPLICAS)
 
     def _in_status(
         self, replicas: Replicas, status: ReplicaStatus, *, but: bool = False
@@ -275,24 +281,24 @@ class Deletions:
         }
         return {broker: partitions for broker, partitions in chosen.items() if partitions}
 
-    def _complete(self, topics: list[str]) -> Steps[None]:
+    def _complete(self, topics: list[str]) -> Procedure[None]:
         """Every replica is gone: forget them, then the nodes, the settings and the mark (A16)."""
         if not topics:
             return
         context = self._context
-        self._reach("replicas-gone", topics)
+        self._emit_step("replicas-gone", topics)
         gone: dict[BrokerId, list[TopicPartition]] = {}
         for tp in (tp for topic in topics for tp in context.topics[topic]):
             for broker in context.replicas(tp):
                 gone.setdefault(broker, []).append(tp)
         yield from self._replicas.handle_state_changes(gone, ReplicaStatus.NON_EXISTENT)
-        self._reach("topic-gone", topics)
+        self._emit_step("topic-gone", topics)
         deleted = yield DeleteTopicNodes(tuple(topics))
         assert isinstance(deleted, TopicNodesDeleted)
         for topic in topics:
             if topic in deleted.failed:
                 logger.error("Topic %s not deleted: %s", topic, deleted.failed[topic])
-                self._hold(topic, NODES_NOT_DELETED)
+                self._halt(topic, NODES_NOT_DELETED)
                 continue
             logger.info("Deletion of topic %s successfully completed", topic)
             self._started.discard(topic)
@@ -308,13 +314,13 @@ class Deletions:
             for broker in context.replicas(tp)
         )
 
-    def _tell_clients(self, topics: Iterable[str]) -> None:
+    def _emit_update_metadata(self, topics: Iterable[str]) -> None:
         self._batch.new_batch()
         self._batch.add_update_metadata(
             self._context.brokers, [tp for topic in topics for tp in self._context.topics[topic]]
         )
-        self._batch.send()
+        self._batch.emit()
 
-    def _reach(self, step: str, topics: Iterable[str]) -> None:
+    def _emit_step(self, step: str, topics: Iterable[str]) -> None:
         partitions = [tp for topic in topics for tp in self._context.topics[topic]]
         self._effects.append(StepReached(DELETION, step, tuple(partitions)))

@@ -20,7 +20,7 @@ from minikafka.controller.events import (
     DeletePreferredElection,
     Effect,
     ElectionRequested,
-    Steps,
+    Procedure,
 )
 from minikafka.controller.partition_states import PartitionStateMachine
 
@@ -47,14 +47,14 @@ class ElectLeaders:
         self._effects = effects
         self._imbalance_percentage = imbalance_percentage
 
-    def requested(self, event: ElectionRequested) -> Steps[None]:
+    def on_requested(self, event: ElectionRequested) -> Procedure[None]:
         """ElectLeaders (KIP-460)."""
         election = Election.UNCLEAN if event.unclean else Election.PREFERRED
         chosen = self._context.assignments if event.partitions is None else event.partitions
         results = yield from self._elect(list(chosen), election)
         self._effects.append(AnswerAdmin(event.ticket, results))
 
-    def submitted(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+    def on_submitted(self, partitions: Iterable[TopicPartition]) -> Procedure[None]:
         """`/admin/preferred_replica_election`: carried out once, then removed, whatever came of it (E5)."""
         chosen = list(partitions)
         logger.info("Starting preferred replica leader election for %d partitions", len(chosen))
@@ -64,14 +64,14 @@ class ElectLeaders:
                 logger.warning("Preferred replica election for %s: %s", tp, result.message)
         self._effects.append(DeletePreferredElection())
 
-    def rebalance(self) -> Steps[None]:
+    def rebalance(self) -> Procedure[None]:
         """Brokers that lead too few of the partitions that prefer them get those back that they can lead (R62)."""
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():
             if len(elsewhere) * 100 > preferring * self._imbalance_percentage:
                 message = "Leader imbalance of broker %d: %d of %d partitions are led elsewhere"
                 logger.info(message, broker, len(elsewhere), preferring)
-                due += [tp for tp in elsewhere if self._can_be_given_back(tp, broker)]
+                due += [tp for tp in elsewhere if self._may_return_to(tp, broker)]
         if due:
             yield from self._partitions.handle_state_changes(
                 due, PartitionStatus.ONLINE, Election.PREFERRED
@@ -96,7 +96,7 @@ class ElectLeaders:
                 elsewhere.setdefault(preferred, []).append(tp)
         return {broker: (count, elsewhere.get(broker, [])) for broker, count in preferring.items()}
 
-    def _can_be_given_back(self, tp: TopicPartition, preferred: BrokerId) -> bool:
+    def _may_return_to(self, tp: TopicPartition, preferred: BrokerId) -> bool:
         context = self._context
         return (
             tp not in context.reassigning
@@ -106,15 +106,15 @@ class ElectLeaders:
 
     def _elect(
         self, partitions: list[TopicPartition], election: Election
-    ) -> Steps[dict[TopicPartition, PartitionResult]]:
+    ) -> Procedure[dict[TopicPartition, PartitionResult]]:
         results = {}
         needed = []
         for tp in partitions:
-            hindrance = self._hindrance(tp, election)
-            if hindrance is None:
+            reason = self._reason_not_to_elect(tp, election)
+            if reason is None:
                 needed.append(tp)
             else:
-                results[tp] = hindrance
+                results[tp] = reason
         outcomes = yield from self._partitions.handle_state_changes(
             needed, PartitionStatus.ONLINE, election
         )
@@ -125,12 +125,14 @@ class ElectLeaders:
             elif outcome is Refusal.ELECTION_NOT_NEEDED:
                 results[tp] = PartitionResult(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
             else:
-                reason = outcome.value if isinstance(outcome, Refusal) else str(outcome)
-                message = f"Failed to elect leader for partition {tp}: it {reason}"
+                why = outcome.value if isinstance(outcome, Refusal) else str(outcome)
+                message = f"Failed to elect leader for partition {tp}: it {why}"
                 results[tp] = PartitionResult(_UNAVAILABLE[election], message)
         return results
 
-    def _hindrance(self, tp: TopicPartition, election: Election) -> PartitionResult | None:
+    def _reason_not_to_elect(
+        self, tp: TopicPartition, election: Election
+    ) -> PartitionResult | None:
         """Why there is no election to hold, if there is none."""
         context = self._context
         if tp not in context.assignments:

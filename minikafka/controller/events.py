@@ -441,5 +441,5 @@ Command: TypeAlias = (
 Effect: TypeAlias = Command | Question
 
 Result = TypeVar("Result")
-Steps: TypeAlias = Generator[Question, Outcome, Result]
+Procedure: TypeAlias = Generator[Question, Outcome, Result]
 """A procedure that asks questions on its way: `outcome = yield question`."""

@@ -19,63 +19,66 @@ from minikafka.controller.elections import Refusal
 from minikafka.controller.events import (
     LeaderAndIsrRead,
     LeaderAndIsrWritten,
+    Procedure,
     ReadLeaderAndIsr,
-    Steps,
     WriteLeaderAndIsr,
 )
-from minikafka.controller.story import Story
+from minikafka.controller.state_change_log import StateChangeLog
 
 Proposals: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | None]
 """For each partition asked about: a state to write, why there is none, or None when all is well as it is."""
-Settled: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
+LeadershipResults: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
 
 
 def change_leadership(
     context: Context,
-    story: Story,
+    state_changes: StateChangeLog,
     partitions: Iterable[TopicPartition],
-    propose: Callable[[list[TopicPartition]], Steps[Proposals]],
-) -> Steps[Settled]:
+    propose: Callable[[list[TopicPartition]], Procedure[Proposals]],
+) -> Procedure[LeadershipResults]:
     """Each partition's accepted state, or why it has none; partitions that needed no change are left out."""
-    settled: Settled = {}
+    results: LeadershipResults = {}
     remaining = list(partitions)
     while remaining:
         proposals = yield from propose(remaining)
-        settled.update((tp, why) for tp, why in proposals.items() if isinstance(why, Refusal))
+        results.update((tp, why) for tp, why in proposals.items() if isinstance(why, Refusal))
         states = {tp: state for tp, state in proposals.items() if isinstance(state, LeaderAndIsr)}
         if not states:
             break
         written = yield WriteLeaderAndIsr(states)
         assert isinstance(written, LeaderAndIsrWritten)
-        settled.update(_accept(context, story, states, written))
+        results.update(_accept(context, state_changes, states, written))
         remaining = []
         if written.conflicts:
-            remaining = yield from _read_again(context, story, written.conflicts, settled)
-    return settled
+            remaining = yield from _read_again(context, state_changes, written.conflicts, results)
+    return results
 
 
 def _accept(
     context: Context,
-    story: Story,
+    state_changes: StateChangeLog,
     states: Mapping[TopicPartition, LeaderAndIsr],
     written: LeaderAndIsrWritten,
-) -> Settled:
-    settled: Settled = {}
+) -> LeadershipResults:
+    results: LeadershipResults = {}
     for tp, version in written.ok.items():
         accepted = replace(states[tp], zk_version=version)
         context.set_leadership(tp, accepted)
-        settled[tp] = accepted
+        results[tp] = accepted
     for tp, reason in (written.failed or {}).items():
-        story.say(
+        state_changes.log(
             logging.ERROR, tp, "Writing the leader and isr of partition %s failed: %s", tp, reason
         )
-        settled[tp] = Refusal.WRITE_REFUSED
-    return settled
+        results[tp] = Refusal.WRITE_REFUSED
+    return results
 
 
 def _read_again(
-    context: Context, story: Story, conflicts: tuple[TopicPartition, ...], settled: Settled
-) -> Steps[list[TopicPartition]]:
+    context: Context,
+    state_changes: StateChangeLog,
+    conflicts: tuple[TopicPartition, ...],
+    results: LeadershipResults,
+) -> Procedure[list[TopicPartition]]:
     """The conflicts that still have a state node, the picture brought up to date for them."""
     read = yield ReadLeaderAndIsr(conflicts)
     assert isinstance(read, LeaderAndIsrRead)
@@ -83,9 +86,9 @@ def _read_again(
     for tp in conflicts:
         state = read.states.get(tp)
         if state is None:
-            settled[tp] = Refusal.NO_STATE
+            results[tp] = Refusal.NO_STATE
             continue
-        story.say(
+        state_changes.log(
             logging.INFO,
             tp,
             "Another write to partition %s came first; it is now at zk version %d, retrying",

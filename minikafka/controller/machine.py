@@ -46,12 +46,12 @@ from minikafka.controller.events import (
     LogDirsFailed,
     Outcome,
     PreferredElectionSubmitted,
+    Procedure,
     ReassignmentsRequested,
     ReassignmentsSubmitted,
     RebalanceDue,
     StartChannel,
     StepReached,
-    Steps,
     StopChannel,
     StopReplicaAnswered,
     TopicIdsGiven,
@@ -66,8 +66,8 @@ from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.reassignment import Reassignments
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.state_change_log import Decision, StateChangeLog
 from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION
-from minikafka.controller.story import Decision, Story
 
 logger = logging.getLogger(__name__)
 
@@ -100,13 +100,13 @@ class ControllerMachine:
     ) -> None:
         self.context = Context(controller_id, epoch)
         self.settings = settings
-        self._story = Story(controller_id, epoch)
+        self._state_changes = StateChangeLog(controller_id, epoch)
         self._effects: list[Effect] = []
-        self._procedure: Steps[None] | None = None
-        self._batch = RequestBatch(self.context, self._story, self._effects)
-        self._partitions = PartitionStateMachine(self.context, self._story, self._batch)
-        self._replicas = ReplicaStateMachine(self.context, self._story, self._batch)
-        parts = (self.context, self._story, self._batch, self._partitions, self._replicas)
+        self._procedure: Procedure[None] | None = None
+        self._batch = RequestBatch(self.context, self._state_changes, self._effects)
+        self._partitions = PartitionStateMachine(self.context, self._state_changes, self._batch)
+        self._replicas = ReplicaStateMachine(self.context, self._state_changes, self._batch)
+        parts = (self.context, self._state_changes, self._batch, self._partitions, self._replicas)
         self._reassignments = Reassignments(*parts, self._effects)
         self._deletions = Deletions(*parts, self._effects, enabled=settings.delete_topic_enable)
         self._elections = ElectLeaders(
@@ -115,7 +115,7 @@ class ControllerMachine:
             self._effects,
             settings.leader_imbalance_per_broker_percentage,
         )
-        self._procedures: dict[type, Callable[[Any], Steps[None]]] = {
+        self._procedures: dict[type, Callable[[Any], Procedure[None]]] = {
             ControllerElected: self._on_elected,
             BrokersChanged: self._on_brokers_changed,
             TopicsChanged: self._on_topics_changed,
@@ -128,14 +128,16 @@ class ControllerMachine:
             ControlledShutdownRequested: self._on_controlled_shutdown,
             ReassignmentsSubmitted: self._on_reassignments_submitted,
             ReassignmentsRequested: self._on_reassignments_requested,
-            PreferredElectionSubmitted: lambda event: self._elections.submitted(event.partitions),
-            ElectionRequested: self._elections.requested,
+            PreferredElectionSubmitted: lambda event: self._elections.on_submitted(
+                event.partitions
+            ),
+            ElectionRequested: self._elections.on_requested,
             RebalanceDue: lambda event: self._elections.rebalance(),
             UncleanElectionEnabled: self._on_unclean_election_enabled,
         }
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a question is open and only its outcome may be handed over."""
         return self._procedure is not None
 
@@ -143,23 +145,23 @@ class ControllerMachine:
         """Partitions that are not led by their preferred replica (D11)."""
         return self._elections.imbalance_count()
 
-    def take_over(self, other: ControllerMachine) -> None:
+    def copy_from(self, other: ControllerMachine) -> None:
         """Stand where another machine stands, to find out what it would do; neither changes the other.
 
         Raises RuntimeError while the other waits for an outcome.
         """
-        if other.busy:
+        if other.is_busy:
             raise RuntimeError("a machine that waits for an outcome cannot be taken over")
-        self.context.take_over(other.context)
-        self._deletions.take_over(other._deletions)
+        self.context.copy_from(other.context)
+        self._deletions.copy_from(other._deletions)
 
-    def story(self, tp: TopicPartition) -> list[str]:
+    def state_changes(self, tp: TopicPartition) -> list[str]:
         """What was done to the partition lately, oldest first."""
-        return self._story.tell(tp)
+        return self._state_changes.lines_of(tp)
 
-    def decisions(self) -> dict[Decision, list[TopicPartition]]:
+    def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
         """What was decided since the last call, for the ledger: partitions that fared alike together."""
-        return self._story.decisions()
+        return self._state_changes.drain_decisions()
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
         """Effects of the event at monotonic ms `now`, in order; a question can only be the last.
@@ -168,22 +170,22 @@ class ControllerMachine:
 
         Raises RuntimeError when an outcome comes unasked, or another event before the outcome.
         """
-        if isinstance(event, _OUTCOMES) != self.busy:
+        if isinstance(event, _OUTCOMES) != self.is_busy:
             raise RuntimeError(
-                f"{type(event).__name__} while {'a' if self.busy else 'no'} question is open"
+                f"{type(event).__name__} while {'a' if self.is_busy else 'no'} question is open"
             )
-        self._story.now, self._story.cause = now, cause
+        self._state_changes.now, self._state_changes.cause = now, cause
         outcome: Outcome | None = None
         if isinstance(event, _OUTCOMES):
             outcome = event
         else:
             self._procedure = self._procedures[type(event)](event)
-        self._go_on(outcome)
+        self._advance(outcome)
         effects = self._effects.copy()
         self._effects.clear()
         return effects
 
-    def _go_on(self, outcome: Outcome | None) -> None:
+    def _advance(self, outcome: Outcome | None) -> None:
         procedure, self._procedure = self._procedure, None
         assert procedure is not None
         try:
@@ -195,7 +197,7 @@ class ControllerMachine:
 
     # Failover.
 
-    def _on_elected(self, event: ControllerElected) -> Steps[None]:
+    def _on_elected(self, event: ControllerElected) -> Procedure[None]:
         """D5 and D6. Brokers hear the metadata before they are told to lead or follow (R18).
 
         Replicas that are not alive go offline last, after the elections, as when a broker dies: an
@@ -209,10 +211,10 @@ class ControllerMachine:
         for tp, state in event.leadership.items():
             if tp in context.assignments:
                 context.set_leadership(tp, state)
-        yield from self._give_ids(event.topics)
-        self._deletions.load(event.deletions)
+        yield from self._assign_topic_ids(event.topics)
+        self._deletions.load_marks(event.deletions)
         logger.info("Active brokers: %s. Topics: %d", sorted(context.brokers), len(context.topics))
-        self._send_metadata(context.brokers, context.assignments)
+        self._emit_update_metadata(context.brokers, context.assignments)
         yield from self._replicas.startup()
         yield from self._partitions.startup()
         dead = [broker for broker in context.replica_statuses if broker not in context.brokers]
@@ -222,11 +224,11 @@ class ControllerMachine:
         yield from self._reassignments.resume(event.reassignments)
         yield from self._deletions.resume()
         if event.preferred_elections is not None:
-            yield from self._elections.submitted(event.preferred_elections)
+            yield from self._elections.on_submitted(event.preferred_elections)
 
     # Brokers.
 
-    def _on_brokers_changed(self, event: BrokersChanged) -> Steps[None]:
+    def _on_brokers_changed(self, event: BrokersChanged) -> Procedure[None]:
         """A bounce is a failure and then a startup (R19); failures first, so that no election picks
         the dead.
 
@@ -234,18 +236,18 @@ class ControllerMachine:
         ones is sent again.
         """
         known, registered = self.context.brokers, event.brokers
-        came = [broker for id_, broker in registered.items() if known.get(id_) != broker]
-        went = [
+        started = [broker for id_, broker in registered.items() if known.get(id_) != broker]
+        failed = [
             id_
             for id_ in known
             if id_ not in registered or registered[id_].epoch != known[id_].epoch
         ]
-        if went:
-            yield from self._on_broker_failure(went)
-        if came:
-            yield from self._on_broker_startup(came)
+        if failed:
+            yield from self._on_broker_failure(failed)
+        if started:
+            yield from self._on_broker_startup(started)
 
-    def _on_broker_failure(self, dead: list[BrokerId]) -> Steps[None]:
+    def _on_broker_failure(self, dead: list[BrokerId]) -> Procedure[None]:
         """I3, R20."""
         logger.info("Broker failure callback for %s", sorted(dead))
         for broker in dead:
@@ -253,11 +255,13 @@ class ControllerMachine:
             self._effects.append(StopChannel(broker))
         yield from self._take_offline(self.context.replicas_on(dead))
 
-    def _take_offline(self, replicas: Mapping[BrokerId, Collection[TopicPartition]]) -> Steps[None]:
+    def _take_offline(
+        self, replicas: Mapping[BrokerId, Collection[TopicPartition]]
+    ) -> Procedure[None]:
         """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs they are in."""
         context = self.context
         going = self._not_being_deleted(replicas)
-        yield from self._deletions.replicas_lost(replicas)
+        yield from self._deletions.on_replicas_lost(replicas)
         leaderless = [
             tp
             for broker, partitions in going.items()
@@ -268,25 +272,25 @@ class ControllerMachine:
         yield from self._partitions.trigger_online()
         yield from self._replicas.handle_state_changes(going, ReplicaStatus.OFFLINE)
         if not leaderless:
-            self._send_metadata(context.brokers, ())
+            self._emit_update_metadata(context.brokers, ())
 
-    def _on_broker_startup(self, came: list[Broker]) -> Steps[None]:
+    def _on_broker_startup(self, started: list[Broker]) -> Procedure[None]:
         """I4. Full metadata goes to the new brokers only, the others hear who lives (R17, R18)."""
         context = self.context
-        logger.info("New broker startup callback for %s", sorted(broker.id for broker in came))
-        new = [broker.id for broker in came]
+        logger.info("New broker startup callback for %s", sorted(broker.id for broker in started))
+        new = [broker.id for broker in started]
         others = [broker for broker in context.brokers if broker not in new]
-        for broker in came:
+        for broker in started:
             self._add_broker(broker)
-        self._send_metadata(others, ())
-        self._send_metadata(new, context.assignments)
+        self._emit_update_metadata(others, ())
+        self._emit_update_metadata(new, context.assignments)
         yield from self._replicas.handle_state_changes(
             self._not_deleted_yet(context.replicas_on(new)), ReplicaStatus.ONLINE
         )
         yield from self._partitions.trigger_online()
-        yield from self._reassignments.brokers_started(new)
+        yield from self._reassignments.on_brokers_started(new)
         yield from self._deletions.resume_after_reassignments()
-        yield from self._deletions.brokers_started(new)
+        yield from self._deletions.on_brokers_started(new)
 
     def _add_broker(self, broker: Broker) -> None:
         self.context.add_broker(broker)
@@ -294,15 +298,15 @@ class ControllerMachine:
 
     # Topics.
 
-    def _on_topics_changed(self, event: TopicsChanged) -> Steps[None]:
-        self._deletions.topics_removed(event.removed)
-        self._reassignments.topics_removed(event.removed)
+    def _on_topics_changed(self, event: TopicsChanged) -> Procedure[None]:
+        self._deletions.on_topics_removed(event.removed)
+        self._reassignments.on_topics_removed(event.removed)
         for topic in event.removed:
             self.context.forget_topic(topic)
         created: list[TopicPartition] = []
         for topic, image in event.added.items():
             created += self._add_topic(topic, image)
-        yield from self._give_ids(event.added)
+        yield from self._assign_topic_ids(event.added)
         if created:
             logger.info("New topics: %s", sorted(event.added))
             yield from self._on_new_partitions(created)
@@ -311,7 +315,7 @@ class ControllerMachine:
         self.context.add_topic(topic, image.topic_id, image.assignment)
         return list(self.context.topics[topic])
 
-    def _give_ids(self, topics: Mapping[str, TopicImage]) -> Steps[None]:
+    def _assign_topic_ids(self, topics: Mapping[str, TopicImage]) -> Procedure[None]:
         """Topics that were made by hand get their ids before anybody hears of them (R69)."""
         without = [topic for topic, image in topics.items() if image.topic_id is None]
         if without:
@@ -319,7 +323,7 @@ class ControllerMachine:
             assert isinstance(given, TopicIdsGiven)
             self.context.topic_ids.update(given.ids)
 
-    def _on_assignment_changed(self, event: AssignmentChanged) -> Steps[None]:
+    def _on_assignment_changed(self, event: AssignmentChanged) -> Procedure[None]:
         """Partitions that were added (I9); those added to a topic that is deleted are taken back (R65)."""
         context = self.context
         if event.topic not in context.topics:
@@ -347,41 +351,41 @@ class ControllerMachine:
             self.context.assign(tp, assignment[tp.partition])
         return added
 
-    def _on_new_partitions(self, created: list[TopicPartition]) -> Steps[None]:
+    def _on_new_partitions(self, created: list[TopicPartition]) -> Procedure[None]:
         """I2: partitions New, replicas New, partitions Online, replicas Online."""
         replicas: dict[BrokerId, list[TopicPartition]] = {}
         for tp in created:
             for broker in self.context.replicas(tp):
                 replicas.setdefault(broker, []).append(tp)
-        self._reach(CREATION, "partitions-new", created)
+        self._emit_step(CREATION, "partitions-new", created)
         yield from self._partitions.handle_state_changes(created, PartitionStatus.NEW)
-        self._reach(CREATION, "replicas-new", created)
+        self._emit_step(CREATION, "replicas-new", created)
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
-        self._reach(CREATION, "partitions-online", created)
+        self._emit_step(CREATION, "partitions-online", created)
         yield from self._partitions.handle_state_changes(
             created, PartitionStatus.ONLINE, Election.OFFLINE
         )
-        self._reach(CREATION, "replicas-online", created)
+        self._emit_step(CREATION, "replicas-online", created)
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
 
-    def _on_deletions_changed(self, event: DeletionsChanged) -> Steps[None]:
+    def _on_deletions_changed(self, event: DeletionsChanged) -> Procedure[None]:
         """Marked topics are deleted (L1); one whose mark is taken back in time lives on."""
-        if (yield from self._deletions.marked(event.topics)):
+        if (yield from self._deletions.update_marks(event.topics)):
             yield from self._partitions.trigger_online()
 
     # Reassignments.
 
-    def _on_reassignments_submitted(self, event: ReassignmentsSubmitted) -> Steps[None]:
-        yield from self._reassignments.submitted(event.targets)
+    def _on_reassignments_submitted(self, event: ReassignmentsSubmitted) -> Procedure[None]:
+        yield from self._reassignments.on_submitted(event.targets)
         yield from self._deletions.resume_after_reassignments()
 
-    def _on_reassignments_requested(self, event: ReassignmentsRequested) -> Steps[None]:
-        yield from self._reassignments.requested(event)
+    def _on_reassignments_requested(self, event: ReassignmentsRequested) -> Procedure[None]:
+        yield from self._reassignments.on_requested(event)
         yield from self._deletions.resume_after_reassignments()
 
     # What leaders and brokers report.
 
-    def _on_isr_changed(self, event: IsrChanged) -> Steps[None]:
+    def _on_isr_changed(self, event: IsrChanged) -> Procedure[None]:
         """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications (R26)."""
         context = self.context
         changed = []
@@ -391,13 +395,13 @@ class ControllerMachine:
                 context.set_leadership(tp, state)
                 changed.append(tp)
         if changed:
-            self._send_metadata(context.brokers, changed)
+            self._emit_update_metadata(context.brokers, changed)
         if event.notifications:
             self._effects.append(DeleteIsrChanges(event.notifications))
-        yield from self._reassignments.isr_changed(event.states)
+        yield from self._reassignments.on_isr_changed(event.states)
         yield from self._deletions.resume_after_reassignments()
 
-    def _on_log_dirs_failed(self, event: LogDirsFailed) -> Steps[None]:
+    def _on_log_dirs_failed(self, event: LogDirsFailed) -> Procedure[None]:
         """Ask the brokers which replicas they lost, by telling them their roles again (R67)."""
         live = [broker for broker in event.brokers if broker in self.context.brokers]
         yield from self._replicas.handle_state_changes(
@@ -405,7 +409,7 @@ class ControllerMachine:
         )
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
-    def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Steps[None]:
+    def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Procedure[None]:
         """KAFKA_STORAGE_ERROR: the replica is on a failed directory, as good as on a dead broker (R16, R67)."""
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
@@ -424,14 +428,14 @@ class ControllerMachine:
             )
             yield from self._take_offline({broker.id: newly_lost})
 
-    def _on_stop_replica_answered(self, event: StopReplicaAnswered) -> Steps[None]:
-        yield from self._deletions.answered(event)
+    def _on_stop_replica_answered(self, event: StopReplicaAnswered) -> Procedure[None]:
+        yield from self._deletions.on_stop_replica_answered(event)
 
-    def _on_unclean_election_enabled(self, event: UncleanElectionEnabled) -> Steps[None]:
+    def _on_unclean_election_enabled(self, event: UncleanElectionEnabled) -> Procedure[None]:
         """Partitions that waited for a clean leader may have one now (R63)."""
         yield from self._partitions.trigger_online(event.topics)
 
-    def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Steps[None]:
+    def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Procedure[None]:
         """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be moved.
 
         Leaders hear first that these replicas count as offline: the one that moved its leadership
@@ -448,17 +452,17 @@ class ControllerMachine:
         logger.info("Shutting down broker %d", broker.id)
         context.shutting_down.add(broker.id)
         movable = [tp for tp in context.replicas_on((broker.id,))[broker.id] if self._may_move(tp)]
-        self._reach(CONTROLLED_SHUTDOWN, "marked", movable)
-        self._send_metadata(context.brokers, movable)
+        self._emit_step(CONTROLLED_SHUTDOWN, "marked", movable)
+        self._emit_update_metadata(context.brokers, movable)
         led = [tp for tp in movable if context.leadership[tp].leader == broker.id]
         followed = [tp for tp in movable if context.leadership[tp].leader != broker.id]
-        self._reach(CONTROLLED_SHUTDOWN, "leaders-moved", led)
+        self._emit_step(CONTROLLED_SHUTDOWN, "leaders-moved", led)
         yield from self._partitions.handle_state_changes(
             led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN
         )
-        self._reach(CONTROLLED_SHUTDOWN, "followers-stopped", followed)
+        self._emit_step(CONTROLLED_SHUTDOWN, "followers-stopped", followed)
         yield from self._replicas.handle_state_changes({broker.id: followed}, ReplicaStatus.OFFLINE)
-        self._reach(CONTROLLED_SHUTDOWN, "answered", movable)
+        self._emit_step(CONTROLLED_SHUTDOWN, "answered", movable)
         remaining = tuple(tp for tp in movable if context.leadership[tp].leader == broker.id)
         self._effects.append(AnswerControlledShutdown(event.ticket, ErrorCode.NONE, remaining))
 
@@ -495,12 +499,12 @@ class ControllerMachine:
             for broker, partitions in replicas.items()
         }
 
-    def _reach(self, operation: str, step: str, partitions: Iterable[TopicPartition]) -> None:
+    def _emit_step(self, operation: str, step: str, partitions: Iterable[TopicPartition]) -> None:
         self._effects.append(StepReached(operation, step, tuple(partitions)))
 
-    def _send_metadata(
+    def _emit_update_metadata(
         self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]
     ) -> None:
         self._batch.new_batch()
         self._batch.add_update_metadata(brokers, partitions)
-        self._batch.send()
+        self._batch.emit()

@@ -24,19 +24,19 @@ from minikafka.controller.elections import Choice, Election, Refusal, Verdict
 from minikafka.controller.events import (
     NO_NODE,
     LeaderAndIsrRead,
+    Procedure,
     ReadLeaderAndIsr,
     ReadUncleanSettings,
-    Steps,
     UncleanSettingsRead,
 )
-from minikafka.controller.leadership import Proposals, Settled, change_leadership
+from minikafka.controller.leadership import LeadershipResults, Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import (
+from minikafka.controller.state_change_log import (
     MOVE,
     PARTITION,
     REFUSE,
     Decision,
-    Story,
+    StateChangeLog,
     describe,
     ids,
 )
@@ -53,7 +53,7 @@ LEGAL_PREVIOUS: Final = {
 }
 """Target state -> the states it may be entered from (F11, K13)."""
 
-_NOBODY_IN_SYNC: Final = frozenset(
+_REFUSED_FOR_ISR: Final = frozenset(
     {
         Refusal.NO_REPLICA_ONLINE,
         Refusal.PREFERRED_NOT_AVAILABLE,
@@ -70,12 +70,14 @@ Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransi
 class PartitionStateMachine:
     """Moves partitions; each `handle_state_changes` is one batch of requests."""
 
-    def __init__(self, context: Context, story: Story, batch: RequestBatch) -> None:
+    def __init__(
+        self, context: Context, state_changes: StateChangeLog, batch: RequestBatch
+    ) -> None:
         self._context = context
-        self._story = story
+        self._state_changes = state_changes
         self._batch = batch
 
-    def startup(self) -> Steps[None]:
+    def startup(self) -> Procedure[None]:
         """After an election: derive every partition's state (F7), then try to bring the others online (D17)."""
         context = self._context
         for tp in context.assignments:
@@ -89,7 +91,7 @@ class PartitionStateMachine:
             context.set_partition_status(tp, status)
         yield from self.trigger_online()
 
-    def trigger_online(self, topics: Collection[str] | None = None) -> Steps[Results]:
+    def trigger_online(self, topics: Collection[str] | None = None) -> Procedure[Results]:
         """Elections for all New and Offline partitions, or those of some topics, but not of topics that are
         being deleted (F8).
         """
@@ -107,7 +109,7 @@ class PartitionStateMachine:
         partitions: Iterable[TopicPartition],
         target: PartitionStatus,
         election: Election | None = None,
-    ) -> Steps[Results]:
+    ) -> Procedure[Results]:
         """Move the partitions and send what brokers must hear; `election` is needed for Online only (F9)."""
         if (target is PartitionStatus.ONLINE) != (election is not None):
             raise ValueError("an election is named exactly when the target is OnlinePartition")
@@ -119,7 +121,7 @@ class PartitionStateMachine:
         else:
             for tp in legal:
                 self._mark(tp, target)
-        self._batch.send()
+        self._batch.emit()
         return results
 
     def _legal(
@@ -131,48 +133,54 @@ class PartitionStateMachine:
             if status in LEGAL_PREVIOUS[target]:
                 legal.append(tp)
             else:
-                results[tp] = self._story.illegal(tp, f"partition {tp}", status, target)
+                results[tp] = self._state_changes.record_illegal_move(
+                    tp, f"partition {tp}", status, target
+                )
         return legal
 
     def _mark(self, tp: TopicPartition, target: PartitionStatus) -> None:
         previous = self._context.partition_status(tp)
         self._context.set_partition_status(tp, target)
-        self._story.decide(
+        self._state_changes.record(
             Decision(MOVE, PARTITION, source=previous.value, target=target.value), tp
         )
         if target is PartitionStatus.NEW:
             replicas = ids(self._context.replicas(tp))
             message = "Changed partition %s state from %s to %s with assigned replicas %s"
-            self._story.say(logging.INFO, tp, message, tp, previous.value, target.value, replicas)
+            self._state_changes.log(
+                logging.INFO, tp, message, tp, previous.value, target.value, replicas
+            )
         else:
             message = "Changed partition %s state from %s to %s"
-            self._story.say(logging.INFO, tp, message, tp, previous.value, target.value)
+            self._state_changes.log(logging.INFO, tp, message, tp, previous.value, target.value)
 
-    def _bring_online(self, partitions: list[TopicPartition], election: Election) -> Steps[Settled]:
+    def _bring_online(
+        self, partitions: list[TopicPartition], election: Election
+    ) -> Procedure[LeadershipResults]:
         context = self._context
         new = [tp for tp in partitions if context.partition_status(tp) is PartitionStatus.NEW]
         known = [tp for tp in partitions if context.partition_status(tp) is not PartitionStatus.NEW]
-        settled = yield from change_leadership(
-            context, self._story, new, self._propose_first_leaders
+        results = yield from change_leadership(
+            context, self._state_changes, new, self._propose_first_leaders
         )
         for tp in new:
-            state = settled.get(tp)
+            state = results.get(tp)
             if isinstance(state, LeaderAndIsr):
                 self._batch.add_leader_and_isr(state.isr, tp, is_new=True)
-        settled.update((yield from self._elect(known, election)))
-        for tp, state in settled.items():
-            self._conclude(tp, state, election)
-        return settled
+        results.update((yield from self._elect(known, election)))
+        for tp, state in results.items():
+            self._apply_result(tp, state, election)
+        return results
 
-    def _conclude(
+    def _apply_result(
         self, tp: TopicPartition, state: LeaderAndIsr | Refusal, election: Election
     ) -> None:
         previous = self._context.partition_status(tp)
         move = (PARTITION, None, previous.value, PartitionStatus.ONLINE.value, election.value)
         if isinstance(state, Refusal):
-            self._story.decide(Decision(REFUSE, *move, reason=state.value), tp)
+            self._state_changes.record(Decision(REFUSE, *move, reason=state.value), tp)
             message = "Encountered error during state change of partition %s from %s to %s: it %s"
-            self._story.say(
+            self._state_changes.log(
                 logging.ERROR,
                 tp,
                 message,
@@ -183,9 +191,11 @@ class PartitionStateMachine:
             )
             return
         self._context.set_partition_status(tp, PartitionStatus.ONLINE)
-        self._story.decide(Decision(MOVE, *move, state.leader, state.leader_epoch, state.isr), tp)
+        self._state_changes.record(
+            Decision(MOVE, *move, state.leader, state.leader_epoch, state.isr), tp
+        )
         message = "Changed partition %s state from %s to %s with state %s"
-        self._story.say(
+        self._state_changes.log(
             logging.INFO,
             tp,
             message,
@@ -195,7 +205,7 @@ class PartitionStateMachine:
             describe(state),
         )
 
-    def _propose_first_leaders(self, partitions: list[TopicPartition]) -> Steps[Proposals]:
+    def _propose_first_leaders(self, partitions: list[TopicPartition]) -> Procedure[Proposals]:
         """New -> Online (F3); a node that exists already is a failure, never a conflict."""
         yield from ()
         context = self._context
@@ -206,7 +216,7 @@ class PartitionStateMachine:
             )
             if live:
                 first = LeaderAndIsr(live[0], 0, live, context.epoch, NO_NODE)
-                self._story.choose(PARTITION, tp, first)
+                self._state_changes.record_choice(PARTITION, tp, first)
                 proposals[tp] = first
             elif context.replicas(tp):
                 proposals[tp] = Refusal.NO_REPLICA_ONLINE
@@ -214,51 +224,57 @@ class PartitionStateMachine:
                 proposals[tp] = Refusal.NO_REPLICAS_ASSIGNED
         return proposals
 
-    def _elect(self, partitions: list[TopicPartition], election: Election) -> Steps[Settled]:
+    def _elect(
+        self, partitions: list[TopicPartition], election: Election
+    ) -> Procedure[LeadershipResults]:
         """Online, Offline -> Online (F4)."""
         choices: dict[TopicPartition, Choice] = {}
 
-        def choose(partitions: list[TopicPartition]) -> Steps[Proposals]:
+        def choose(partitions: list[TopicPartition]) -> Procedure[Proposals]:
             unclean = yield from self._unclean_settings(partitions, election)
             proposals: Proposals = {}
             for tp in partitions:
                 verdict = self._choose(tp, election, unclean)
                 if isinstance(verdict, Choice):
                     choices[tp] = verdict
-                    proposals[tp] = chosen = self._succeed(tp, verdict)
-                    self._story.choose(PARTITION, tp, chosen, election=election.value)
+                    proposals[tp] = chosen = self._next_leadership(tp, verdict)
+                    self._state_changes.record_choice(
+                        PARTITION, tp, chosen, election=election.value
+                    )
                 else:
                     proposals[tp] = verdict
             return proposals
 
-        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
+        def propose(remaining: list[TopicPartition]) -> Procedure[Proposals]:
             proposals = yield from choose(remaining)
-            refused = [tp for tp, verdict in proposals.items() if verdict in _NOBODY_IN_SYNC]
-            moved_on = yield from self._read_newer(refused)
-            if moved_on:
-                proposals.update((yield from choose(moved_on)))
+            refused = [tp for tp, verdict in proposals.items() if verdict in _REFUSED_FOR_ISR]
+            newer = yield from self._read_newer(refused)
+            if newer:
+                proposals.update((yield from choose(newer)))
             return proposals
 
-        settled = yield from change_leadership(self._context, self._story, partitions, propose)
-        for tp, state in settled.items():
+        results = yield from change_leadership(
+            self._context, self._state_changes, partitions, propose
+        )
+        for tp, state in results.items():
             if isinstance(state, LeaderAndIsr):
                 self._batch.add_leader_and_isr(choices[tp].recipients, tp)
                 if choices[tp].unclean:
                     self._count_unclean(tp, state)
-        return settled
+        return results
 
-    def _read_newer(self, refused: list[TopicPartition]) -> Steps[list[TopicPartition]]:
+    def _read_newer(self, refused: list[TopicPartition]) -> Procedure[list[TopicPartition]]:
         """Those whose state in ZooKeeper is newer than the picture, which is brought up to date.
 
         A leader announces an ISR a moment after it wrote it, and one that died in between never does.
         """
         context = self._context
-        doubtful = [
+        electable = [
             tp for tp in refused if any(context.is_online(tp, r) for r in context.replicas(tp))
         ]
-        if not doubtful:
+        if not electable:
             return []
-        read = yield ReadLeaderAndIsr(tuple(doubtful))
+        read = yield ReadLeaderAndIsr(tuple(electable))
         assert isinstance(read, LeaderAndIsrRead)
         newer = [
             tp
@@ -271,7 +287,7 @@ class PartitionStateMachine:
             self._batch.add_update_metadata(context.brokers, newer)
         return newer
 
-    def _succeed(self, tp: TopicPartition, choice: Choice) -> LeaderAndIsr:
+    def _next_leadership(self, tp: TopicPartition, choice: Choice) -> LeaderAndIsr:
         current = self._context.leadership[tp]
         return LeaderAndIsr(
             choice.leader,
@@ -305,7 +321,7 @@ class PartitionStateMachine:
 
     def _unclean_settings(
         self, partitions: list[TopicPartition], election: Election
-    ) -> Steps[dict[str, bool]]:
+    ) -> Procedure[dict[str, bool]]:
         """The setting is read when it decides something: an offline election without a live ISR member (A15)."""
         if election is not Election.OFFLINE:
             return {}
@@ -327,4 +343,4 @@ class PartitionStateMachine:
         """H3: an unclean election may lose acknowledged records, so it is always counted and logged."""
         self._context.unclean_elections += 1
         message = "No broker in the ISR of partition %s is alive; unclean election of leader %d"
-        self._story.say(logging.WARNING, tp, message, tp, state.leader)
+        self._state_changes.log(logging.WARNING, tp, message, tp, state.leader)

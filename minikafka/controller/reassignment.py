@@ -30,9 +30,9 @@ from minikafka.controller.events import (
     AnswerAdmin,
     AssignmentsWritten,
     Effect,
+    Procedure,
     ReassignmentsRequested,
     StepReached,
-    Steps,
     TrimReassignments,
     UnwatchStates,
     WatchStates,
@@ -42,12 +42,12 @@ from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.state_change_log import PARTITION, StateChangeLog, ids
 from minikafka.controller.steps import REASSIGNMENT
-from minikafka.controller.story import PARTITION, Story, ids
 
 logger = logging.getLogger(__name__)
 
-_NOBODY_TAKES_OVER = PartitionResult(
+_NO_OTHER_LEADER = PartitionResult(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     "The leader would be removed, and no other replica that is kept is in sync and alive.",
 )
@@ -60,14 +60,14 @@ class Reassignments:
     def __init__(
         self,
         context: Context,
-        story: Story,
+        state_changes: StateChangeLog,
         batch: RequestBatch,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         effects: list[Effect],
     ) -> None:
         self._context = context
-        self._story = story
+        self._state_changes = state_changes
         self._batch = batch
         self._partitions = partitions
         self._replicas = replicas
@@ -75,7 +75,7 @@ class Reassignments:
 
     # What is asked for.
 
-    def resume(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Steps[None]:
+    def resume(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Procedure[None]:
         """After an election: what topic nodes say is on its way, then what the admin node asks for (D18)."""
         in_flight = {
             tp: assignment
@@ -85,16 +85,18 @@ class Reassignments:
         if in_flight:
             logger.info("Resuming the reassignment of %d partitions", len(in_flight))
         yield from self._begin(in_flight)
-        yield from self.submitted(submitted)
+        yield from self.on_submitted(submitted)
 
-    def submitted(self, targets: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Steps[None]:
+    def on_submitted(
+        self, targets: Mapping[TopicPartition, tuple[BrokerId, ...]]
+    ) -> Procedure[None]:
         """`/admin/reassign_partitions` (E4). New replicas may be dead: they are waited for (X12, R59)."""
         context = self._context
         wanted, finished = {}, {}
         for tp, target in targets.items():
-            refusal = self._refusal(tp, target)
+            refusal = self._reason_to_refuse(tp, target)
             if refusal is not None:
-                self._say_refused(tp, refusal)
+                self._log_refusal(tp, refusal)
                 finished[tp] = target
             elif tp in context.reassigning and context.assignments[tp].target == target:
                 continue
@@ -107,16 +109,18 @@ class Reassignments:
         if finished:
             self._effects.append(TrimReassignments(finished))
 
-    def requested(self, event: ReassignmentsRequested) -> Steps[None]:
+    def on_requested(self, event: ReassignmentsRequested) -> Procedure[None]:
         """AlterPartitionReassignments (KIP-455); no target cancels (R57)."""
         context = self._context
         results: dict[TopicPartition, PartitionResult] = {}
         wanted = {}
         for tp, target in event.targets.items():
-            refusal = self._refusal(tp, target) or self._refusal_of_request(tp, target)
+            refusal = self._reason_to_refuse(tp, target) or self._reason_to_refuse_request(
+                tp, target
+            )
             if refusal is not None:
                 results[tp] = refusal
-                self._say_refused(tp, refusal)
+                self._log_refusal(tp, refusal)
             else:
                 assignment = context.assignments[tp]
                 chosen = assignment.origin if target is None else target
@@ -124,7 +128,7 @@ class Reassignments:
         results.update((yield from self._begin(wanted)))
         self._effects.append(AnswerAdmin(event.ticket, results))
 
-    def _refusal(
+    def _reason_to_refuse(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
         """Why this cannot be done, whoever asks (K12, R59)."""
@@ -156,7 +160,7 @@ class Reassignments:
         kept = assignment.reassigned_to(target).replicas
         return state is not None and not any(member in kept for member in state.isr)
 
-    def _refusal_of_request(
+    def _reason_to_refuse_request(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
         """What only the request is refused for: it can be told, the admin node cannot (X12)."""
@@ -176,20 +180,20 @@ class Reassignments:
             f"Replica list: {ids(adding)}, live broker list: {ids(sorted(context.brokers))}",
         )
 
-    def _say_refused(self, tp: TopicPartition, refusal: PartitionResult) -> None:
+    def _log_refusal(self, tp: TopicPartition, refusal: PartitionResult) -> None:
         message = "Reassignment of partition %s is refused: %s"
-        self._story.say(logging.ERROR, tp, message, tp, refusal.message)
+        self._state_changes.log(logging.ERROR, tp, message, tp, refusal.message)
 
     # What happens meanwhile.
 
-    def isr_changed(self, changed: Iterable[TopicPartition]) -> Steps[None]:
+    def on_isr_changed(self, changed: Iterable[TopicPartition]) -> Procedure[None]:
         """Leaders changed these ISRs: reassignments whose targets are all in sync are completed (E10, X14)."""
         context = self._context
         complete = [tp for tp in changed if tp in context.reassigning and self._is_complete(tp)]
         if complete:
             yield from self._complete(complete)
 
-    def brokers_started(self, brokers: Iterable[BrokerId]) -> Steps[None]:
+    def on_brokers_started(self, brokers: Iterable[BrokerId]) -> Procedure[None]:
         """I4: reassignments that touch these brokers are taken up again."""
         started = set(brokers)
         touched = [
@@ -198,9 +202,9 @@ class Reassignments:
             if started.intersection(self._context.replicas(tp))
         ]
         if touched:
-            yield from self._go_on(touched)
+            yield from self._continue(touched)
 
-    def topics_removed(self, topics: Iterable[str]) -> None:
+    def on_topics_removed(self, topics: Iterable[str]) -> None:
         """Topic nodes went by another hand, and with them what was on its way; before they are forgotten."""
         context = self._context
         over = {
@@ -228,20 +232,20 @@ class Reassignments:
 
     def _begin(
         self, wanted: Mapping[TopicPartition, ReplicaAssignment]
-    ) -> Steps[dict[TopicPartition, PartitionResult]]:
+    ) -> Procedure[dict[TopicPartition, PartitionResult]]:
         """Phase U, then A or B. A partition that is where it is to be already needs nothing (X13)."""
         context = self._context
         results = {tp: PartitionResult() for tp in wanted}
         changed = {tp: new for tp, new in wanted.items() if context.assignments[tp] != new}
         before = {tp: context.assignments[tp] for tp in changed}
-        failed = yield from self._stop_unneeded(changed)
+        failed = yield from self._stop_unwanted(changed)
         unwritten = yield from self._write(
             {tp: new for tp, new in changed.items() if tp not in failed}, "U1"
         )
         for tp, reason in unwritten.items():
             failed[tp] = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
         for tp, refusal in failed.items():
-            self._say_refused(tp, refusal)
+            self._log_refusal(tp, refusal)
             context.assign(tp, before[tp])
         results.update(failed)
         begun = [
@@ -250,13 +254,13 @@ class Reassignments:
             if tp not in failed and (tp in changed or new.is_being_reassigned)
         ]
         if begun:
-            self._take_over(begun, wanted)
-        yield from self._go_on(begun + [tp for tp in failed if tp in context.reassigning])
+            self._adopt_assignments(begun, wanted)
+        yield from self._continue(begun + [tp for tp in failed if tp in context.reassigning])
         return results
 
-    def _stop_unneeded(
+    def _stop_unwanted(
         self, changed: Mapping[TopicPartition, ReplicaAssignment]
-    ) -> Steps[dict[TopicPartition, PartitionResult]]:
+    ) -> Procedure[dict[TopicPartition, PartitionResult]]:
         """U3: replicas that were being added, and are not wanted any more, go.
 
         Before U1: whoever may hold a replica is named by the topic node, or nobody would clear up after a
@@ -265,45 +269,45 @@ class Reassignments:
         none can take over from a leader that would go are left alone, and named with the refusal.
         """
         context = self._context
-        unneeded = {
+        unwanted = {
             tp: [broker for broker in context.replicas(tp) if broker not in new.replicas]
             for tp, new in changed.items()
         }
-        partitions = [tp for tp, brokers in unneeded.items() if brokers]
+        partitions = [tp for tp, brokers in unwanted.items() if brokers]
         if not partitions:
             return {}
-        self._reach("U3", partitions)
+        self._emit_step("U3", partitions)
         for tp in partitions:
             context.assign(tp, replace(changed[tp], removing=()))
         refused = yield from self._lead_from_target(partitions)
         stuck = {
-            tp: _NOBODY_TAKES_OVER
+            tp: _NO_OTHER_LEADER
             for tp in partitions
             if tp in refused
             and tp in context.leadership
-            and context.leadership[tp].leader in unneeded[tp]
+            and context.leadership[tp].leader in unwanted[tp]
         }
         going: dict[BrokerId, list[TopicPartition]] = {}
         for tp in partitions:
             if tp not in stuck:
                 context.assign(tp, changed[tp])
-                for broker in unneeded[tp]:
+                for broker in unwanted[tp]:
                     going.setdefault(broker, []).append(tp)
         yield from self._stop_and_delete(going)
         return stuck
 
-    def _take_over(
+    def _adopt_assignments(
         self, begun: list[TopicPartition], wanted: Mapping[TopicPartition, ReplicaAssignment]
     ) -> None:
         """U2."""
         context = self._context
-        self._reach("U2", begun)
+        self._emit_step("U2", begun)
         for tp in begun:
             new = wanted[tp]
             context.assign(tp, new)
             context.reassigning[tp] = None
             message = "Reassignment of partition %s: from replicas %s to %s, adding %s, removing %s"
-            self._story.say(
+            self._state_changes.log(
                 logging.INFO,
                 tp,
                 message,
@@ -317,7 +321,7 @@ class Reassignments:
 
     # Phase A.
 
-    def _go_on(self, partitions: list[TopicPartition]) -> Steps[None]:
+    def _continue(self, partitions: list[TopicPartition]) -> Procedure[None]:
         complete = [tp for tp in partitions if self._is_complete(tp)]
         waiting = [tp for tp in partitions if not self._is_complete(tp)]
         if waiting:
@@ -325,12 +329,12 @@ class Reassignments:
         if complete:
             yield from self._complete(complete)
 
-    def _start_adding(self, partitions: list[TopicPartition]) -> Steps[None]:
+    def _start_adding(self, partitions: list[TopicPartition]) -> Procedure[None]:
         """A1, A2."""
         context = self._context
-        self._reach("A1", partitions)
+        self._emit_step("A1", partitions)
         yield from self._raise_epochs(partitions)
-        self._reach("A2", partitions)
+        self._emit_step("A2", partitions)
         new: dict[BrokerId, list[TopicPartition]] = {}
         for tp in partitions:
             for broker in context.assignments[tp].adding:
@@ -340,30 +344,30 @@ class Reassignments:
 
     def _raise_epochs(
         self, partitions: list[TopicPartition]
-    ) -> Steps[dict[TopicPartition, LeaderAndIsr | Refusal]]:
+    ) -> Procedure[dict[TopicPartition, LeaderAndIsr | Refusal]]:
         """Leader and ISR as they are, in a new leader epoch, so that brokers take over the assignment (T5)."""
         context = self._context
 
-        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
+        def propose(remaining: list[TopicPartition]) -> Procedure[Proposals]:
             yield from ()
-            proposals: Proposals = {tp: self._in_new_epoch(tp) for tp in remaining}
+            proposals: Proposals = {tp: self._with_next_epoch(tp) for tp in remaining}
             for tp, state in proposals.items():
                 if isinstance(state, LeaderAndIsr):
-                    self._story.choose(PARTITION, tp, state)
+                    self._state_changes.record_choice(PARTITION, tp, state)
             return proposals
 
         self._batch.new_batch()
-        settled = yield from change_leadership(context, self._story, partitions, propose)
-        for tp, state in settled.items():
+        results = yield from change_leadership(context, self._state_changes, partitions, propose)
+        for tp, state in results.items():
             if isinstance(state, LeaderAndIsr):
                 self._batch.add_leader_and_isr(context.replicas(tp), tp)
             else:
                 message = "Leader epoch of partition %s not raised: it %s"
-                self._story.say(logging.ERROR, tp, message, tp, state.value)
-        self._batch.send()
-        return settled
+                self._state_changes.log(logging.ERROR, tp, message, tp, state.value)
+        self._batch.emit()
+        return results
 
-    def _in_new_epoch(self, tp: TopicPartition) -> LeaderAndIsr | Refusal:
+    def _with_next_epoch(self, tp: TopicPartition) -> LeaderAndIsr | Refusal:
         state = self._context.leadership.get(tp)
         if state is None:
             return Refusal.NO_STATE
@@ -375,15 +379,15 @@ class Reassignments:
 
     # Phase B.
 
-    def _complete(self, partitions: list[TopicPartition]) -> Steps[None]:
+    def _complete(self, partitions: list[TopicPartition]) -> Procedure[None]:
         """B1-B8; a partition that finds no leader among its targets goes back and waits."""
-        self._reach("B1", partitions)
+        self._emit_step("B1", partitions)
         yield from self._bring_adding_online(partitions)
-        self._reach("B2", partitions)
+        self._emit_step("B2", partitions)
         before = {tp: self._context.assignments[tp] for tp in partitions}
         for tp, assignment in before.items():
             self._context.assign(tp, ReplicaAssignment(assignment.target))
-        self._reach("B3", partitions)
+        self._emit_step("B3", partitions)
         refused = yield from self._lead_from_target(partitions)
         for tp in refused:
             self._context.assign(tp, before[tp])
@@ -392,7 +396,7 @@ class Reassignments:
             yield from self._remove_old(complete, before)
             yield from self._finish(complete)
 
-    def _bring_adding_online(self, partitions: list[TopicPartition]) -> Steps[None]:
+    def _bring_adding_online(self, partitions: list[TopicPartition]) -> Procedure[None]:
         context = self._context
         adding: dict[BrokerId, list[TopicPartition]] = {}
         for tp in partitions:
@@ -401,7 +405,7 @@ class Reassignments:
                     adding.setdefault(broker, []).append(tp)
         yield from self._replicas.handle_state_changes(adding, ReplicaStatus.ONLINE)
 
-    def _lead_from_target(self, partitions: list[TopicPartition]) -> Steps[set[TopicPartition]]:
+    def _lead_from_target(self, partitions: list[TopicPartition]) -> Procedure[set[TopicPartition]]:
         """A leader that stays leads on in a new epoch (R58), else one of the target is elected; who has none."""
         context = self._context
         staying: list[TopicPartition] = []
@@ -414,32 +418,32 @@ class Reassignments:
                 and context.is_online(tp, state.leader)
             )
             (staying if stays else moving).append(tp)
-        settled = yield from self._raise_epochs(staying)
+        results = yield from self._raise_epochs(staying)
         elected = yield from self._partitions.handle_state_changes(
             moving, PartitionStatus.ONLINE, Election.REASSIGNED
         )
         return {
-            tp for tp in partitions if not isinstance({**settled, **elected}.get(tp), LeaderAndIsr)
+            tp for tp in partitions if not isinstance({**results, **elected}.get(tp), LeaderAndIsr)
         }
 
     def _remove_old(
         self, partitions: list[TopicPartition], before: Mapping[TopicPartition, ReplicaAssignment]
-    ) -> Steps[None]:
+    ) -> Procedure[None]:
         """B4, B5."""
         removed: dict[BrokerId, list[TopicPartition]] = {}
         for tp in partitions:
             for broker in before[tp].removing:
                 removed.setdefault(broker, []).append(tp)
-        self._reach("B4", partitions)
+        self._emit_step("B4", partitions)
         yield from self._replicas.handle_state_changes(removed, ReplicaStatus.OFFLINE)
-        self._reach("B5", partitions)
+        self._emit_step("B5", partitions)
         yield from self._delete(removed)
 
-    def _stop_and_delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Steps[None]:
+    def _stop_and_delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Procedure[None]:
         yield from self._replicas.handle_state_changes(removed, ReplicaStatus.OFFLINE)
         yield from self._delete(removed)
 
-    def _delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Steps[None]:
+    def _delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Procedure[None]:
         """Removed replicas travel the states of a deletion, but nobody waits for the brokers (L5)."""
         for target in (
             ReplicaStatus.DELETION_STARTED,
@@ -448,36 +452,36 @@ class Reassignments:
         ):
             yield from self._replicas.handle_state_changes(removed, target)
 
-    def _finish(self, partitions: list[TopicPartition]) -> Steps[None]:
+    def _finish(self, partitions: list[TopicPartition]) -> Procedure[None]:
         """B6-B8."""
         context = self._context
         final = {tp: context.assignments[tp] for tp in partitions}
         failed = yield from self._write(final, "B6")
         for tp, reason in failed.items():
             message = "Final assignment of partition %s not written, to be done again: %s"
-            self._story.say(logging.ERROR, tp, message, tp, reason)
+            self._state_changes.log(logging.ERROR, tp, message, tp, reason)
         done = [tp for tp in partitions if tp not in failed]
-        self._reach("B7", done)
+        self._emit_step("B7", done)
         for tp in done:
             context.reassigning.pop(tp, None)
             message = "Reassignment of partition %s is complete, replicas %s"
-            self._story.say(logging.INFO, tp, message, tp, ids(final[tp].replicas))
+            self._state_changes.log(logging.INFO, tp, message, tp, ids(final[tp].replicas))
         self._effects.append(UnwatchStates(tuple(done)))
         self._effects.append(TrimReassignments({tp: final[tp].replicas for tp in done}))
-        self._reach("B8", done)
+        self._emit_step("B8", done)
         self._batch.new_batch()
         self._batch.add_update_metadata(context.brokers, done)
-        self._batch.send()
+        self._batch.emit()
 
     # Shared.
 
     def _write(
         self, assignments: Mapping[TopicPartition, ReplicaAssignment], step: str
-    ) -> Steps[dict[TopicPartition, str]]:
+    ) -> Procedure[dict[TopicPartition, str]]:
         """Put these into the topic nodes; the partitions whose topic could not be written, with the reason."""
         if not assignments:
             return {}
-        self._reach(step, assignments)
+        self._emit_step(step, assignments)
         topics: dict[str, dict[int, ReplicaAssignment | None]] = {}
         for tp, assignment in assignments.items():
             topics.setdefault(tp.topic, {})[tp.partition] = assignment
@@ -485,5 +489,5 @@ class Reassignments:
         assert isinstance(written, AssignmentsWritten)
         return {tp: written.failed[tp.topic] for tp in assignments if tp.topic in written.failed}
 
-    def _reach(self, step: str, partitions: Iterable[TopicPartition]) -> None:
+    def _emit_step(self, step: str, partitions: Iterable[TopicPartition]) -> None:
         self._effects.append(StepReached(REASSIGNMENT, step, tuple(partitions)))

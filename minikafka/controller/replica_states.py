@@ -23,10 +23,10 @@ from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.controller.context import Context, ReplicaStatus
 from minikafka.controller.elections import Refusal
-from minikafka.controller.events import Steps
+from minikafka.controller.events import Procedure
 from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import REFUSE, REPLICA, Decision, Story
+from minikafka.controller.state_change_log import REFUSE, REPLICA, Decision, StateChangeLog
 
 _STOPPABLE: Final = frozenset(
     {
@@ -55,7 +55,9 @@ Replicas: TypeAlias = Mapping[BrokerId, Iterable[TopicPartition]]
 Failures: TypeAlias = dict[tuple[TopicPartition, BrokerId], Refusal | IllegalTransition]
 
 
-def without(state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int) -> LeaderAndIsr:
+def without_replica(
+    state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int
+) -> LeaderAndIsr:
     """The state after the replica left leadership and, if not the last member, the ISR (R21)."""
     leader = NO_LEADER if state.leader == broker_id else state.leader
     isr = tuple(member for member in state.isr if member != broker_id) or state.isr
@@ -65,12 +67,14 @@ def without(state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int) -> 
 class ReplicaStateMachine:
     """Moves replicas; each `handle_state_changes` is one batch of requests."""
 
-    def __init__(self, context: Context, story: Story, batch: RequestBatch) -> None:
+    def __init__(
+        self, context: Context, state_changes: StateChangeLog, batch: RequestBatch
+    ) -> None:
         self._context = context
-        self._story = story
+        self._state_changes = state_changes
         self._batch = batch
 
-    def startup(self) -> Steps[None]:
+    def startup(self) -> Procedure[None]:
         """After an election: live replicas Online, the others Ineligible (G11); then tell the live ones (D16)."""
         live: dict[BrokerId, list[TopicPartition]] = {}
         for tp, assignment in self._context.assignments.items():
@@ -82,7 +86,9 @@ class ReplicaStateMachine:
                     self._context.set_replica_status(tp, broker, ReplicaStatus.DELETION_INELIGIBLE)
         yield from self.handle_state_changes(live, ReplicaStatus.ONLINE)
 
-    def handle_state_changes(self, replicas: Replicas, target: ReplicaStatus) -> Steps[Failures]:
+    def handle_state_changes(
+        self, replicas: Replicas, target: ReplicaStatus
+    ) -> Procedure[Failures]:
         """Move the replicas and send what brokers must hear; those that could not move, with the reason."""
         failures: Failures = {}
         self._batch.new_batch()
@@ -93,7 +99,7 @@ class ReplicaStateMachine:
             else:
                 for tp in legal:
                     self._move(tp, broker, target, failures)
-        self._batch.send()
+        self._batch.emit()
         return failures
 
     def _legal(
@@ -111,7 +117,9 @@ class ReplicaStateMachine:
                 legal.append(tp)
             else:
                 subject = f"replica {broker} of partition {tp}"
-                failures[tp, broker] = self._story.illegal(tp, subject, status, target, broker)
+                failures[tp, broker] = self._state_changes.record_illegal_move(
+                    tp, subject, status, target, broker
+                )
         return legal
 
     def _move(
@@ -131,17 +139,19 @@ class ReplicaStateMachine:
     def _mark(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus) -> None:
         previous = self._context.replica_status(tp, broker)
         self._context.set_replica_status(tp, broker, target)
-        self._story.move_replica(tp, broker, previous, target)
+        self._state_changes.record_replica_move(tp, broker, previous, target)
         message = "Changed state of replica %d for partition %s from %s to %s"
-        self._story.say(logging.DEBUG, tp, message, broker, tp, previous.value, target.value)
+        self._state_changes.log(
+            logging.DEBUG, tp, message, broker, tp, previous.value, target.value
+        )
 
-    def _refuse(
+    def _record_refusal(
         self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus, why: Refusal
     ) -> None:
         """Keep for the ledger that the replica could not be moved."""
         previous = self._context.replica_status(tp, broker).value
         refused = Decision(REFUSE, REPLICA, broker, previous, target.value, reason=why.value)
-        self._story.decide(refused, tp)
+        self._state_changes.record(refused, tp)
 
     def _may_be_new(self, tp: TopicPartition, broker: BrokerId, failures: Failures) -> bool:
         """A new replica can only become a follower (G2, G3)."""
@@ -150,9 +160,9 @@ class ReplicaStateMachine:
             return True
         if state.leader == broker:
             failures[tp, broker] = Refusal.LEADER_CANNOT_BE_NEW
-            self._refuse(tp, broker, ReplicaStatus.NEW, Refusal.LEADER_CANNOT_BE_NEW)
+            self._record_refusal(tp, broker, ReplicaStatus.NEW, Refusal.LEADER_CANNOT_BE_NEW)
             message = "Replica %d for partition %s cannot be moved to %s state as it %s"
-            self._story.say(
+            self._state_changes.log(
                 logging.ERROR,
                 tp,
                 message,
@@ -181,7 +191,7 @@ class ReplicaStateMachine:
 
     def _take_offline(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
-    ) -> Steps[None]:
+    ) -> Procedure[None]:
         """G6. A replica in no ISR needs no write, but clients must see it offline (X27)."""
         context = self._context
         for tp in partitions:
@@ -199,41 +209,43 @@ class ReplicaStateMachine:
 
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
-    ) -> Steps[set[TopicPartition]]:
+    ) -> Procedure[set[TopicPartition]]:
         """Partitions whose state was rewritten without the replica; those that could not be go into `failures`."""
         context = self._context
 
-        def propose(remaining: list[TopicPartition]) -> Steps[Proposals]:
+        def propose(remaining: list[TopicPartition]) -> Procedure[Proposals]:
             yield from ()
-            proposals = {tp: self._shrunk(tp, broker) for tp in remaining}
+            proposals = {tp: self._propose_without(tp, broker) for tp in remaining}
             for tp, state in proposals.items():
                 if isinstance(state, LeaderAndIsr):
-                    self._story.choose(REPLICA, tp, state, replica=broker)
+                    self._state_changes.record_choice(REPLICA, tp, state, replica=broker)
             return proposals
 
         led = [tp for tp in partitions if tp in context.leadership]
-        settled = yield from change_leadership(context, self._story, led, propose)
-        for tp, result in settled.items():
+        results = yield from change_leadership(context, self._state_changes, led, propose)
+        for tp, result in results.items():
             if isinstance(result, Refusal):
                 failures[tp, broker] = result
-                self._refuse(tp, broker, ReplicaStatus.OFFLINE, result)
+                self._record_refusal(tp, broker, ReplicaStatus.OFFLINE, result)
                 message = "Removing replica %d from the isr of partition %s failed: it %s"
-                self._story.say(logging.ERROR, tp, message, broker, tp, result.value)
-        return {tp for tp in settled if (tp, broker) not in failures}
+                self._state_changes.log(logging.ERROR, tp, message, broker, tp, result.value)
+        return {tp for tp in results if (tp, broker) not in failures}
 
-    def _shrunk(self, tp: TopicPartition, broker: BrokerId) -> LeaderAndIsr | Refusal | None:
+    def _propose_without(
+        self, tp: TopicPartition, broker: BrokerId
+    ) -> LeaderAndIsr | Refusal | None:
         """The state without the replica; None when it is out and nobody can take it back."""
         current = self._context.leadership[tp]
         if current.controller_epoch > self._context.epoch:
             return Refusal.NEWER_CONTROLLER
-        shrunk = without(current, broker, self._context.epoch)
-        if (shrunk.leader, shrunk.isr) != (current.leader, current.isr) or self._may_be_taken_back(
+        shrunk = without_replica(current, broker, self._context.epoch)
+        if (shrunk.leader, shrunk.isr) != (current.leader, current.isr) or self._may_rejoin_isr(
             tp, broker
         ):
             return shrunk
         return None
 
-    def _may_be_taken_back(self, tp: TopicPartition, broker: BrokerId) -> bool:
+    def _may_rejoin_isr(self, tp: TopicPartition, broker: BrokerId) -> bool:
         """A follower that leaves while it catches up: its leader may be adding it to the ISR right
         now.
 

@@ -26,7 +26,7 @@ from minikafka.base.model import (
 )
 from minikafka.controller.context import Context
 from minikafka.controller.events import Effect, SendRequest
-from minikafka.controller.story import Story
+from minikafka.controller.state_change_log import StateChangeLog
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +34,11 @@ logger = logging.getLogger(__name__)
 class RequestBatch:
     """Gathers what brokers must hear; `send` turns it into effects at the end of the machine's list."""
 
-    def __init__(self, context: Context, story: Story, effects: list[Effect]) -> None:
+    def __init__(
+        self, context: Context, state_changes: StateChangeLog, effects: list[Effect]
+    ) -> None:
         self._context = context
-        self._story = story
+        self._state_changes = state_changes
         self._effects = effects
         self._leader_and_isr: dict[BrokerId, dict[TopicPartition, bool]] = {}
         self._stop_replica: dict[BrokerId, dict[TopicPartition, StopReplicaPartition]] = {}
@@ -74,11 +76,11 @@ class RequestBatch:
         delete = delete or (before is not None and before.delete)
         partitions[tp] = StopReplicaPartition(tp, self._stop_epoch(tp), delete)
 
-    def send(self) -> None:
+    def emit(self) -> None:
         """Append one `SendRequest` per broker and kind, and begin anew."""
-        self._send_leader_and_isr()
-        self._send_update_metadata()
-        self._send_stop_replica()
+        self._emit_leader_and_isr()
+        self._emit_update_metadata()
+        self._emit_stop_replica()
 
     def _stop_epoch(self, tp: TopicPartition) -> int:
         if self._context.is_being_deleted(tp):
@@ -86,7 +88,7 @@ class RequestBatch:
         state = self._context.leadership.get(tp)
         return state.leader_epoch if state else NO_EPOCH
 
-    def _send_leader_and_isr(self) -> None:
+    def _emit_leader_and_isr(self) -> None:
         states: dict[tuple[TopicPartition, bool], PartitionState] = {}
         for broker, partitions in self._leader_and_isr.items():
             if broker not in self._context.brokers:
@@ -95,8 +97,8 @@ class RequestBatch:
                 if key not in states:
                     states[key] = self._partition_state(*key)
             chosen = tuple(states[key] for key in partitions.items())
-            self._announce_leader_and_isr(broker, chosen)
-            self._put(
+            self._log_leader_and_isr(broker, chosen)
+            self._emit(
                 broker,
                 LeaderAndIsrRequest(
                     self._context.controller_id,
@@ -105,12 +107,12 @@ class RequestBatch:
                     chosen,
                     self._live_leaders(chosen),
                     self._topic_ids(partitions),
-                    self._story.cause,
+                    self._state_changes.cause,
                 ),
             )
         self._leader_and_isr.clear()
 
-    def _send_update_metadata(self) -> None:
+    def _emit_update_metadata(self) -> None:
         context = self._context
         if self._metadata_to_all:
             self._metadata_brokers.update(dict.fromkeys(context.brokers))
@@ -119,14 +121,14 @@ class RequestBatch:
             states = tuple(self._metadata_states())
             brokers = tuple(context.brokers.values())
             topic_ids = self._topic_ids(state.tp for state in states)
-            self._story.announce(
+            self._state_changes.log_request(
                 "Sending UpdateMetadata request to brokers %s for %d partitions",
                 set(recipients),
                 len(states),
             )
             for broker in recipients:
                 epoch = context.brokers[broker].epoch
-                self._put(
+                self._emit(
                     broker,
                     UpdateMetadataRequest(
                         context.controller_id,
@@ -135,34 +137,34 @@ class RequestBatch:
                         states,
                         brokers,
                         topic_ids,
-                        self._story.cause,
+                        self._state_changes.cause,
                     ),
                 )
         self._metadata_brokers.clear()
         self._metadata_to_all = False
         self._metadata_partitions.clear()
 
-    def _send_stop_replica(self) -> None:
+    def _emit_stop_replica(self) -> None:
         context = self._context
         for broker, partitions in self._stop_replica.items():
             if broker not in context.brokers:
                 continue
-            self._story.announce(
+            self._state_changes.log_request(
                 "Sending StopReplica request to broker %d for %d replicas", broker, len(partitions)
             )
-            self._put(
+            self._emit(
                 broker,
                 StopReplicaRequest(
                     context.controller_id,
                     context.epoch,
                     context.brokers[broker].epoch,
                     tuple(partitions.values()),
-                    self._story.cause,
+                    self._state_changes.cause,
                 ),
             )
         self._stop_replica.clear()
 
-    def _put(
+    def _emit(
         self,
         broker: BrokerId,
         request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest,
@@ -218,11 +220,9 @@ class RequestBatch:
         known = self._context.topic_ids
         return tuple((topic, known[topic]) for topic in topics if topic in known)
 
-    def _announce_leader_and_isr(
-        self, broker: BrokerId, states: tuple[PartitionState, ...]
-    ) -> None:
+    def _log_leader_and_isr(self, broker: BrokerId, states: tuple[PartitionState, ...]) -> None:
         leading = sum(state.leader == broker for state in states)
-        self._story.announce(
+        self._state_changes.log_request(
             "Sending LeaderAndIsr request to broker %d with %d become-leader and %d become-follower "
             "partitions",
             broker,

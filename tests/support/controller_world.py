@@ -200,7 +200,7 @@ class World:
             if not self.carry_out(effects):
                 return self
             validate(self.context)
-            if not self.machine.busy:
+            if not self.machine.is_busy:
                 return self
             question = effects[-1]
             if isinstance(question, WriteLeaderAndIsr):

@@ -122,7 +122,7 @@ def controller(**more: Any) -> dict[str, Any]:
         "topic_known": True,
         "partition": partition,
         "deletion": None,
-        "story": [],
+        "state_changes": [],
         **more,
     }
 

@@ -39,7 +39,7 @@ from minikafka.controller.events import (
     TopicsChanged,
     UncleanElectionEnabled,
 )
-from minikafka.controller.story import Decision
+from minikafka.controller.state_change_log import Decision
 from minikafka.ledger.record import DATA_MAX, PARTITIONS_MAX, by_topic, in_parts
 from minikafka.ledger.requests import by_code
 

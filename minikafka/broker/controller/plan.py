@@ -189,7 +189,7 @@ class Planner:
         """A term that stands where the active one stands."""
         context = self._machine.context
         machine = _SilentMachine(context.controller_id, context.epoch, self._machine.settings)
-        machine.take_over(self._machine)
+        machine.copy_from(self._machine)
         return self._term(machine, self._epoch_zk_version)
 
     def _term(self, machine: ControllerMachine, epoch_zk_version: int) -> Term:

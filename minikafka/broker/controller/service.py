@@ -232,7 +232,7 @@ class ControllerService:
         Raises KafkaError NOT_CONTROLLER, REQUEST_TIMED_OUT while the controller is held up, and as the planner.
         """
         deadline = self._clock.now() + _PLAN_TIMEOUT_MS
-        while self._active_term().machine.busy:
+        while self._active_term().machine.is_busy:
             if self._clock.now() >= deadline:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller waits for ZooKeeper")
             await self._clock.sleep(_PLAN_POLL_MS)

@@ -231,7 +231,7 @@ class Term:
     def _decide(self, event: Event) -> list[Effect]:
         """What the machine makes of the event, its decisions noted before anything is carried out."""
         effects = self.machine.handle(event, self._clock.now(), self._cause)
-        self._note(DECISION, decision_lines(self.machine.decisions()))
+        self._note(DECISION, decision_lines(self.machine.drain_decisions()))
         return effects
 
     def _note(self, kind: str, lines: Iterable[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.controller.term import Term
 from minikafka.controller.context import Context, ReplicaStatus
 
-_STORY_LINES: Final = 20
+_STATE_CHANGES_MAX: Final = 20
 _REPLICAS_MAX: Final = 100
 _ON_THE_WAY_OUT: Final = (
     ReplicaStatus.OFFLINE,
@@ -30,7 +30,7 @@ def view_of(term: Term, tp: TopicPartition) -> dict[str, Any]:
         "topic_known": tp.topic in context.topics,
         "partition": _partition(context, tp) if tp in context.assignments else None,
         "deletion": _deletion(context, tp.topic) if tp.topic in context.deletions else None,
-        "story": term.machine.story(tp)[-_STORY_LINES:],
+        "state_changes": term.machine.state_changes(tp)[-_STATE_CHANGES_MAX:],
     }
 
 

@@ -27,7 +27,7 @@ from minikafka.controller.events import (
     TrimReassignments,
     UncleanElectionEnabled,
 )
-from minikafka.controller.story import ILLEGAL, MOVE, PARTITION, REFUSE
+from minikafka.controller.state_change_log import ILLEGAL, MOVE, PARTITION, REFUSE
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = ReplicaStatus

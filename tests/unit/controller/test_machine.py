@@ -318,7 +318,7 @@ def test_the_picture_does_not_change_while_the_write_is_open() -> None:
     machine = World().create("t", [0, 1]).machine
     effects = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
     assert isinstance(effects[-1], WriteLeaderAndIsr)
-    assert machine.busy
+    assert machine.is_busy
     assert machine.context.leadership[T0].leader == 0
     machine.handle(LeaderAndIsrWritten({T0: 17}), 2)
     assert machine.context.leadership[T0].leader == 1
@@ -347,7 +347,7 @@ def test_a_write_that_is_refused_leaves_that_partition_offline_and_the_others_go
 
 def test_the_story_of_a_partition_is_told_in_order() -> None:
     world = World().create("t", [0, 1]).kill(0)
-    story = "\n".join(world.machine.story(T0))
+    story = "\n".join(world.machine.state_changes(T0))
     words = [
         "NewPartition with assigned replicas 0,1",
         "to OnlinePartition",
@@ -355,7 +355,7 @@ def test_the_story_of_a_partition_is_told_in_order() -> None:
         "leaderEpoch=1",
     ]
     assert [story.index(word) for word in words] == sorted(story.index(word) for word in words)
-    assert world.machine.story(T1) == []
+    assert world.machine.state_changes(T1) == []
 
 
 def test_state_changes_are_logged_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:

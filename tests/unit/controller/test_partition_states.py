@@ -22,7 +22,7 @@ from minikafka.controller.elections import Election, Refusal
 from minikafka.controller.events import Effect
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import Story
+from minikafka.controller.state_change_log import StateChangeLog
 
 NON_EXISTENT, NEW, ONLINE, OFFLINE = PartitionStatus
 T0 = TopicPartition("t", 0)
@@ -49,9 +49,9 @@ class Bench:
         self.context.add_topic("t", bytes(16), image([0, 1, 2]).assignment)
         self.nodes: dict[TopicPartition, LeaderAndIsr] = {}
         self.effects: list[Effect] = []
-        story = Story(0, 1)
+        state_changes = StateChangeLog(0, 1)
         self.machine = PartitionStateMachine(
-            self.context, story, RequestBatch(self.context, story, self.effects)
+            self.context, state_changes, RequestBatch(self.context, state_changes, self.effects)
         )
 
     def begin(self, status: PartitionStatus) -> None:

@@ -23,7 +23,7 @@ from minikafka.controller.elections import Refusal
 from minikafka.controller.events import Effect, SendRequest
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import Story
+from minikafka.controller.state_change_log import StateChangeLog
 
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = ReplicaStatus
 T0 = TopicPartition("t", 0)
@@ -59,9 +59,9 @@ class Bench:
         }
         self.context.set_leadership(T0, self.nodes[T0])
         self.effects: list[Effect] = []
-        story = Story(0, 1)
+        state_changes = StateChangeLog(0, 1)
         self.machine = ReplicaStateMachine(
-            self.context, story, RequestBatch(self.context, story, self.effects)
+            self.context, state_changes, RequestBatch(self.context, state_changes, self.effects)
         )
 
     def move(self, subject: int, start: ReplicaStatus, target: ReplicaStatus) -> Any:

@@ -14,7 +14,7 @@ from minikafka.base.model import (
 from minikafka.controller.context import Context
 from minikafka.controller.events import Effect, SendRequest
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.story import Story
+from minikafka.controller.state_change_log import StateChangeLog
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -28,7 +28,7 @@ def bench() -> tuple[RequestBatch, list[Effect], Context]:
     context.set_leadership(T0, state(0, [0, 1], epoch=3))
     context.set_leadership(T1, state(1, [1, 0], epoch=8))
     effects: list[Effect] = []
-    return RequestBatch(context, Story(0, 4), effects), effects, context
+    return RequestBatch(context, StateChangeLog(0, 4), effects), effects, context
 
 
 def requests(effects: list[Effect]) -> list[tuple[int, type]]:
@@ -42,7 +42,7 @@ def test_many_partitions_are_one_request_per_broker_and_kind_in_the_right_order(
     batch.add_stop_replica(2, T0, delete=False)
     for tp in (T0, T1):
         batch.add_leader_and_isr([0, 1], tp)
-    batch.send()
+    batch.emit()
     assert requests(effects) == [
         (0, LeaderAndIsrRequest),
         (1, LeaderAndIsrRequest),
@@ -58,7 +58,7 @@ def test_many_partitions_are_one_request_per_broker_and_kind_in_the_right_order(
 def test_requests_carry_the_epochs_the_leaders_and_the_topic_ids(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     batch.add_leader_and_isr([1], T0)
-    batch.send()
+    batch.emit()
     request = effects[0].request
     assert (request.controller_id, request.controller_epoch, request.broker_epoch) == (0, 4, 11)
     assert request.live_leaders == (context.brokers[0],)
@@ -75,7 +75,7 @@ def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(
     for flag in order:
         batch.add_leader_and_isr([1], T0, is_new=flag)
         batch.add_stop_replica(2, T0, delete=flag)
-    batch.send()
+    batch.emit()
     assert effects[0].request.partitions[0].is_new
     assert effects[-1].request.partitions[0].delete
     assert len(effects[-1].request.partitions) == 1
@@ -94,7 +94,7 @@ def test_brokers_that_are_not_registered_get_nothing(bench) -> None:  # type: ig
     context.forget_broker(1)
     batch.add_leader_and_isr([0, 1], T0)
     batch.add_stop_replica(1, T0, delete=True)
-    batch.send()
+    batch.emit()
     assert {to for to, _ in requests(effects)} == {0, 2}
 
 
@@ -105,7 +105,7 @@ def test_metadata_shows_offline_replicas_and_hides_the_leader_of_a_topic_being_d
     context.shutting_down.add(0)
     context.deletions = frozenset({"t"})
     batch.add_update_metadata([2], [T0, TopicPartition("unknown", 0)])
-    batch.send()
+    batch.emit()
     (shown,) = effects[0].request.partitions
     assert (shown.leader, shown.offline) == (-2, (0,))
 
@@ -118,5 +118,5 @@ def test_stop_replica_carries_the_leader_epoch_or_a_sentinel(bench) -> None:  # 
     batch.add_stop_replica(2, TopicPartition("u", 0), delete=False)
     context.deletions = frozenset({"t"})
     batch.add_stop_replica(2, T1, delete=True)
-    batch.send()
+    batch.emit()
     assert [p.leader_epoch for p in effects[0].request.partitions] == [3, -1, -2]

@@ -205,7 +205,7 @@ def test_the_answer_to_a_shutdown_names_what_is_still_led() -> None:
 
 
 def decided(world: World) -> list[dict[str, Any]]:
-    return list(decision_lines(world.machine.decisions()))
+    return list(decision_lines(world.machine.drain_decisions()))
 
 
 def test_a_creation_is_chosen_and_moved_with_like_partitions_together() -> None:
@@ -265,7 +265,7 @@ def test_a_replica_that_leaves_the_isr_is_chosen_before_it_is_moved() -> None:
 def test_a_move_that_the_table_does_not_hold_is_told_as_illegal() -> None:
     world = World(brokers=1)
     decided(world)
-    world.machine._story.illegal(
+    world.machine._state_changes.record_illegal_move(
         T0,
         "replica 0 of partition t-0",
         events_state("NewReplica"),

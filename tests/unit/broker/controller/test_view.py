@@ -43,7 +43,7 @@ def test_a_partition_is_told_with_its_leadership_and_the_states_of_its_replicas(
     )
     assert set(partition["replica_states"].values()) == {"OnlineReplica"}
     assert found["deletion"] is None
-    assert found["story"]
+    assert found["state_changes"]
 
 
 def test_a_partition_that_is_not_there_is_none(world: World) -> None:

@@ -65,7 +65,7 @@ def describe(state: LeaderAndIsr) -> str:
     )
 
 
-class Story:
+class StateChangeLog:
     """The state-change log of one controller epoch; `now` and `cause` are those of the event at hand."""
 
     def __init__(self, controller_id: BrokerId, epoch: int) -> None:
@@ -80,11 +80,11 @@ class Story:
         self._moving: tuple[BrokerId | None, Enum | None, Enum | None] = (None, None, None)
         self._moved: list[TopicPartition] = []
 
-    def decide(self, decision: Decision, tp: TopicPartition) -> None:
+    def record(self, decision: Decision, tp: TopicPartition) -> None:
         """Keep for the ledger what was decided for the partition."""
         self._decisions.setdefault(decision, []).append(tp)
 
-    def move_replica(
+    def record_replica_move(
         self, tp: TopicPartition, broker: BrokerId, previous: Enum, target: Enum
     ) -> None:
         """Keep that the broker's replica moved. Most move as the one before, and cost an append."""
@@ -95,7 +95,7 @@ class Story:
             self._moving = (broker, previous, target)
         self._moved.append(tp)
 
-    def choose(
+    def record_choice(
         self,
         machine: str,
         tp: TopicPartition,
@@ -106,25 +106,25 @@ class Story:
     ) -> None:
         """Keep the leadership that is about to be written for the partition."""
         chosen = (state.leader, state.leader_epoch, state.isr)
-        self.decide(Decision(CHOOSE, machine, replica, "", "", election, *chosen), tp)
+        self.record(Decision(CHOOSE, machine, replica, "", "", election, *chosen), tp)
 
-    def decisions(self) -> dict[Decision, list[TopicPartition]]:
+    def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
         """What was decided since the last call, in the order of deciding."""
         taken, self._decisions = self._decisions, {}
         self._moving = (None, None, None)
         return taken
 
-    def say(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
+    def log(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
         """Log and remember one line about a partition; `message` takes %-arguments."""
         self._lines.append((self.now, tp, message, arguments))
         if state_change.isEnabledFor(level):
             state_change.log(level, f"%s {message}", self._prefix, *arguments)
 
-    def announce(self, message: str, *arguments: object) -> None:
+    def log_request(self, message: str, *arguments: object) -> None:
         """Log one line that is about no single partition."""
         state_change.info(f"%s {message}", self._prefix, *arguments)
 
-    def illegal(
+    def record_illegal_move(
         self,
         tp: TopicPartition,
         subject: str,
@@ -137,9 +137,9 @@ class Story:
         `replica`: the broker whose replica was to move; None when it was the partition.
         """
         machine = PARTITION if replica is None else REPLICA
-        self.decide(Decision(ILLEGAL, machine, replica, previous.value, target.value), tp)
-        told = self.tell(tp)
-        self.say(
+        self.record(Decision(ILLEGAL, machine, replica, previous.value, target.value), tp)
+        lines = self.lines_of(tp)
+        self.log(
             logging.ERROR,
             tp,
             "Controller initiated state change for %s from %s to %s failed: illegal transition",
@@ -149,12 +149,12 @@ class Story:
         )
         error = IllegalTransition(
             f"{subject} cannot go from {previous.value} to {target.value}. Its story:\n"
-            + "\n".join(told)
+            + "\n".join(lines)
         )
         state_change.error("%s %s", self._prefix, error)
         return error
 
-    def tell(self, tp: TopicPartition) -> list[str]:
+    def lines_of(self, tp: TopicPartition) -> list[str]:
         """Every remembered line about the partition, oldest first, each with its time in monotonic ms."""
         return [
             f"{now} {message % arguments}"
