@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from minikafka.base.endpoints import Endpoint, check_connect, kafka_and_control, parse_endpoint
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import LONG_MAX, Key, Kind, flatten, key, parse_all, table, unknown_key
+from minikafka.base.keys import (
+    LONG_MAX,
+    Key,
+    Kind,
+    first_set,
+    flatten,
+    key,
+    parse_all,
+    table,
+    unknown_key,
+)
 from minikafka.base.toml import read_toml, table_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
@@ -261,6 +271,25 @@ class BrokerConfig:
         )
 
 
+_BROKER_KEYS: Final = table(BrokerConfig)
+
+
+def _inherit(
+    broker_key: str, *in_other_units: tuple[str, int], default: Any = None, doc: str = ""
+) -> Any:
+    """Return the field of a topic key that inherits from `broker_key`: its type, default, bounds and documentation.
+
+    `in_other_units`: broker keys that set the same value in a larger unit, each with its factor; they count
+    only while `broker_key` is not set. `default` and `doc` replace those of the broker key.
+    """
+    row = _BROKER_KEYS[broker_key]
+    synonyms = ((broker_key, 1), *in_other_units)
+    if default is None:
+        default = first_set({name: _BROKER_KEYS[name].default for name, _ in synonyms}, synonyms)
+    topic_key = replace(row, default=default, doc=doc or row.doc, synonyms=synonyms)
+    return field(default=default, metadata={"key": topic_key})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
     """Settings of one topic, after its own overrides and the broker's values.
@@ -268,49 +297,15 @@ class TopicConfig:
     Keys that have no effect yet are checked and stored like the others.
     """
 
-    cleanup_policy: tuple[str, ...] = key(
-        LIST,
-        ("delete",),
-        "What happens to old records.",
-        choices=("delete", "compact"),
-        synonyms=(("log.cleanup.policy", 1),),
-    )
-    compression_type: str = key(
-        STRING,
-        "producer",
-        "Codec of the log; producer keeps the producer's.",
-        choices=_CODECS,
-        synonyms=(("compression.type", 1),),
-    )
-    compression_gzip_level: int = key(
-        INT, -1, "Level of gzip.", low=-1, high=9, synonyms=(("compression.gzip.level", 1),)
-    )
-    compression_lz4_level: int = key(
-        INT, 9, "Level of lz4.", low=1, high=17, synonyms=(("compression.lz4.level", 1),)
-    )
-    compression_zstd_level: int = key(
-        INT, 3, "Level of zstd.", low=-131_072, high=22, synonyms=(("compression.zstd.level", 1),)
-    )
-    delete_retention_ms: int = key(
-        LONG,
-        86_400_000,
-        "How long compaction keeps the mark of a deletion.",
-        low=0,
-        synonyms=(("log.cleaner.delete.retention.ms", 1),),
-    )
-    file_delete_delay_ms: int = key(
-        LONG,
-        60_000,
-        "Wait between taking a file out of the log and removing it.",
-        low=0,
-        synonyms=(("log.segment.delete.delay.ms", 1),),
-    )
-    flush_messages: int = key(
-        LONG, LONG_MAX, "Records per fsync.", low=1, synonyms=(("log.flush.interval.messages", 1),)
-    )
-    flush_ms: int = key(
-        LONG, LONG_MAX, "Time per fsync.", low=0, synonyms=(("log.flush.interval.ms", 1),)
-    )
+    cleanup_policy: tuple[str, ...] = _inherit("log.cleanup.policy")
+    compression_type: str = _inherit("compression.type")
+    compression_gzip_level: int = _inherit("compression.gzip.level")
+    compression_lz4_level: int = _inherit("compression.lz4.level")
+    compression_zstd_level: int = _inherit("compression.zstd.level")
+    delete_retention_ms: int = _inherit("log.cleaner.delete.retention.ms")
+    file_delete_delay_ms: int = _inherit("log.segment.delete.delay.ms")
+    flush_messages: int = _inherit("log.flush.interval.messages")
+    flush_ms: int = _inherit("log.flush.interval.ms", default=LONG_MAX)
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         LIST,
         (),
@@ -323,123 +318,32 @@ class TopicConfig:
         "Leaders whose serving of followers is throttled, as partition:broker.",
         form="[0-9]+:[0-9]+",
     )
-    index_interval_bytes: int = key(
-        INT,
-        4_096,
-        "Bytes of log per index entry.",
-        low=0,
-        synonyms=(("log.index.interval.bytes", 1),),
+    index_interval_bytes: int = _inherit("log.index.interval.bytes")
+    max_compaction_lag_ms: int = _inherit("log.cleaner.max.compaction.lag.ms")
+    max_message_bytes: int = _inherit("message.max.bytes")
+    message_downconversion_enable: bool = _inherit("log.message.downconversion.enable")
+    message_timestamp_after_max_ms: int = _inherit("log.message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = _inherit("log.message.timestamp.before.max.ms")
+    message_timestamp_type: str = _inherit("log.message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _inherit("log.cleaner.min.cleanable.ratio")
+    min_compaction_lag_ms: int = _inherit("log.cleaner.min.compaction.lag.ms")
+    min_insync_replicas: int = _inherit("min.insync.replicas")
+    preallocate: bool = _inherit("log.preallocate")
+    retention_bytes: int = _inherit("log.retention.bytes")
+    retention_ms: int = _inherit(
+        "log.retention.ms",
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
     )
-    max_compaction_lag_ms: int = key(
-        LONG,
-        LONG_MAX,
-        "When compaction takes a record.",
-        low=1,
-        synonyms=(("log.cleaner.max.compaction.lag.ms", 1),),
+    segment_bytes: int = _inherit("log.segment.bytes")
+    segment_index_bytes: int = _inherit("log.index.size.max.bytes")
+    segment_jitter_ms: int = _inherit(
+        "log.roll.jitter.ms",
+        ("log.roll.jitter.hours", _HOUR_MS),
+        doc="Taken off segment.ms at random.",
     )
-    max_message_bytes: int = key(
-        INT, 1_048_588, "Largest record batch.", low=0, synonyms=(("message.max.bytes", 1),)
-    )
-    message_downconversion_enable: bool = key(
-        BOOLEAN,
-        True,
-        "Serve old record formats.",
-        synonyms=(("log.message.downconversion.enable", 1),),
-    )
-    message_timestamp_after_max_ms: int = key(
-        LONG,
-        LONG_MAX,
-        "How far in the future a record's time may lie.",
-        low=0,
-        synonyms=(("log.message.timestamp.after.max.ms", 1),),
-    )
-    message_timestamp_before_max_ms: int = key(
-        LONG,
-        LONG_MAX,
-        "How far in the past a record's time may lie.",
-        low=0,
-        synonyms=(("log.message.timestamp.before.max.ms", 1),),
-    )
-    message_timestamp_type: str = key(
-        STRING,
-        "CreateTime",
-        "Whose time a record carries.",
-        choices=_TIMESTAMP_TYPES,
-        synonyms=(("log.message.timestamp.type", 1),),
-    )
-    min_cleanable_dirty_ratio: float = key(
-        DOUBLE,
-        0.5,
-        "Share of a log that compaction waits for.",
-        low=0,
-        high=1,
-        synonyms=(("log.cleaner.min.cleanable.ratio", 1),),
-    )
-    min_compaction_lag_ms: int = key(
-        LONG,
-        0,
-        "How long compaction leaves a record.",
-        low=0,
-        synonyms=(("log.cleaner.min.compaction.lag.ms", 1),),
-    )
-    min_insync_replicas: int = key(
-        INT,
-        1,
-        "In-sync replicas without which acks=all is refused.",
-        low=1,
-        synonyms=(("min.insync.replicas", 1),),
-    )
-    preallocate: bool = key(
-        BOOLEAN, False, "Make segments at their full size.", synonyms=(("log.preallocate", 1),)
-    )
-    retention_bytes: int = key(
-        LONG, -1, "Size of a log; -1: no limit.", low=-1, synonyms=(("log.retention.bytes", 1),)
-    )
-    retention_ms: int = key(
-        LONG,
-        168 * _HOUR_MS,
-        "Age of a record; -1: no limit.",
-        low=-1,
-        synonyms=(
-            ("log.retention.ms", 1),
-            ("log.retention.minutes", _MINUTE_MS),
-            ("log.retention.hours", _HOUR_MS),
-        ),
-    )
-    segment_bytes: int = key(
-        INT,
-        1_073_741_824,
-        "Size at which a segment is full.",
-        low=14,
-        synonyms=(("log.segment.bytes", 1),),
-    )
-    segment_index_bytes: int = key(
-        INT,
-        10_485_760,
-        "Largest index of a segment.",
-        low=4,
-        synonyms=(("log.index.size.max.bytes", 1),),
-    )
-    segment_jitter_ms: int = key(
-        LONG,
-        0,
-        "Taken off segment.ms at random.",
-        low=0,
-        synonyms=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
-    )
-    segment_ms: int = key(
-        LONG,
-        168 * _HOUR_MS,
-        "Age at which a segment is full.",
-        low=1,
-        synonyms=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    )
-    unclean_leader_election_enable: bool = key(
-        BOOLEAN,
-        False,
-        "Whether a replica outside the ISR may lead: it loses acknowledged records.",
-        synonyms=(("unclean.leader.election.enable", 1),),
-    )
+    segment_ms: int = _inherit("log.roll.ms", ("log.roll.hours", _HOUR_MS))
+    unclean_leader_election_enable: bool = _inherit("unclean.leader.election.enable")
 
     given: frozenset[str] = frozenset()
     """The keys the topic sets itself."""
@@ -509,7 +413,6 @@ class ClusterConfig:
         return {**self.broker, **self.overrides.get(broker_id, {})}
 
 
-_BROKER_KEYS: Final = table(BrokerConfig)
 _TOPIC_KEYS: Final = table(TopicConfig)
 _CLUSTER_KEYS: Final = {
     row.name: row
@@ -591,9 +494,7 @@ def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
 
 
 def _inherited(row: Key, broker: BrokerConfig) -> Any:
-    """A topic key's value from the broker: the first synonym that is set, in the topic's unit."""
-    for name, factor in row.synonyms:
-        value = getattr(broker, name.replace(".", "_"))
-        if value is not None:
-            return value * factor if factor != 1 and value >= 0 else value
-    return row.default
+    """Return a topic key's value from the broker: the first synonym that is set, in the topic key's unit."""
+    values = {name: getattr(broker, name.replace(".", "_")) for name, _ in row.synonyms}
+    value = first_set(values, row.synonyms)
+    return row.default if value is None else value

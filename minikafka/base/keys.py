@@ -169,6 +169,18 @@ def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
     return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
 
 
+def first_set(values: Mapping[str, Any], synonyms: Iterable[tuple[str, int]]) -> Any:
+    """Return the first value that is not None, in the order of `synonyms`, times its factor; None if none is set.
+
+    A negative value, such as -1 for "no limit", is not multiplied.
+    """
+    for name, factor in synonyms:
+        value = values[name]
+        if value is not None:
+            return value * factor if factor != 1 and value >= 0 else value
+    return None
+
+
 def table(cls: Any) -> dict[str, Key]:
     """The keys of such a dataclass by their Kafka names, in the order in which they are written."""
     rows = {}
