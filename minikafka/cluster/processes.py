@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -24,10 +24,6 @@ END_GRACE_MS: Final = 10_000
 POLL_MS: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that a process gets when its parent dies."""
-_SAME_ADDRESSES: Final = 0x0040000
-"""personality(2), ADDR_NO_RANDOMIZE: a program that is started lies where it lay the last time."""
-_ASK: Final = 0xFFFFFFFF
-"""personality(2): change nothing, answer what it is."""
 _STATE, _STARTED = 0, 19
 """Fields of /proc/PID/stat, counted after the command's closing bracket (proc(5): 3 and 22)."""
 
@@ -113,29 +109,8 @@ def spawn(arguments: Sequence[str], log: Path) -> ProcessId:
 
     Raises OSError.
     """
-    with log.open("ab") as output, _same_addresses():
+    with log.open("ab") as output:
         return _spawn([sys.executable, "-m", "minikafka", *arguments], output, _environment())
-
-
-@contextmanager
-def _same_addresses() -> Iterator[None]:
-    """What this thread starts meanwhile lies at the same addresses as its like.
-
-    Brokers that take turns on a processor run the same code, and the processor remembers branches by their
-    addresses: of three that lie alike each finds what the others taught it. An acks=all produce that is alone
-    takes an eighth less time so. The price, code at addresses that can be known, is one for processes that
-    only this machine reaches. A system that refuses (a container may) changes nothing.
-    """
-    if sys.platform != "linux":
-        yield
-        return
-    personality = ctypes.CDLL(None).personality
-    before = personality(_ASK)
-    personality(before | _SAME_ADDRESSES)
-    try:
-        yield
-    finally:
-        personality(before)
 
 
 def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]) -> ProcessId:
