@@ -28,7 +28,6 @@ from minikafka.broker.broker import Broker
 from minikafka.cli.target import read_config
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
-from minikafka.runtime.affinity import Affinity, threads_everywhere
 from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.cpu_quota import has_quota
@@ -91,7 +90,6 @@ def _check_log_dirs(file: Path, found: BrokerConfig) -> None:
 async def serve(config: BrokerConfig) -> None:
     """From start to shutdown. Raises what `Broker.start` raises, MinikafkaError when a task of it crashed."""
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(threads_everywhere())
     ended: asyncio.Future[bool] = loop.create_future()
     wired = wire(config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}")))
     await wired.start()
@@ -161,7 +159,7 @@ def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Br
 
 def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
     """Sockets that the loop polls under dense traffic, unless polled time counts against a quota."""
-    return SocketTransport(None if has_quota() else BusyPoll(loop, Affinity()))
+    return SocketTransport(None if has_quota() else BusyPoll(loop).after_read)
 
 
 async def _end_session(connect: str, clock: Clock, session_id: int, password: bytes) -> None:

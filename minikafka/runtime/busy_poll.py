@@ -5,11 +5,6 @@ whole work for a record, and an acks=all produce wakes four processes one after 
 time that nobody else wants is polled away. Traffic with pauses never polls, and every look gives way
 first; when somebody held the processor long, the loop sleeps as usual for the next reads, and for twice as many
 if that happens again soon.
-
-Giving way is not enough between two brokers that poll on one processor: the scheduler gives each of them
-half of it, so a leader, which works twice as long per record as a follower, waits while the follower polls
-the rest of its half away. A broker that only follows, and has little to do for each record, therefore
-stands aside while it polls: followers together on one processor do less harm than one beside the leader.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Final, Protocol
+from typing import Final
 
 PAUSE_NS: Final = 500_000
 """What is longer is a pause; one request in flight comes around in less even when everybody sleeps."""
@@ -35,63 +30,37 @@ FORGET_NS: Final = 1_000_000_000
 cluster, say) may be done."""
 LASTING_READS: Final = 256
 """Polling that lasted so long before it was held is not counted against the next attempt."""
-ROLE_READS: Final = 64
-"""What the broker does shows in so many reads: it only follows if most of them were answers to its own requests."""
-LITTLE_NS: Final = 60_000
-"""Followers with more to do for a read gain more from working side by side than the leader loses by it."""
-
-
-class Processors(Protocol):
-    """Where the loop's thread may run."""
-
-    def stand_aside(self) -> None:
-        """Leave one processor, of several, to others: the same one whoever calls this."""
-
-    def come_back(self) -> None:
-        """Run there too again."""
 
 
 class BusyPoll:
-    """Of one loop; `asked` or `answered` is called after every read of a socket was handled. `now`: nanoseconds."""
+    """The busy polling of one loop; `after_read` is called after each read of a socket. `now`: nanoseconds."""
 
     __slots__ = (
-        "_answers", "_aside", "_give_way", "_held_at", "_last", "_looked", "_loop", "_now", "_polled", "_polling",
-        "_processors", "_reads", "_wait", "_worked",
+        "_give_way", "_held_at", "_last", "_looked", "_loop", "_now", "_polled", "_polling", "_reads", "_wait",
     )  # fmt: skip
 
     def __init__(
         self,
         loop: AbstractEventLoop,
-        processors: Processors,
         now: Callable[[], int] = perf_counter_ns,
         give_way: Callable[[], None] = os.sched_yield,
     ) -> None:
         self._loop = loop
-        self._processors = processors
         self._now = now
         self._give_way = give_way
         self._last = self._looked = self._held_at = 0
         self._reads = 0
         self._wait = HELD_READS
-        self._polling = self._aside = False
-        self._polled = self._answers = self._worked = 0
+        self._polling = False
+        self._polled = 0
 
-    def answered(self) -> None:
-        """The read was of a connection that this side opened."""
-        self._answers += 1
-        self.asked()
-
-    def asked(self) -> None:
-        """The read was of a connection that the other side opened."""
+    def after_read(self) -> None:
+        """Start polling after enough reads without a pause between them."""
         now = self._now()
         pause = now - self._last
         self._last = now
         if self._polling:
             self._polled += 1
-            self._worked += now - self._looked
-            self._looked = now
-            if not self._polled % ROLE_READS:
-                self._choose_place()
             return
         if pause > PAUSE_NS:
             if now - self._held_at > FORGET_NS:
@@ -101,8 +70,7 @@ class BusyPoll:
         self._reads += 1
         if self._reads > DENSE_READS:
             self._polling = True
-            self._looked = now
-            self._polled = self._answers = self._worked = 0
+            self._polled = 0
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -116,9 +84,6 @@ class BusyPoll:
                 return
             self._wait_longer()
         self._polling = False
-        if self._aside:
-            self._aside = False
-            self._processors.come_back()
 
     def _wait_longer(self) -> None:
         if self._polled >= LASTING_READS:
@@ -126,12 +91,3 @@ class BusyPoll:
         self._reads = -self._wait
         self._held_at = self._looked
         self._wait = min(2 * self._wait, HELD_READS_MAX)
-
-    def _choose_place(self) -> None:
-        aside = 2 * self._answers > ROLE_READS and self._worked < LITTLE_NS * ROLE_READS
-        self._answers = self._worked = 0
-        if aside and not self._aside:
-            self._processors.stand_aside()
-        elif self._aside and not aside:
-            self._processors.come_back()
-        self._aside = aside

@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from minikafka.base.ports import Buffer, Listener, StreamHandler
 
@@ -123,22 +123,11 @@ class SocketListener:
         await asyncio.sleep(0)  # uvloop gives the port back in its next turn
 
 
-class Reads(Protocol):
-    """Wants to know of every read, when it was handled."""
-
-    def asked(self) -> None:
-        """Of a connection that was accepted."""
-
-    def answered(self) -> None:
-        """Of a connection that was opened from here."""
-
-
 class SocketTransport:
-    """The Transport port over the running loop's TCP."""
+    """The Transport port over the running loop's TCP; `after_read` is called after each read was handled."""
 
-    def __init__(self, reads: Reads | None = None) -> None:
-        self._asked = reads.asked if reads else None
-        self._answered = reads.answered if reads else None
+    def __init__(self, after_read: Callable[[], None] | None = None) -> None:
+        self._after_read = after_read
 
     async def listen(self, factory: Callable[[], StreamHandler], host: str, port: int) -> Listener:
         """See Transport."""
@@ -148,7 +137,7 @@ class SocketTransport:
             found = await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
             host = str(found[0][4][0])
         server = await loop.create_server(
-            lambda: SocketConnection(factory(), self._asked), host, port, backlog=BACKLOG
+            lambda: SocketConnection(factory(), self._after_read), host, port, backlog=BACKLOG
         )
         return SocketListener(server)
 
@@ -158,7 +147,7 @@ class SocketTransport:
         """See Transport."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: SocketConnection(factory(), self._answered), host, port
+            lambda: SocketConnection(factory(), self._after_read), host, port
         )
         return connection.handler
 

@@ -1,4 +1,4 @@
-"""BusyPoll: when the loop looks again instead of sleeping, when it stops, and who stands aside meanwhile."""
+"""BusyPoll: when the loop looks again instead of sleeping, and when it stops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from minikafka.runtime.busy_poll import (
     HELD_READS,
     HELD_READS_MAX,
     LASTING_READS,
-    LITTLE_NS,
     PAUSE_NS,
-    ROLE_READS,
     BusyPoll,
 )
 
@@ -28,10 +26,9 @@ class Setting:
         self.time = 10**9
         self.held = 0
         self.gave_way = 0
-        self.aside = False
         self.next_turn: list[Callable[[], None]] = []
         loop: Any = self
-        self.poll = BusyPoll(loop, self, lambda: self.time, self.give_way)
+        self.poll = BusyPoll(loop, lambda: self.time, self.give_way)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.next_turn.append(callback)
@@ -40,29 +37,17 @@ class Setting:
         self.gave_way += 1
         self.time += self.held
 
-    def stand_aside(self) -> None:
-        assert not self.aside
-        self.aside = True
-
-    def come_back(self) -> None:
-        assert self.aside
-        self.aside = False
-
     def read(self, count: int = 1) -> None:
         """So many reads, each a gap after the one before."""
         for _ in range(count):
             self.time += GAP_NS
-            self.poll.asked()
+            self.poll.after_read()
 
-    def records(
-        self, count: int, *, asked: int = 0, answered: int = 0, work_ns: int = 1_000
-    ) -> None:
-        """So many records, each found in one look with these reads, each of which takes so long to handle."""
+    def records(self, count: int) -> None:
+        """Find each of so many records in a look of its own."""
         for _ in range(count):
             self.turn()
-            for took in [self.poll.asked] * asked + [self.poll.answered] * answered:
-                self.time += work_ns
-                took()
+            self.poll.after_read()
 
     def turn(self) -> None:
         due, self.next_turn = self.next_turn, []
@@ -166,67 +151,7 @@ def test_after_polling_that_lasted_the_next_attempt_comes_as_soon_as_at_first() 
     setting = polling()
     for _ in range(5):
         reads_until_it_polls(setting)
-    setting.records(LASTING_READS - 1, asked=1)
+    setting.records(LASTING_READS - 1)
     assert reads_until_it_polls(setting) > HELD_READS
-    setting.records(LASTING_READS, asked=1)
+    setting.records(LASTING_READS)
     assert reads_until_it_polls(setting) == HELD_READS
-
-
-def test_a_broker_that_only_follows_stands_aside_until_the_traffic_pauses() -> None:
-    setting = polling()
-    setting.records(ROLE_READS, answered=1)
-    assert setting.aside
-    setting.records(10 * ROLE_READS, answered=1)
-    assert setting.aside
-    setting.time += PAUSE_NS + 1
-    setting.turn()
-    assert setting.sleeps
-    assert not setting.aside
-
-
-def test_a_leader_stays_and_so_does_one_that_leads_some_partitions_and_follows_others() -> None:
-    setting = polling()
-    setting.records(ROLE_READS, asked=3)
-    assert not setting.aside
-    setting.records(ROLE_READS, asked=3, answered=2)
-    assert not setting.aside
-
-
-def test_a_follower_that_is_elected_comes_back_at_once() -> None:
-    setting = polling()
-    setting.records(ROLE_READS, answered=1)
-    setting.records(ROLE_READS, asked=3)
-    assert not setting.aside
-
-
-def test_a_follower_with_much_to_do_for_each_read_stays_beside_the_leader() -> None:
-    setting = polling()
-    setting.records(ROLE_READS, answered=1, work_ns=LITTLE_NS)
-    assert not setting.aside
-    setting.records(ROLE_READS, answered=1, work_ns=LITTLE_NS - 1)
-    assert setting.aside
-    setting.records(ROLE_READS, answered=1, work_ns=LITTLE_NS)
-    assert not setting.aside
-
-
-def test_reads_found_in_one_look_are_each_counted_with_their_own_work() -> None:
-    setting = polling()
-    setting.records(ROLE_READS // 4, answered=4, work_ns=LITTLE_NS - 1)
-    assert setting.aside
-
-
-def test_a_follower_whose_processor_is_held_comes_back_to_the_others() -> None:
-    setting = polling()
-    setting.records(ROLE_READS, answered=1)
-    setting.held = HELD_NS + 1
-    setting.turn()
-    assert not setting.aside
-
-
-def test_what_was_read_before_the_polling_began_says_nothing_of_the_role() -> None:
-    setting = Setting()
-    setting.poll.answered()
-    setting.time += PAUSE_NS
-    setting.read(DENSE_READS + 1)
-    setting.records(ROLE_READS // 2, asked=1, answered=1)
-    assert not setting.aside

@@ -54,50 +54,30 @@ async def test_a_write_reaches_the_socket_before_the_loop_turns() -> None:
     await handler.ended
 
 
-class Noted:
-    """Reads as SocketTransport tells of them, with what the handler had received by then."""
-
-    def __init__(self) -> None:
-        self.asked_after: list[bytes] = []
-        self.answered_after: list[bytes] = []
-        self.handler: Handler
-
-    def asked(self) -> None:
-        self.asked_after.append(self.handler.received)
-
-    def answered(self) -> None:
-        self.answered_after.append(self.handler.received)
-
-
-async def test_whoever_wants_to_know_is_told_after_each_read_of_a_connection_opened_from_here() -> (
-    None
-):
-    noted = Noted()
+async def test_after_read_is_called_after_each_read_of_a_connection_opened_here() -> None:
+    received: list[bytes] = []
+    transport = SocketTransport(lambda: received.append(handler.received))
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connected = await SocketTransport(noted).connect(Handler, *server.getsockname())
-        noted.handler = cast("Handler", connected)
+        handler = cast("Handler", await transport.connect(Handler, *server.getsockname()))
         peer, _ = server.accept()
     peer.sendall(b"read")
     peer.close()
-    await noted.handler.ended
-    assert (noted.asked_after, noted.answered_after) == ([], [b"read"])
+    await handler.ended
+    assert received == [b"read"]
 
 
-async def test_whoever_wants_to_know_is_told_after_each_read_of_an_accepted_connection() -> None:
-    noted = Noted()
-
-    def accept() -> Handler:
-        noted.handler = Handler()
-        return noted.handler
-
-    listener = await SocketTransport(noted).listen(accept, "127.0.0.1", 0)
+async def test_after_read_is_called_after_each_read_of_an_accepted_connection() -> None:
+    received: list[bytes] = []
+    transport = SocketTransport(lambda: received.append(handler.received))
+    handler = Handler()
+    listener = await transport.listen(lambda: handler, "127.0.0.1", 0)
     _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(b"read")
     writer.close()
     await writer.wait_closed()
-    await noted.handler.ended
+    await handler.ended
     await listener.close()
-    assert (noted.asked_after, noted.answered_after) == ([b"read"], [])
+    assert received == [b"read"]
 
 
 async def test_more_slices_than_the_kernel_takes_go_out_in_one_send() -> None:
