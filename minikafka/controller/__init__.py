@@ -1,1 +1,3 @@
-"""What the cluster should be: events go in, effects come out. Pure; `broker.controller` runs it."""
+"""The controller's decisions as a pure state machine: events in, effects out. `broker.controller`
+runs it.
+"""

@@ -1,10 +1,9 @@
-"""The controller's picture of the cluster (B5-B7), with the indexes that keep its work linear in
-what changed.
+"""The controller's view of the cluster, with indexes that keep the work proportional to the change (B5).
 
-Invariants: a partition has an assignment exactly while it is known; `replica_statuses[b]` names the
-partitions with a replica on broker b; `led[b]` those whose leadership names b; `unavailable` those
-that are New or Offline. The picture of leadership holds only what ZooKeeper accepted or said. Sets
-are dicts, so that every iteration has one order in every process.
+Invariants: a partition has an assignment exactly while it is known; `replica_statuses[b]` lists the
+partitions with a replica on broker b; `led[b]` those whose leader is b; `unavailable` those that
+are New or Offline. Leadership holds only states that ZooKeeper accepted or returned. Sets whose
+order matters are dicts, so that iteration has the same order in every process.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import Any, Final
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 
 REASSIGNMENT_IN_PROGRESS: Final = "topic reassignment in progress"
-"""Why a marked topic is not deleted yet, and serves clients still (R59)."""
+"""Reason why a topic marked for deletion is not deleted yet and still serves clients (R59)."""
 
 
 class PartitionStatus(Enum):
-    """The four states of a partition (F1), by Kafka's names."""
+    """The four states of a partition, under Kafka's names (F1)."""
 
-    __hash__ = object.__hash__  # there is one of each; that of Enum is slow
+    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is slow
 
     NON_EXISTENT = "NonExistentPartition"
     NEW = "NewPartition"
@@ -31,7 +30,7 @@ class PartitionStatus(Enum):
 
 
 class ReplicaStatus(Enum):
-    """The seven states of a replica (G1), by Kafka's names."""
+    """The seven states of a replica, under Kafka's names (G1)."""
 
     __hash__ = object.__hash__
 
@@ -45,7 +44,7 @@ class ReplicaStatus(Enum):
 
 
 class Context:
-    """Brokers, topics, assignments, leadership and states, as one controller epoch sees them."""
+    """Brokers, topics, assignments, leadership and states, as one controller epoch knows them."""
 
     __slots__ = (
         "assignments",
@@ -71,10 +70,10 @@ class Context:
         self.controller_id = controller_id
         self.epoch = epoch
         self.brokers: dict[BrokerId, Broker] = {}
-        """Registered brokers, those that shut down included."""
+        """Registered brokers, including those that are shutting down."""
         self.shutting_down: set[BrokerId] = set()
         self.offline_directories: dict[BrokerId, set[TopicPartition]] = {}
-        """Replicas that a live broker cannot serve because their log directory failed (R67)."""
+        """Replicas that a live broker cannot serve, because their log directory failed (R67)."""
         self.topic_ids: dict[str, bytes] = {}
         self.topics: dict[str, dict[TopicPartition, None]] = {}
         self.assignments: dict[TopicPartition, ReplicaAssignment] = {}
@@ -86,35 +85,41 @@ class Context:
         self.deletions: frozenset[str] = frozenset()
         """Topics marked for deletion."""
         self.ineligible: dict[str, str] = {}
-        """Those of them whose deletion waits for something, and for what."""
+        """Topics marked for deletion that cannot be deleted yet -> the reason."""
         self.reassigning: dict[TopicPartition, None] = {}
-        """Partitions whose reassignment was begun and is not finished."""
+        """Partitions with a reassignment in progress."""
         self.unclean_elections = 0
 
     def copy_from(self, other: Context) -> None:
-        """Become the other's picture, in containers of its own; the values in them never change."""
+        """Replace this view by a copy of another one; the two share no container."""
         for name in Context.__slots__:
             setattr(self, name, _copied(getattr(other, name)))
 
     # Brokers.
 
     def add_broker(self, broker: Broker) -> None:
-        """A registered broker; a new incarnation has good directories and does not shut down."""
+        """Add a registered broker; a new registration is not shutting down and has no failed
+        directories.
+        """
         self.forget_broker(broker.id)
         self.brokers[broker.id] = broker
 
     def forget_broker(self, broker_id: BrokerId) -> None:
-        """It is gone, and with it its shutting-down and directory marks (R20)."""
+        """Remove a broker together with its shutting-down mark and its failed directories (R20)."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
         self.offline_directories.pop(broker_id, None)
 
     def is_online(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """Whether the replica may lead or be in sync: its broker lives and stays, its directory is good."""
+        """True if the replica may lead or be in sync: broker registered, not shutting down,
+        directory good.
+        """
         return broker_id not in self.shutting_down and self.is_reachable(tp, broker_id)
 
     def is_reachable(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """As `is_online`, but a broker that shuts down counts (T10)."""
+        """True if the replica's broker is registered and its directory is good, even while it shuts
+        down (T10).
+        """
         return broker_id in self.brokers and tp not in self.offline_directories.get(broker_id, ())
 
     # Topics and assignments.
@@ -122,7 +127,9 @@ class Context:
     def add_topic(
         self, topic: str, topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]
     ) -> None:
-        """A topic that was not known; its partitions and replicas are NonExistent until a state machine moves them."""
+        """Add an unknown topic; its partitions and replicas are NonExistent until a state machine
+        moves them.
+        """
         if topic_id is not None:
             self.topic_ids[topic] = topic_id
         self.topics[topic] = {}
@@ -130,12 +137,12 @@ class Context:
             self.assign(TopicPartition(topic, partition), assignment[partition])
 
     def assign(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Set the replicas of a partition, which may be new."""
+        """Set the replicas of a partition of a known topic; the partition may be new."""
         self.topics[tp.topic][tp] = None
         self.assignments[tp] = assignment
 
     def forget_topic(self, topic: str) -> None:
-        """Drop all that is known of a topic."""
+        """Remove everything that is known about a topic."""
         self.topic_ids.pop(topic, None)
         self.deletions -= {topic}
         self.ineligible.pop(topic, None)
@@ -151,14 +158,15 @@ class Context:
             del self.assignments[tp]
 
     def replicas(self, tp: TopicPartition) -> tuple[BrokerId, ...]:
-        """Assigned replicas, in order; none for a partition that is not known."""
+        """Return the assigned replicas in order; () for an unknown partition."""
         assignment = self.assignments.get(tp)
         return assignment.replicas if assignment else ()
 
     def is_being_deleted(self, tp: TopicPartition) -> bool:
-        """Whether its topic is marked for deletion, so that elections leave it alone (L4).
+        """True if the topic is marked for deletion, so that no elections are held for its partitions (L4).
 
-        A topic that is being reassigned lives on until that is done (R59).
+        False while the topic is being reassigned: it serves clients until the reassignment ends
+        (R59).
         """
         topic = tp.topic
         return topic in self.deletions and self.ineligible.get(topic) != REASSIGNMENT_IN_PROGRESS
@@ -166,7 +174,7 @@ class Context:
     # Leadership.
 
     def set_leadership(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
-        """What ZooKeeper accepted or said."""
+        """Record a leader and ISR that ZooKeeper accepted or returned."""
         self._forget_leader(tp)
         self.leadership[tp] = state
         self.led.setdefault(state.leader, {})[tp] = None
@@ -179,11 +187,11 @@ class Context:
     # States.
 
     def partition_status(self, tp: TopicPartition) -> PartitionStatus:
-        """NonExistent when not known (B7)."""
+        """Return the partition's state; NonExistent if it is unknown (B7)."""
         return self.partition_statuses.get(tp, PartitionStatus.NON_EXISTENT)
 
     def set_partition_status(self, tp: TopicPartition, status: PartitionStatus) -> None:
-        """Record the state and keep `unavailable`."""
+        """Record the partition's state and update `unavailable`."""
         if status is PartitionStatus.NON_EXISTENT:
             self.partition_statuses.pop(tp, None)
         else:
@@ -194,7 +202,7 @@ class Context:
             self.unavailable.pop(tp, None)
 
     def replica_status(self, tp: TopicPartition, broker_id: BrokerId) -> ReplicaStatus:
-        """NonExistent when not known (B7)."""
+        """Return the replica's state; NonExistent if it is unknown (B7)."""
         return self.replica_statuses.get(broker_id, {}).get(tp, ReplicaStatus.NON_EXISTENT)
 
     def set_replica_status(
@@ -209,12 +217,12 @@ class Context:
     def replicas_on(
         self, broker_ids: Iterable[BrokerId]
     ) -> dict[BrokerId, tuple[TopicPartition, ...]]:
-        """Partitions with a replica on each of these brokers."""
+        """Return broker id -> partitions with a replica on that broker."""
         return {broker: tuple(self.replica_statuses.get(broker, ())) for broker in broker_ids}
 
 
 def _copied(value: Any) -> Any:
-    """The same containers anew, down to the values."""
+    """Return a deep copy of dicts and sets; the values in them are immutable and shared."""
     if isinstance(value, dict):
         return {key: _copied(part) for key, part in value.items()}
     if isinstance(value, set):

@@ -1,9 +1,9 @@
-"""Topic deletion: every replica is stopped and deleted, then the topic's nodes go (L1-L6, R64, R65).
+"""Topic deletion: every replica is stopped and deleted, then the topic's nodes (L1-L6).
 
-A marked topic is deleted as soon as nothing stands in the way: a reassignment, a dead broker with a
-replica of it, a broker that could not delete. What stands in the way makes it ineligible, until that
-changes: `resume` is called then. Invariants: a topic's nodes go only after every replica is gone (A16),
-the mark last; once brokers were told to delete, there is no way back.
+A marked topic is deleted as soon as nothing prevents it. A reassignment, a replica on a dead broker
+or a replica that could not be deleted makes the topic ineligible; `resume` is called when that may
+have changed. Invariants: a topic's nodes are deleted only after every replica is (A16), the mark
+last; once brokers were told to delete, a deletion cannot be cancelled.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NODES_NOT_DELETED = "its nodes could not be deleted from ZooKeeper"
 
 
 class Deletions:
-    """Carries out the deletion of `context.deletions`; `context.ineligible` says what waits, and why."""
+    """Deletes the topics in `context.deletions`; `context.ineligible` names those that wait, and why."""
 
     def __init__(
         self,
@@ -65,18 +65,18 @@ class Deletions:
         self._effects = effects
         self._enabled = enabled
         self._started: set[str] = set()
-        """Topics whose partitions are gone for clients already."""
+        """Topics whose partitions clients can no longer see."""
 
     def copy_from(self, other: Deletions) -> None:
-        """Stand where the other stands."""
+        """Copy the progress of another controller's deletions."""
         self._started = set(other._started)
 
-    # What is asked for.
+    # Marks.
 
     def load_marks(self, marked: Collection[str]) -> None:
-        """After an election: what is marked is left alone by the elections to come (L6).
+        """Load the marked topics after winning an election, so that no elections are held for them (L6).
 
-        Not so what is being reassigned: it lives until that is done (R59).
+        A topic under reassignment still gets elections until the reassignment ends (R59).
         """
         context = self._context
         context.deletions = self._accepted(marked)
@@ -85,7 +85,7 @@ class Deletions:
                 context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
 
     def update_marks(self, marked: Collection[str]) -> Procedure[bool]:
-        """All marks as of one read (E7); whether some were taken back before anything was deleted."""
+        """Apply all marks of one read (E7); True if a mark was removed before the deletion began."""
         context = self._context
         accepted = self._accepted(marked) | {t for t in context.deletions if t in self._started}
         new, unmarked = accepted - context.deletions, context.deletions - accepted
@@ -101,29 +101,29 @@ class Deletions:
         return bool(unmarked)
 
     def _accepted(self, marked: Collection[str]) -> frozenset[str]:
-        """Marks of topics that are not there, or may not be deleted, are removed (R65)."""
+        """Return the marked topics that may be deleted, and remove the other marks (R65)."""
         known = frozenset(topic for topic in marked if topic in self._context.topics)
         refused = frozenset(marked) - known if self._enabled else frozenset(marked)
         if refused:
-            logger.warning("Removing marks of topics that cannot be deleted: %s", sorted(refused))
+            logger.warning("Removing deletion marks of unknown topics: %s", sorted(refused))
             self._effects.append(DeleteDeletionMarks(tuple(sorted(refused))))
         return known if self._enabled else frozenset()
 
-    # What happens meanwhile.
+    # Events during a deletion.
 
     def on_topics_removed(self, topics: Iterable[str]) -> None:
-        """Topic nodes went by another hand: their marks mean nothing any more (R65)."""
+        """Delete the marks of topics whose nodes somebody else deleted (R65)."""
         marked = [topic for topic in topics if topic in self._context.deletions]
         self._started.difference_update(marked)
         if marked:
             self._effects.append(DeleteDeletionMarks(tuple(marked)))
 
     def has_begun(self, tp: TopicPartition) -> bool:
-        """Whether the topic is on its way out, and its replicas are this module's business alone."""
+        """True if the topic's deletion has begun, so that only this class moves its replicas."""
         return tp.topic in self._started
 
     def resume(self, topics: Iterable[str] | None = None) -> Procedure[None]:
-        """What stood in the way of these topics (None: of all) may be gone: go on where possible (L2, L3)."""
+        """Delete those of `topics` (None: of all marked ones) that nothing prevents any more (L3)."""
         context = self._context
         chosen = context.deletions if topics is None else context.deletions.intersection(topics)
         eligible = []
@@ -137,7 +137,7 @@ class Deletions:
             yield from self._delete(eligible)
 
     def resume_after_reassignments(self) -> Procedure[None]:
-        """Delete the topics that waited for a reassignment, and no longer have one (R59)."""
+        """Delete the topics that waited for a reassignment which has ended (R59)."""
         waiting = [
             topic
             for topic, reason in self._context.ineligible.items()
@@ -147,7 +147,7 @@ class Deletions:
             yield from self.resume(waiting)
 
     def on_brokers_started(self, brokers: Collection[BrokerId]) -> Procedure[None]:
-        """Topics with a replica on these brokers can be deleted now (L2, X24)."""
+        """Delete the marked topics that have a replica on these brokers (X24)."""
         context = self._context
         touched = [
             topic
@@ -162,7 +162,9 @@ class Deletions:
     def on_replicas_lost(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> Procedure[None]:
-        """Brokers died, or a directory of them: what they were deleting has failed until they are back."""
+        """Make topics ineligible whose replicas were lost with a broker or a directory during their
+        deletion.
+        """
         lost = {
             broker: [
                 tp
@@ -176,7 +178,7 @@ class Deletions:
         yield from self._make_ineligible(lost, OFFLINE_REPLICAS)
 
     def on_stop_replica_answered(self, event: StopReplicaAnswered) -> Procedure[None]:
-        """A broker deleted its replicas, or could not (G8, G9, J5)."""
+        """Record which replicas the broker deleted, and complete the topics without replicas left (G8)."""
         context = self._context
         broker = context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
@@ -227,7 +229,7 @@ class Deletions:
     def _delete_replicas(
         self, topics: list[str], live: dict[BrokerId, list[TopicPartition]]
     ) -> Procedure[None]:
-        """Stop the replicas, then have them deleted (G6, G7)."""
+        """Stop the replicas on live brokers, then delete them (G7)."""
         self._emit_step("replicas-offline", topics)
         yield from self._replicas.handle_state_changes(
             self._in_status(live, ReplicaStatus.OFFLINE, but=True), ReplicaStatus.OFFLINE
@@ -238,7 +240,7 @@ class Deletions:
         )
 
     def _remove_partitions(self, topics: list[str]) -> Procedure[None]:
-        """Partitions go Offline and NonExistent, and clients hear of leader -2 (L1, R64)."""
+        """Move the partitions to Offline and NonExistent; clients receive leader -2 (R64)."""
         self._emit_step("partitions-gone", topics)
         self._started.update(topics)
         partitions = [tp for topic in topics for tp in self._context.topics[topic]]
@@ -249,7 +251,9 @@ class Deletions:
     def _split_by_reachability(
         self, topics: list[str]
     ) -> tuple[dict[BrokerId, list[TopicPartition]], dict[BrokerId, list[TopicPartition]]]:
-        """Replicas that nobody deletes yet: on brokers that can, and on those that cannot now."""
+        """Return the replicas not yet being deleted, by broker: on reachable brokers, and on
+        unreachable ones.
+        """
         context = self._context
         live: dict[BrokerId, list[TopicPartition]] = {}
         dead: dict[BrokerId, list[TopicPartition]] = {}
@@ -261,7 +265,9 @@ class Deletions:
         return live, dead
 
     def _hold_back_unreachable(self, dead: dict[BrokerId, list[TopicPartition]]) -> Procedure[None]:
-        """A topic with a replica that cannot be deleted now is deleted as far as it goes, and waits."""
+        """Make topics with replicas on unreachable brokers ineligible; their other replicas are
+        still deleted.
+        """
         fresh = self._in_status(dead, ReplicaStatus.DELETION_INELIGIBLE, but=True)
         yield from self._replicas.handle_state_changes(
             self._in_status(fresh, ReplicaStatus.OFFLINE, but=True), ReplicaStatus.OFFLINE
@@ -273,7 +279,7 @@ class Deletions:
     def _in_status(
         self, replicas: Replicas, status: ReplicaStatus, *, but: bool = False
     ) -> dict[BrokerId, list[TopicPartition]]:
-        """Those that have the status; with `but` all others."""
+        """Return the replicas that have the status; with `but`, all others."""
         has = self._context.replica_status
         chosen = {
             broker: [tp for tp in partitions if (has(tp, broker) is status) is not but]
@@ -282,7 +288,9 @@ class Deletions:
         return {broker: partitions for broker, partitions in chosen.items() if partitions}
 
     def _complete(self, topics: list[str]) -> Procedure[None]:
-        """Every replica is gone: forget them, then the nodes, the settings and the mark (A16)."""
+        """Forget the topics, whose replicas are all deleted, and delete their nodes, settings and
+        marks (A16).
+        """
         if not topics:
             return
         context = self._context

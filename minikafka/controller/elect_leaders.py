@@ -1,8 +1,8 @@
-"""Elections that nobody's death calls for: asked for by an administrator, or due by imbalance (R61-R63).
+"""Elections that no failure causes: requested by an administrator, or needed to restore the balance (R61).
 
-Preferred elections give leaderships back to the first replica of the assignment (I7); unclean ones, by
-request only, may take a leader from outside the ISR. Invariant: an election of several partitions is one
-batch, and each partition has its own result.
+A preferred election moves the leadership to the first replica of the assignment (I7). An unclean
+one, only on request, may elect a leader outside the ISR. Invariant: an election of several
+partitions is one batch of requests, and each partition has its own result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNAVAILABLE: Final = {
 
 
 class ElectLeaders:
-    """Preferred and unclean elections on demand, and the balance of preferred leaders."""
+    """Preferred and unclean elections on request, and the rebalancing of preferred leaders."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class ElectLeaders:
         self._imbalance_percentage = imbalance_percentage
 
     def on_requested(self, event: ElectionRequested) -> Procedure[None]:
-        """ElectLeaders (KIP-460)."""
+        """Hold the elections of an ElectLeaders request and answer the request (KIP-460)."""
         election = Election.UNCLEAN if event.unclean else Election.PREFERRED
         chosen = self._context.assignments if event.partitions is None else event.partitions
         results = yield from self._elect(list(chosen), election)
         self._effects.append(AnswerAdmin(event.ticket, results))
 
     def on_submitted(self, partitions: Iterable[TopicPartition]) -> Procedure[None]:
-        """`/admin/preferred_replica_election`: carried out once, then removed, whatever came of it (E5)."""
+        """Hold the elections in `/admin/preferred_replica_election` once, then delete the node (E5)."""
         chosen = list(partitions)
         logger.info("Starting preferred replica leader election for %d partitions", len(chosen))
         results = yield from self._elect(chosen, Election.PREFERRED)
@@ -65,7 +65,9 @@ class ElectLeaders:
         self._effects.append(DeletePreferredElection())
 
     def rebalance(self) -> Procedure[None]:
-        """Brokers that lead too few of the partitions that prefer them get those back that they can lead (R62)."""
+        """Hold preferred elections for each broker whose share of lost preferred leaderships is too
+        high (R62).
+        """
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():
             if len(elsewhere) * 100 > preferring * self._imbalance_percentage:
@@ -78,11 +80,13 @@ class ElectLeaders:
             )
 
     def imbalance_count(self) -> int:
-        """Partitions that are not led by their preferred replica (D11)."""
+        """Return the number of partitions that are not led by their preferred replica (D11)."""
         return sum(len(elsewhere) for _, elsewhere in self._preferences().values())
 
     def _preferences(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
-        """By preferred broker: how many partitions prefer it, and those of them that are led elsewhere."""
+        """Return preferred broker -> (number of partitions preferring it, those of them led by
+        another broker).
+        """
         context = self._context
         preferring: dict[BrokerId, int] = {}
         elsewhere: dict[BrokerId, list[TopicPartition]] = {}
@@ -126,21 +130,21 @@ class ElectLeaders:
                 results[tp] = PartitionResult(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
             else:
                 why = outcome.value if isinstance(outcome, Refusal) else str(outcome)
-                message = f"Failed to elect leader for partition {tp}: it {why}"
+                message = f"Failed to elect leader for partition {tp}: the partition {why}"
                 results[tp] = PartitionResult(_UNAVAILABLE[election], message)
         return results
 
     def _reason_not_to_elect(
         self, tp: TopicPartition, election: Election
     ) -> PartitionResult | None:
-        """Why there is no election to hold, if there is none."""
+        """Return the result of a partition that needs or allows no election; None if one must be held."""
         context = self._context
         if tp not in context.assignments:
             return PartitionResult(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
             )
         if context.is_being_deleted(tp):
-            return PartitionResult(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+            return PartitionResult(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted.")
         state = context.leadership.get(tp)
         replicas = context.replicas(tp)
         if state is None or not replicas:

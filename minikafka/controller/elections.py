@@ -1,8 +1,8 @@
 """The four leader selectors, as pure functions over lists of broker ids.
 
-Each looks at one partition and answers with a `Choice` or with the reason why there is none.
-Invariant of every choice: the leader is in the new ISR, and both come from the assignment. The
-names are those of the seed documents (H1-H9); the order is always that of the assignment (X4).
+Each selector looks at one partition and returns a `Choice`, or the reason why no leader can be
+chosen. Invariant of every choice: the leader is in the new ISR, and both come from the assignment.
+Candidates are tried in the order of the assignment (X4).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from minikafka.base.model import BrokerId
 
 
 class Election(Enum):
-    """Which selector moves a partition to OnlinePartition (F12)."""
+    """The selector that chooses the leader when a partition becomes Online (F12)."""
 
     OFFLINE = "OfflinePartitionLeaderElection"
     UNCLEAN = "UncleanOfflinePartitionLeaderElection"
-    """As OFFLINE, but an administrator allowed a leader from outside the ISR (X3)."""
+    """As OFFLINE, but an administrator allowed a leader outside the ISR (X3)."""
     REASSIGNED = "ReassignPartitionLeaderElection"
     PREFERRED = "PreferredReplicaPartitionLeaderElection"
     CONTROLLED_SHUTDOWN = "ControlledShutdownPartitionLeaderElection"
 
 
 class Choice(NamedTuple):
-    """Who leads, the ISR from now on, and the replicas that must hear of it."""
+    """The chosen leader, the new ISR, and the replicas that receive the LeaderAndIsr request."""
 
     leader: BrokerId
     isr: tuple[BrokerId, ...]
@@ -35,20 +35,18 @@ class Choice(NamedTuple):
 
 
 class Refusal(Enum):
-    """Why a partition did not change; the value is the end of a sentence that begins with the partition."""
+    """Reason why a partition was not changed; the value completes a sentence "the partition …"."""
 
     NO_REPLICAS_ASSIGNED = "doesn't have replicas assigned to it"
-    NO_REPLICA_ONLINE = "has no live replica in its ISR, and no unclean election may or can be held"
+    NO_REPLICA_ONLINE = "has no live replica in its ISR, and unclean election is off or impossible"
     NO_REASSIGNED_REPLICAS = "has an empty list of reassigned replicas"
     NO_REASSIGNED_REPLICA_IN_SYNC = "has no live reassigned replica that is in sync with the leader"
-    ELECTION_NOT_NEEDED = "is led by its preferred replica already"
+    ELECTION_NOT_NEEDED = "is already led by its preferred replica"
     PREFERRED_NOT_AVAILABLE = "has a preferred replica that is either not alive or not in the ISR"
-    NO_OTHER_REPLICA_IN_SYNC = (
-        "has no other replica in its ISR besides those on brokers that shut down"
-    )
+    NO_OTHER_REPLICA_IN_SYNC = "has no replica in its ISR except on brokers that are shutting down"
     NEWER_CONTROLLER = "was already updated by a controller with a higher epoch"
-    NO_STATE = "has no leader and ISR to start from"
-    LEADER_CANNOT_BE_NEW = "is being requested to become leader"
+    NO_STATE = "has no state node"
+    LEADER_CANNOT_BE_NEW = "is the current leader"
     WRITE_REFUSED = "could not be written to ZooKeeper"
 
 
@@ -62,7 +60,10 @@ def offline(
     *,
     unclean: bool,
 ) -> Verdict:
-    """The leader died: the first live replica that is in the ISR (H1); if `unclean`, the first live one (H2, H3)."""
+    """Elect a leader after the old one failed: the first live replica in the ISR (H1).
+
+    If `unclean` and no live replica is in the ISR, the first live replica leads (H3).
+    """
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     recipients = tuple(replica for replica in replicas if replica in live)
@@ -79,7 +80,7 @@ def offline(
 def reassigned(
     target: Sequence[BrokerId], isr: Sequence[BrokerId], live: Collection[BrokerId]
 ) -> Verdict:
-    """The leader is not among the target replicas: the first of those that is live and in the ISR (H5, X5)."""
+    """Elect the first target replica that is live and in the ISR (H5)."""
     if not target:
         return Refusal.NO_REASSIGNED_REPLICAS
     for replica in target:
@@ -94,7 +95,7 @@ def preferred(
     live: Collection[BrokerId],
     leader: BrokerId,
 ) -> Verdict:
-    """Give the leadership back to the first replica of the assignment, if it is live and in sync (H6)."""
+    """Elect the first replica of the assignment, if it is live and in the ISR (H6)."""
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     if replicas[0] == leader:
@@ -110,7 +111,10 @@ def controlled_shutdown(
     live_or_shutting_down: Collection[BrokerId],
     shutting_down: Collection[BrokerId],
 ) -> Verdict:
-    """The leader wants to go: the first in-sync replica that stays; all that go leave the ISR (H7, X6)."""
+    """Elect the first in-sync replica whose broker is not shutting down (H7).
+
+    All replicas on brokers that are shutting down leave the ISR.
+    """
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
     staying = tuple(member for member in isr if member not in shutting_down)

@@ -1,9 +1,9 @@
-"""What the controller is told and what it asks for: events, outcomes and effects as frozen values.
+"""Events, outcomes and effects of the controller's state machine, as frozen values.
 
-An event is a fact in the past tense and carries its data. An effect is a
-command to the shell. Some effects are questions: each is the last of the list it comes in, and the
-shell answers it with its outcome before it hands over any other event. Invariant: nothing here is
-changed after it was built, mappings included.
+An event states a fact in the past tense and carries its data. An effect is a command to the shell,
+which is `broker.controller`. Some effects are questions: a question is always the last effect of
+its list, and the shell must hand over its outcome before any other event. Invariant: no value here
+is changed after it was built, mappings included.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from minikafka.base.model import (
 )
 
 NO_NODE: Final = -1
-"""In `LeaderAndIsr.zk_version` of a proposal: the state node is to be created, not replaced."""
+"""`LeaderAndIsr.zk_version` of a proposal whose state node must be created instead of replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic node as read: its 16-byte id (None when whoever made it gave it none) and its assignment."""
+    """The content of a topic node: its assignment and its 16-byte id, None if the node has no id."""
 
     topic_id: bytes | None
     assignment: Mapping[int, ReplicaAssignment]
@@ -39,33 +39,38 @@ class TopicImage:
 Replicas: TypeAlias = tuple[BrokerId, ...]
 
 
-# Events: what happened outside.
+# Events: facts from outside.
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """This broker won the election and has read everything (D5, D6). The first event of every machine."""
+    """This broker won the election and has read the cluster's state: the first event of every
+    machine (D5).
+    """
 
     brokers: Mapping[BrokerId, Broker]
     topics: Mapping[str, TopicImage]
     leadership: Mapping[TopicPartition, LeaderAndIsr]
     deletions: frozenset[str]
     reassignments: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
-    """What `/admin/reassign_partitions` asks for."""
+    """Targets in `/admin/reassign_partitions`."""
     preferred_elections: tuple[TopicPartition, ...] | None = None
-    """What `/admin/preferred_replica_election` asks for; None when it is not there."""
+    """Partitions in `/admin/preferred_replica_election`; None if the node does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """All registered brokers as of one read; a bounce is another `Broker.epoch` (R19, S20)."""
+    """All registered brokers as of one read. A broker that bounced has another `Broker.epoch` (R19)."""
 
     brokers: Mapping[BrokerId, Broker]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """Topic nodes that appeared, and names that went. A re-created topic is in both (czxid)."""
+    """Topic nodes that were created, and names of topics whose nodes are gone.
+
+    A topic that was deleted and created again is in both; its node has another czxid.
+    """
 
     added: Mapping[str, TopicImage]
     removed: tuple[str, ...] = ()
@@ -73,12 +78,12 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChanged:
-    """The data of a topic node that was known already was read again (E3)."""
+    """The node of a known topic was read again, because its data changed (E3)."""
 
     topic: str
     assignment: Mapping[int, ReplicaAssignment]
     has_id: bool = True
-    """Whether the topic id is in it still: who adds partitions by hand may leave it out."""
+    """True if the node still holds the topic id; a tool that adds partitions by hand may drop the id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,10 @@ class DeletionsChanged:
 
 @dataclass(frozen=True, slots=True)
 class IsrChanged:
-    """State nodes that leaders changed: read after their notifications (A14, E6), or because the watch
-    of a partition that is being reassigned fired (E10; no notifications then).
+    """State nodes that partition leaders changed.
+
+    They were read because of notifications (E6), or because the watch on the state node of a
+    partition under reassignment fired; `notifications` is empty then (E10).
     """
 
     notifications: tuple[str, ...]
@@ -100,7 +107,7 @@ class IsrChanged:
 
 @dataclass(frozen=True, slots=True)
 class LogDirsFailed:
-    """Notifications of brokers that lost a log directory (R67)."""
+    """Brokers announced that they lost a log directory (R67)."""
 
     notifications: tuple[str, ...]
     brokers: tuple[BrokerId, ...]
@@ -108,7 +115,7 @@ class LogDirsFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered:
-    """A broker's answer to a LeaderAndIsr request that was sent to its incarnation `broker_epoch` (R16)."""
+    """A broker answered the LeaderAndIsr request that was sent to its registration `broker_epoch` (R16)."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -117,7 +124,9 @@ class LeaderAndIsrAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdownRequested:
-    """A broker asks to be relieved of its leaderships (R23). `ticket` names the waiting caller."""
+    """A broker wants to shut down and asks to move its leaderships (R23). `ticket` identifies the
+    caller.
+    """
 
     ticket: int
     broker_id: BrokerId
@@ -126,24 +135,26 @@ class ControlledShutdownRequested:
 
 @dataclass(frozen=True, slots=True)
 class StopReplicaAnswered:
-    """A broker's answer about the replicas it was told to delete (R16, J5)."""
+    """A broker answered which of the replicas it was told to delete are deleted (J5)."""
 
     broker_id: BrokerId
     broker_epoch: int
     deleted: Mapping[TopicPartition, int]
-    """Error code of each replica that was to be deleted; 0: it is gone."""
+    """Error code per replica that was to be deleted; 0 means deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentsSubmitted:
-    """What `/admin/reassign_partitions` asks for as of one read (E4)."""
+    """All targets in `/admin/reassign_partitions` as of one read (E4)."""
 
     targets: Mapping[TopicPartition, Replicas]
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentsRequested:
-    """An administrator's request (KIP-455); None cancels (R57). `ticket` names the waiting caller."""
+    """An AlterPartitionReassignments request (KIP-455). A target of None cancels; `ticket`
+    identifies the caller.
+    """
 
     ticket: int
     targets: Mapping[TopicPartition, Replicas | None]
@@ -151,14 +162,14 @@ class ReassignmentsRequested:
 
 @dataclass(frozen=True, slots=True)
 class PreferredElectionSubmitted:
-    """What `/admin/preferred_replica_election` asks for as of one read (E5)."""
+    """The partitions in `/admin/preferred_replica_election` as of one read (E5)."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionRequested:
-    """An administrator's ElectLeaders (KIP-460): preferred, or unclean; None means all partitions."""
+    """An ElectLeaders request (KIP-460), preferred or unclean; `partitions` None means all partitions."""
 
     ticket: int
     unclean: bool
@@ -167,12 +178,12 @@ class ElectionRequested:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceDue:
-    """Time to look for leaders that are not the preferred ones (D7, R62)."""
+    """The timer for checking the leader imbalance expired (R62)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanElectionEnabled:
-    """`unclean.leader.election.enable` was turned on for these topics, None for the cluster (R63)."""
+    """`unclean.leader.election.enable` was turned on for these topics, or for the cluster if None (R63)."""
 
     topics: tuple[str, ...] | None
 
@@ -197,15 +208,16 @@ ExternalEvent: TypeAlias = (
 )
 
 
-# Outcomes: the answers to the questions.
+# Outcomes: the answers to questions.
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrWritten:
-    """Every partition of the `WriteLeaderAndIsr` is in exactly one of the three.
+    """Outcome of `WriteLeaderAndIsr`; each of its partitions is in exactly one of the three fields.
 
-    `ok`: the version ZooKeeper returned (never predicted, X23). `conflicts`: another version is
-    there. `failed`: definitely not written and not worth another try, with the reason.
+    `ok`: the version that ZooKeeper returned; it is never predicted (X23). `conflicts`: the node
+    has another version. `failed`: the node was not written and a retry is useless; the value is the
+    reason.
     """
 
     ok: Mapping[TopicPartition, int]
@@ -215,35 +227,35 @@ class LeaderAndIsrWritten:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrRead:
-    """The state nodes as they are now; a partition without a node is absent."""
+    """The current content of the state nodes; a partition without a node is absent."""
 
     states: Mapping[TopicPartition, LeaderAndIsr]
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanSettingsRead:
-    """`unclean.leader.election.enable` of each topic asked for, the broker's default applied (H4, A15)."""
+    """Effective `unclean.leader.election.enable` of each requested topic, broker default included (A15)."""
 
     topics: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentsWritten:
-    """Every topic of the `WriteAssignments` was written, but for those that failed, with the reason."""
+    """Outcome of `WriteAssignments`: the topics that were not written, each with the reason."""
 
     failed: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNodesDeleted:
-    """The topic's nodes are gone, but for those of topics that failed, with the reason."""
+    """Outcome of `DeleteTopicNodes`: the topics whose nodes were not deleted, each with the reason."""
 
     failed: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicIdsGiven:
-    """The ids that the topics of the `GiveTopicIds` have now; of those that have none it says nothing."""
+    """Outcome of `GiveTopicIds`: the current topic ids; topics without an id are absent."""
 
     ids: Mapping[str, bytes]
 
@@ -259,26 +271,26 @@ Outcome: TypeAlias = (
 Event: TypeAlias = ExternalEvent | Outcome
 
 
-# Effects: what the shell is to do, in the order of the list.
+# Effects: commands to the shell, carried out in the order of the list.
 
 
 @dataclass(frozen=True, slots=True)
 class StartChannel:
-    """Open the ordered request queue to a broker that joined."""
+    """Open the ordered request queue to a broker that registered."""
 
     broker: Broker
 
 
 @dataclass(frozen=True, slots=True)
 class StopChannel:
-    """Drop the queue of a broker that is gone, with all that waits in it."""
+    """Close the queue of a broker that is gone, and drop the requests waiting in it."""
 
     broker_id: BrokerId
 
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Put a request into the broker's queue."""
+    """Append a request to the broker's queue."""
 
     broker_id: BrokerId
     request: ControllerRequest
@@ -286,21 +298,21 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteIsrChanges:
-    """Remove handled nodes under `/isr_change_notification`."""
+    """Delete handled nodes under `/isr_change_notification`."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteLogDirEvents:
-    """Remove handled nodes under `/log_dir_event_notification`."""
+    """Delete handled nodes under `/log_dir_event_notification`."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerControlledShutdown:
-    """Answer the caller behind the ticket: an error, or what the broker still leads."""
+    """Answer a controlled shutdown: an error code, and the partitions that the broker still leads."""
 
     ticket: int
     error: ErrorCode
@@ -309,7 +321,7 @@ class AnswerControlledShutdown:
 
 @dataclass(frozen=True, slots=True)
 class AnswerAdmin:
-    """Answer the caller behind the ticket, one result per partition."""
+    """Answer an administrator's request with one result per partition."""
 
     ticket: int
     results: Mapping[TopicPartition, PartitionResult]
@@ -317,22 +329,23 @@ class AnswerAdmin:
 
 @dataclass(frozen=True, slots=True)
 class WatchStates:
-    """Watch the state nodes of partitions that are being reassigned (E10), and read them once it is set."""
+    """Watch the state nodes of partitions under reassignment, and read the nodes once watched (E10)."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UnwatchStates:
-    """Drop those watches."""
+    """Drop the watches that `WatchStates` set on these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TrimReassignments:
-    """Take these out of `/admin/reassign_partitions` where they ask for just these targets (A11), delete
-    it when empty, and look again afterwards (R60).
+    """Remove partitions from `/admin/reassign_partitions` whose target there is still the given one (A11).
+
+    The shell deletes the node when it becomes empty, and reads it again afterwards (R60).
     """
 
     finished: Mapping[TopicPartition, Replicas]
@@ -340,19 +353,19 @@ class TrimReassignments:
 
 @dataclass(frozen=True, slots=True)
 class DeletePreferredElection:
-    """Remove `/admin/preferred_replica_election`: it was carried out, or could not be."""
+    """Delete `/admin/preferred_replica_election`: the election was held, or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteDeletionMarks:
-    """Remove `/admin/delete_topics/T` of topics that are not there or may not be deleted (R65)."""
+    """Delete `/admin/delete_topics/T` of topics that do not exist or may not be deleted (R65)."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepReached:
-    """An operation reached a named step (`controller/steps.py`); the shell may hold it there."""
+    """An operation reached a named step (`controller/steps.py`); the shell may hold the operation there."""
 
     operation: str
     step: str
@@ -361,10 +374,9 @@ class StepReached:
 
 @dataclass(frozen=True, slots=True)
 class WriteLeaderAndIsr:
-    """Question: write these states, fenced by the controller epoch; answered by
-    `LeaderAndIsrWritten`.
+    """Question: write these states, fenced by the controller epoch. Outcome: `LeaderAndIsrWritten`.
 
-    The `zk_version` of each proposed state is the version it replaces, or `NO_NODE`.
+    The `zk_version` of a proposed state is the version that it replaces, or `NO_NODE`.
     """
 
     states: Mapping[TopicPartition, LeaderAndIsr]
@@ -372,24 +384,23 @@ class WriteLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class ReadLeaderAndIsr:
-    """Question: what is in these state nodes; answered by `LeaderAndIsrRead`."""
+    """Question: read the state nodes of these partitions. Outcome: `LeaderAndIsrRead`."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadUncleanSettings:
-    """Question: may these topics be led from outside the ISR; answered by `UncleanSettingsRead`."""
+    """Question: may these topics elect a leader outside the ISR? Outcome: `UncleanSettingsRead`."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAssignments:
-    """Question: put these partitions' assignments into the topic nodes; answered by
-    `AssignmentsWritten`.
+    """Question: write these partitions' assignments to their topic nodes. Outcome: `AssignmentsWritten`.
 
-    None takes a partition out again (R65); partitions that are not named stay as they are.
+    None removes a partition from its topic node (R65); partitions that are not listed keep theirs.
     """
 
     topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
@@ -397,8 +408,8 @@ class WriteAssignments:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicNodes:
-    """Question: remove the topics' nodes with all below, their settings and the deletion marks (R64);
-    answered by `TopicNodesDeleted`.
+    """Question: delete the topics' nodes, settings and deletion marks (R64). Outcome:
+    `TopicNodesDeleted`.
     """
 
     topics: tuple[str, ...]
@@ -406,10 +417,11 @@ class DeleteTopicNodes:
 
 @dataclass(frozen=True, slots=True)
 class GiveTopicIds:
-    """Question: put ids into topic nodes that have none (R69); answered by `TopicIdsGiven`.
+    """Question: write ids into topic nodes that have none (R69). Outcome: `TopicIdsGiven`.
 
-    None stands for a new id, which a topic gets only before its partitions are: replicas that were made
-    without an id, or under one that nobody knows any more, are not to be taken for those of another topic.
+    None asks for a new id. A topic gets a new id only before its partitions exist: otherwise
+    replicas created without an id, or under a lost one, would be taken for replicas of another
+    topic.
     """
 
     topics: Mapping[str, bytes | None]
@@ -442,4 +454,4 @@ Effect: TypeAlias = Command | Question
 
 Result = TypeVar("Result")
 Procedure: TypeAlias = Generator[Question, Outcome, Result]
-"""A procedure that asks questions on its way: `outcome = yield question`."""
+"""A generator that yields questions and receives their outcomes: `outcome = yield question`."""

@@ -1,9 +1,8 @@
-"""The compare-and-set loop behind every change of leadership (R3, D13).
+"""The compare-and-set loop behind every change of leadership (R3).
 
-Propose, write, and only for the partitions whose node had moved on: read again and propose again.
-The old loop of Kafka went round with all it had begun with; this one goes round with the conflicts
-alone. Invariant: the picture of leadership changes only by what ZooKeeper accepted, or by what it
-said in the re-read.
+Propose states and write them. Where another write came first, read that partition again and propose
+again; Kafka's old loop retried every partition instead of the conflicting ones. Invariant: the
+known leadership changes only to states that ZooKeeper accepted or returned.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from minikafka.controller.events import (
 from minikafka.controller.state_change_log import StateChangeLog
 
 Proposals: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | None]
-"""For each partition asked about: a state to write, why there is none, or None when all is well as it is."""
+"""Per partition: a state to write, the reason why none is possible, or None if no change is needed."""
 LeadershipResults: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
 
 
@@ -36,7 +35,11 @@ def change_leadership(
     partitions: Iterable[TopicPartition],
     propose: Callable[[list[TopicPartition]], Procedure[Proposals]],
 ) -> Procedure[LeadershipResults]:
-    """Each partition's accepted state, or why it has none; partitions that needed no change are left out."""
+    """Write proposed states; return per partition the accepted state or the reason for failure.
+
+    Partitions that needed no change are absent. `propose` is called again for partitions whose
+    state node was changed by somebody else.
+    """
     results: LeadershipResults = {}
     remaining = list(partitions)
     while remaining:
@@ -79,7 +82,7 @@ def _read_again(
     conflicts: tuple[TopicPartition, ...],
     results: LeadershipResults,
 ) -> Procedure[list[TopicPartition]]:
-    """The conflicts that still have a state node, the picture brought up to date for them."""
+    """Read the conflicting partitions, update their known leadership, and return those that have a node."""
     read = yield ReadLeaderAndIsr(conflicts)
     assert isinstance(read, LeaderAndIsrRead)
     found = []
@@ -91,7 +94,7 @@ def _read_again(
         state_changes.log(
             logging.INFO,
             tp,
-            "Another write to partition %s came first; it is now at zk version %d, retrying",
+            "The state node of partition %s was changed by another write to zk version %d; retrying",
             tp,
             state.zk_version,
         )

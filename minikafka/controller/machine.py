@@ -1,11 +1,11 @@
-"""The controller as a machine: an event goes in, effects come out, outcomes come back as events.
+"""The controller as a state machine: events go in, effects come out, outcomes come back as events.
 
-`handle` runs one procedure per external event. When the procedure asks a question (a write to
-ZooKeeper, a read), the question is the last effect returned and the machine is `busy`: the next
-thing it is given must be the outcome, and it goes on where it stood. So the picture never changes
-while a question is open, and the order of events is the order of the cluster's history (D14).
-Invariant: leadership changes in the picture only after ZooKeeper accepted it. The machine is built
-for one controller epoch; when that ends it is dropped, never repaired.
+`handle` runs one procedure per external event. When the procedure asks a question (a read or a
+write in ZooKeeper), the question is the last effect returned and the machine `is_busy`: the next
+input must be the outcome, and the procedure continues. So the view of the cluster never changes
+while a question is open, and events take effect in the order in which they arrive (D14). Invariant:
+the known leadership changes only after ZooKeeper accepted the change. A machine belongs to one
+controller epoch and is dropped when that ends, never repaired.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ _OUTCOMES = (
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What of a broker's configuration the controller goes by, under Kafka's names."""
+    """The broker settings that the controller uses, under Kafka's names."""
 
     delete_topic_enable: bool = True
     leader_imbalance_per_broker_percentage: int = 10
 
 
 class ControllerMachine:
-    """One controller epoch. `context` is read-only for everyone else."""
+    """The state machine of one controller epoch. `context` is read-only for callers."""
 
     def __init__(
         self,
@@ -138,37 +138,42 @@ class ControllerMachine:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a question is open and only its outcome may be handed over."""
+        """True if a question is open, so that only its outcome may be handed over."""
         return self._procedure is not None
 
     def preferred_imbalance_count(self) -> int:
-        """Partitions that are not led by their preferred replica (D11)."""
+        """Return the number of partitions that are not led by their preferred replica (D11)."""
         return self._elections.imbalance_count()
 
     def copy_from(self, other: ControllerMachine) -> None:
-        """Stand where another machine stands, to find out what it would do; neither changes the other.
+        """Copy another machine's state, to find out what that machine would do without changing it.
 
-        Raises RuntimeError while the other waits for an outcome.
+        Raises RuntimeError while the other machine waits for an outcome.
         """
         if other.is_busy:
-            raise RuntimeError("a machine that waits for an outcome cannot be taken over")
+            raise RuntimeError("a machine that waits for an outcome cannot be copied")
         self.context.copy_from(other.context)
         self._deletions.copy_from(other._deletions)
 
     def state_changes(self, tp: TopicPartition) -> list[str]:
-        """What was done to the partition lately, oldest first."""
+        """Return the remembered state changes of the partition, oldest first."""
         return self._state_changes.lines_of(tp)
 
     def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
-        """What was decided since the last call, for the ledger: partitions that fared alike together."""
+        """Return the decisions since the last call for the ledger, each with its partitions; then
+        forget them.
+        """
         return self._state_changes.drain_decisions()
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
-        """Effects of the event at monotonic ms `now`, in order; a question can only be the last.
+        """Process the event at `now` (monotonic ms) and return its effects in order; a question can
+        only be the last.
 
-        `cause` is the id of the event, the same for it and for the outcomes of its questions.
+        `cause` is the id of the external event, which is also passed with the outcomes of its
+        questions.
 
-        Raises RuntimeError when an outcome comes unasked, or another event before the outcome.
+        Raises RuntimeError if an outcome comes without a question, or another event before the
+        outcome.
         """
         if isinstance(event, _OUTCOMES) != self.is_busy:
             raise RuntimeError(
@@ -198,10 +203,11 @@ class ControllerMachine:
     # Failover.
 
     def _on_elected(self, event: ControllerElected) -> Procedure[None]:
-        """D5 and D6. Brokers hear the metadata before they are told to lead or follow (R18).
+        """Load the cluster's state, inform all brokers, and resume unfinished work (D5).
 
-        Replicas that are not alive go offline last, after the elections, as when a broker dies: an
-        election takes all dead members out of the ISR in one write (X7, KAFKA-3143).
+        Brokers receive the metadata before any LeaderAndIsr (R18). Replicas that are not alive go
+        offline last, after the elections, so that an election removes all dead members from the ISR
+        in one write, as when a broker dies (X7).
         """
         context = self.context
         for broker in event.brokers.values():
@@ -229,11 +235,10 @@ class ControllerMachine:
     # Brokers.
 
     def _on_brokers_changed(self, event: BrokersChanged) -> Procedure[None]:
-        """A bounce is a failure and then a startup (R19); failures first, so that no election picks
-        the dead.
+        """Handle failed brokers, then started ones, so that no election picks a dead broker.
 
-        New endpoints under the same registration are a startup alone (R22): what waited for the old
-        ones is sent again.
+        A bounce is a failure and then a startup (R19). New endpoints under the same registration
+        are a startup alone: requests that waited for the old endpoints are sent again (R22).
         """
         known, registered = self.context.brokers, event.brokers
         started = [broker for id_, broker in registered.items() if known.get(id_) != broker]
@@ -248,7 +253,7 @@ class ControllerMachine:
             yield from self._on_broker_startup(started)
 
     def _on_broker_failure(self, dead: list[BrokerId]) -> Procedure[None]:
-        """I3, R20."""
+        """Forget dead brokers and take their replicas offline (R20)."""
         logger.info("Broker failure callback for %s", sorted(dead))
         for broker in dead:
             self.context.forget_broker(broker)
@@ -258,7 +263,7 @@ class ControllerMachine:
     def _take_offline(
         self, replicas: Mapping[BrokerId, Collection[TopicPartition]]
     ) -> Procedure[None]:
-        """Leaderless partitions go offline and are elected anew; then the replicas leave the ISRs they are in."""
+        """Elect new leaders where these replicas led, then remove the replicas from their ISRs."""
         context = self.context
         going = self._not_being_deleted(replicas)
         yield from self._deletions.on_replicas_lost(replicas)
@@ -275,7 +280,9 @@ class ControllerMachine:
             self._emit_update_metadata(context.brokers, ())
 
     def _on_broker_startup(self, started: list[Broker]) -> Procedure[None]:
-        """I4. Full metadata goes to the new brokers only, the others hear who lives (R17, R18)."""
+        """Send full metadata to new brokers and the broker list to the others; bring replicas
+        online (I4).
+        """
         context = self.context
         logger.info("New broker startup callback for %s", sorted(broker.id for broker in started))
         new = [broker.id for broker in started]
@@ -316,7 +323,7 @@ class ControllerMachine:
         return list(self.context.topics[topic])
 
     def _assign_topic_ids(self, topics: Mapping[str, TopicImage]) -> Procedure[None]:
-        """Topics that were made by hand get their ids before anybody hears of them (R69)."""
+        """Give ids to topics created by hand, before any broker is informed of them (R69)."""
         without = [topic for topic, image in topics.items() if image.topic_id is None]
         if without:
             given = yield GiveTopicIds(dict.fromkeys(without))
@@ -324,7 +331,7 @@ class ControllerMachine:
             self.context.topic_ids.update(given.ids)
 
     def _on_assignment_changed(self, event: AssignmentChanged) -> Procedure[None]:
-        """Partitions that were added (I9); those added to a topic that is deleted are taken back (R65)."""
+        """Create added partitions (I9); remove those added to a topic that is being deleted (R65)."""
         context = self.context
         if event.topic not in context.topics:
             return
@@ -352,7 +359,7 @@ class ControllerMachine:
         return added
 
     def _on_new_partitions(self, created: list[TopicPartition]) -> Procedure[None]:
-        """I2: partitions New, replicas New, partitions Online, replicas Online."""
+        """Move partitions and replicas to New, then to Online (I2)."""
         replicas: dict[BrokerId, list[TopicPartition]] = {}
         for tp in created:
             for broker in self.context.replicas(tp):
@@ -369,7 +376,9 @@ class ControllerMachine:
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
 
     def _on_deletions_changed(self, event: DeletionsChanged) -> Procedure[None]:
-        """Marked topics are deleted (L1); one whose mark is taken back in time lives on."""
+        """Delete marked topics (L1); a topic whose mark is removed before its deletion began keeps
+        running.
+        """
         if (yield from self._deletions.update_marks(event.topics)):
             yield from self._partitions.trigger_online()
 
@@ -386,7 +395,7 @@ class ControllerMachine:
     # What leaders and brokers report.
 
     def _on_isr_changed(self, event: IsrChanged) -> Procedure[None]:
-        """Leaders wrote ISRs: take over what is newer, tell all brokers, drop the notifications (R26)."""
+        """Adopt newer ISRs that leaders wrote, inform all brokers, and delete the notifications (R26)."""
         context = self.context
         changed = []
         for tp, state in event.states.items():
@@ -402,7 +411,7 @@ class ControllerMachine:
         yield from self._deletions.resume_after_reassignments()
 
     def _on_log_dirs_failed(self, event: LogDirsFailed) -> Procedure[None]:
-        """Ask the brokers which replicas they lost, by telling them their roles again (R67)."""
+        """Send the brokers LeaderAndIsr again; their answers tell which replicas they lost (R67)."""
         live = [broker for broker in event.brokers if broker in self.context.brokers]
         yield from self._replicas.handle_state_changes(
             self.context.replicas_on(live), ReplicaStatus.ONLINE
@@ -410,7 +419,9 @@ class ControllerMachine:
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Procedure[None]:
-        """KAFKA_STORAGE_ERROR: the replica is on a failed directory, as good as on a dead broker (R16, R67)."""
+        """Take replicas offline whose broker answered KAFKA_STORAGE_ERROR: their log directory
+        failed (R16).
+        """
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return
@@ -432,14 +443,15 @@ class ControllerMachine:
         yield from self._deletions.on_stop_replica_answered(event)
 
     def _on_unclean_election_enabled(self, event: UncleanElectionEnabled) -> Procedure[None]:
-        """Partitions that waited for a clean leader may have one now (R63)."""
+        """Retry elections of partitions that have no live replica in the ISR (R63)."""
         yield from self._partitions.trigger_online(event.topics)
 
     def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Procedure[None]:
-        """I8, R23: leaders move, followers leave their ISRs; the answer names what could not be moved.
+        """Move the broker's leaderships, remove its followers from their ISRs, answer what it still
+        leads (R23).
 
-        Leaders hear first that these replicas count as offline: the one that moved its leadership
-        away goes on fetching, and its new leader must not take it back into the ISR (R24, S24).
+        Metadata that marks these replicas offline is sent first: a broker that lost a leadership
+        still fetches, and the new leader must not add it to the ISR again (R24).
         """
         context = self.context
         broker = context.brokers.get(event.broker_id)
@@ -479,7 +491,7 @@ class ControllerMachine:
     def _not_being_deleted(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> dict[BrokerId, list[TopicPartition]]:
-        """Without those of topics that are on their way out."""
+        """Return the replicas without those of topics whose deletion has begun."""
         begun = self._deletions.has_begun
         return {
             broker: [tp for tp in partitions if not begun(tp)]

@@ -1,13 +1,13 @@
-"""The 4-state machine of partitions: the table of legal moves, and what each move does (F1-F12).
+"""The 4-state machine of partitions: the table of legal moves, and the effect of each move (F1-F12).
 
     NonExistent -> New            assignment known, no leader yet
     New -> Online                 first live replica leads, live ones are the ISR; node created
     Online, Offline -> Online     an election (`elections.py`) chooses; node replaced by version
-    New, Online, Offline -> Offline     mark only
-    Offline -> NonExistent              mark only
+    New, Online, Offline -> Offline     state recorded, nothing written
+    Offline -> NonExistent              state recorded, nothing written
 
-Invariant: a partition becomes Online only after ZooKeeper accepted its leader; one that fails stays
-what it was, and the others go on.
+Invariant: a partition becomes Online only after ZooKeeper accepted its leader. A partition that
+fails keeps its state; the others of its batch go on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LEGAL_PREVIOUS: Final = {
         {PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}
     ),
 }
-"""Target state -> the states it may be entered from (F11, K13)."""
+"""Target state -> the states from which it may be entered (F11)."""
 
 _REFUSED_FOR_ISR: Final = frozenset(
     {
@@ -61,14 +61,18 @@ _REFUSED_FOR_ISR: Final = frozenset(
         Refusal.NO_OTHER_REPLICA_IN_SYNC,
     }
 )
-"""Refusals that an ISR with one more member might not be."""
+"""Refusals that may no longer hold if the ISR in ZooKeeper is newer than the known one."""
 
 Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
-"""For a move to Online the new leadership or why there is none (X25); for other moves only illegal ones."""
+"""Result per partition of a move.
+
+A move to Online has the new leadership or the reason for failure (X25). Other moves have entries
+only for illegal transitions.
+"""
 
 
 class PartitionStateMachine:
-    """Moves partitions; each `handle_state_changes` is one batch of requests."""
+    """Moves partitions between states; each `handle_state_changes` sends one batch of requests."""
 
     def __init__(
         self, context: Context, state_changes: StateChangeLog, batch: RequestBatch
@@ -78,7 +82,9 @@ class PartitionStateMachine:
         self._batch = batch
 
     def startup(self) -> Procedure[None]:
-        """After an election: derive every partition's state (F7), then try to bring the others online (D17)."""
+        """After winning an election, derive every partition's state, then try to bring the rest
+        online (F7).
+        """
         context = self._context
         for tp in context.assignments:
             state = context.leadership.get(tp)
@@ -92,8 +98,9 @@ class PartitionStateMachine:
         yield from self.trigger_online()
 
     def trigger_online(self, topics: Collection[str] | None = None) -> Procedure[Results]:
-        """Elections for all New and Offline partitions, or those of some topics, but not of topics that are
-        being deleted (F8).
+        """Hold offline elections for all New and Offline partitions, or for those of `topics` (F8).
+
+        Partitions of topics that are being deleted are skipped.
         """
         waiting = [
             tp
@@ -110,9 +117,12 @@ class PartitionStateMachine:
         target: PartitionStatus,
         election: Election | None = None,
     ) -> Procedure[Results]:
-        """Move the partitions and send what brokers must hear; `election` is needed for Online only (F9)."""
+        """Move the partitions to `target`, emit the requests, and return the results (F9).
+
+        `election` must be given exactly if the target is Online; raises ValueError otherwise.
+        """
         if (target is PartitionStatus.ONLINE) != (election is not None):
-            raise ValueError("an election is named exactly when the target is OnlinePartition")
+            raise ValueError("an election must be given exactly if the target is OnlinePartition")
         results: Results = {}
         legal = self._legal(partitions, target, results)
         self._batch.new_batch()
@@ -179,7 +189,7 @@ class PartitionStateMachine:
         move = (PARTITION, None, previous.value, PartitionStatus.ONLINE.value, election.value)
         if isinstance(state, Refusal):
             self._state_changes.record(Decision(REFUSE, *move, reason=state.value), tp)
-            message = "Encountered error during state change of partition %s from %s to %s: it %s"
+            message = "Failed to change state of partition %s from %s to %s: the partition %s"
             self._state_changes.log(
                 logging.ERROR,
                 tp,
@@ -206,7 +216,10 @@ class PartitionStateMachine:
         )
 
     def _propose_first_leaders(self, partitions: list[TopicPartition]) -> Procedure[Proposals]:
-        """New -> Online (F3); a node that exists already is a failure, never a conflict."""
+        """Propose the first leader and ISR of New partitions (F3).
+
+        A state node that already exists is a failure, never a conflict to retry.
+        """
         yield from ()
         context = self._context
         proposals: Proposals = {}
@@ -227,7 +240,7 @@ class PartitionStateMachine:
     def _elect(
         self, partitions: list[TopicPartition], election: Election
     ) -> Procedure[LeadershipResults]:
-        """Online, Offline -> Online (F4)."""
+        """Elect leaders of Online and Offline partitions (F4)."""
         choices: dict[TopicPartition, Choice] = {}
 
         def choose(partitions: list[TopicPartition]) -> Procedure[Proposals]:
@@ -264,9 +277,9 @@ class PartitionStateMachine:
         return results
 
     def _read_newer(self, refused: list[TopicPartition]) -> Procedure[list[TopicPartition]]:
-        """Those whose state in ZooKeeper is newer than the picture, which is brought up to date.
+        """Return the partitions whose state in ZooKeeper is newer than the known one, and update those.
 
-        A leader announces an ISR a moment after it wrote it, and one that died in between never does.
+        A leader announces an ISR only after writing it, and never does if it dies in between.
         """
         context = self._context
         electable = [
@@ -322,7 +335,11 @@ class PartitionStateMachine:
     def _unclean_settings(
         self, partitions: list[TopicPartition], election: Election
     ) -> Procedure[dict[str, bool]]:
-        """The setting is read when it decides something: an offline election without a live ISR member (A15)."""
+        """Return topic -> `unclean.leader.election.enable`, read only where it can decide the
+        election (A15).
+
+        It decides an offline election without a live ISR member but with a live replica.
+        """
         if election is not Election.OFFLINE:
             return {}
         context = self._context
@@ -340,7 +357,7 @@ class PartitionStateMachine:
         return dict(read.topics)
 
     def _count_unclean(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
-        """H3: an unclean election may lose acknowledged records, so it is always counted and logged."""
+        """Count and log an unclean election, because it may lose acknowledged records (H3)."""
         self._context.unclean_elections += 1
-        message = "No broker in the ISR of partition %s is alive; unclean election of leader %d"
+        message = "No ISR member of partition %s is alive; elected leader %d uncleanly"
         self._state_changes.log(logging.WARNING, tp, message, tp, state.leader)

@@ -1,13 +1,13 @@
-"""Moving a partition to other brokers: Kafka's phases U, A and B (KIP-455, R55-R60), in bulk.
+"""Partition reassignment in Kafka's phases U, A and B (KIP-455), many partitions at once.
 
-    U   the way from the old replicas to the new is written to the topic node, and kept in memory
-    A   all replicas, old and new, hear of it; the new ones begin to follow the leader
-    B   when every target replica is in the ISR: leadership and assignment become those of the target,
-        the others leave the ISR, are stopped and deleted
+    U   write the adding and removing replicas to the topic node, and keep them in memory
+    A   send all replicas, old and new, the assignment; the new ones start to follow the leader
+    B   when every target replica is in the ISR: make the target the assignment, elect a leader from
+        it, remove the other replicas from the ISR, stop and delete them
 
-The topic node alone says what is on its way, so a new controller goes on from it (I6). Invariants: no
-replica is removed before all target replicas are in sync, or while it is the only one in sync; every
-phase can be repeated from its beginning.
+The topic node alone holds the progress, so a new controller continues from it (I6). Invariants: no
+replica is removed before all target replicas are in sync, or while it is the only one in sync;
+every phase can be repeated from its beginning.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ logger = logging.getLogger(__name__)
 
 _NO_OTHER_LEADER = PartitionResult(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-    "The leader would be removed, and no other replica that is kept is in sync and alive.",
+    "The leader would be removed, and none of the kept replicas is both alive and in sync.",
 )
 _UNKNOWN = PartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
 
 class Reassignments:
-    """Begins, carries on, replaces and cancels reassignments; `context.reassigning` names those under way."""
+    """Starts, continues, replaces and cancels reassignments; `context.reassigning` holds those in
+    progress.
+    """
 
     def __init__(
         self,
@@ -73,10 +75,12 @@ class Reassignments:
         self._replicas = replicas
         self._effects = effects
 
-    # What is asked for.
+    # Requests.
 
     def resume(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Procedure[None]:
-        """After an election: what topic nodes say is on its way, then what the admin node asks for (D18)."""
+        """After winning an election, continue reassignments found in topic nodes, then handle
+        `submitted` (D18).
+        """
         in_flight = {
             tp: assignment
             for tp, assignment in self._context.assignments.items()
@@ -90,7 +94,11 @@ class Reassignments:
     def on_submitted(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...]]
     ) -> Procedure[None]:
-        """`/admin/reassign_partitions` (E4). New replicas may be dead: they are waited for (X12, R59)."""
+        """Start the reassignments in `/admin/reassign_partitions` (E4).
+
+        Unlike a request, the node may name brokers that are not alive: the reassignment waits for
+        them (X12).
+        """
         context = self._context
         wanted, finished = {}, {}
         for tp, target in targets.items():
@@ -110,7 +118,9 @@ class Reassignments:
             self._effects.append(TrimReassignments(finished))
 
     def on_requested(self, event: ReassignmentsRequested) -> Procedure[None]:
-        """AlterPartitionReassignments (KIP-455); no target cancels (R57)."""
+        """Start or cancel the reassignments of an AlterPartitionReassignments request and answer it
+        (R57).
+        """
         context = self._context
         results: dict[TopicPartition, PartitionResult] = {}
         wanted = {}
@@ -131,7 +141,9 @@ class Reassignments:
     def _reason_to_refuse(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
-        """Why this cannot be done, whoever asks (K12, R59)."""
+        """Return why the reassignment is impossible, however it was asked for; None if it is
+        possible (K12).
+        """
         context = self._context
         if tp not in context.assignments or context.is_being_deleted(tp):
             return _UNKNOWN
@@ -148,13 +160,17 @@ class Reassignments:
             reason = f"Invalid broker id in replica list: {ids(target)}"
         elif self._would_lose_records(tp, target):
             reason = (
-                "Every replica that is in sync would be removed; wait until one of "
-                f"{ids(target)} is in the ISR, or name one of them as well"
+                "Every replica in the ISR would be removed; wait until one of "
+                f"{ids(target)} has joined the ISR, or add a current ISR member to the target"
             )
         return PartitionResult(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason) if reason else None
 
     def _would_lose_records(self, tp: TopicPartition, target: tuple[BrokerId, ...]) -> bool:
-        """A replica that was being added and is no longer wanted goes at once; not so if it is all there is."""
+        """True if the new assignment keeps no member of the ISR.
+
+        A replica that was being added and is no longer wanted is deleted at once, so it must not be
+        the last one in sync.
+        """
         assignment = self._context.assignments[tp]
         state = self._context.leadership.get(tp)
         kept = assignment.reassigned_to(target).replicas
@@ -163,7 +179,9 @@ class Reassignments:
     def _reason_to_refuse_request(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
-        """What only the request is refused for: it can be told, the admin node cannot (X12)."""
+        """Return why a request is refused although the same target in the admin node would be
+        accepted (X12).
+        """
         context = self._context
         assignment = context.assignments[tp]
         if target is None:
@@ -181,20 +199,20 @@ class Reassignments:
         )
 
     def _log_refusal(self, tp: TopicPartition, refusal: PartitionResult) -> None:
-        message = "Reassignment of partition %s is refused: %s"
+        message = "Refused to reassign partition %s: %s"
         self._state_changes.log(logging.ERROR, tp, message, tp, refusal.message)
 
-    # What happens meanwhile.
+    # Events during a reassignment.
 
     def on_isr_changed(self, changed: Iterable[TopicPartition]) -> Procedure[None]:
-        """Leaders changed these ISRs: reassignments whose targets are all in sync are completed (E10, X14)."""
+        """Complete the reassignments whose targets have all joined the ISR (E10)."""
         context = self._context
         complete = [tp for tp in changed if tp in context.reassigning and self._is_complete(tp)]
         if complete:
             yield from self._complete(complete)
 
     def on_brokers_started(self, brokers: Iterable[BrokerId]) -> Procedure[None]:
-        """I4: reassignments that touch these brokers are taken up again."""
+        """Continue the reassignments with a replica on these brokers (I4)."""
         started = set(brokers)
         touched = [
             tp
@@ -205,7 +223,9 @@ class Reassignments:
             yield from self._continue(touched)
 
     def on_topics_removed(self, topics: Iterable[str]) -> None:
-        """Topic nodes went by another hand, and with them what was on its way; before they are forgotten."""
+        """Drop the reassignments of topics whose nodes somebody else deleted; the topics are still
+        known.
+        """
         context = self._context
         over = {
             tp: context.assignments[tp].target
@@ -218,9 +238,10 @@ class Reassignments:
             self._effects.append(TrimReassignments(over))
 
     def _is_complete(self, tp: TopicPartition) -> bool:
-        """Whether every target replica is in the ISR: a subset, not equality (T6).
+        """True if every target replica is in the ISR, which may have other members (T6).
 
-        Another order, or the way back of a cancelled one, has nothing to wait for.
+        A reassignment that adds and removes no replica (another order, or a cancellation) is
+        complete at once.
         """
         assignment = self._context.assignments[tp]
         state = self._context.leadership.get(tp)
@@ -233,7 +254,9 @@ class Reassignments:
     def _begin(
         self, wanted: Mapping[TopicPartition, ReplicaAssignment]
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
-        """Phase U, then A or B. A partition that is where it is to be already needs nothing (X13)."""
+        """Run phase U, then A or B; return a result per partition. An unchanged partition needs no
+        work (X13).
+        """
         context = self._context
         results = {tp: PartitionResult() for tp in wanted}
         changed = {tp: new for tp, new in wanted.items() if context.assignments[tp] != new}
@@ -261,12 +284,13 @@ class Reassignments:
     def _stop_unwanted(
         self, changed: Mapping[TopicPartition, ReplicaAssignment]
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
-        """U3: replicas that were being added, and are not wanted any more, go.
+        """Step U3: stop replicas that were being added and are no longer wanted; return the refused
+        partitions.
 
-        Before U1: whoever may hold a replica is named by the topic node, or nobody would clear up after a
-        controller that died here. The leader epoch rises first, or brokers would refuse the stop and
-        keep strays (T19). Any replica that is kept may lead meanwhile, an old one too; partitions where
-        none can take over from a leader that would go are left alone, and named with the refusal.
+        This precedes U1: a controller that dies here leaves a topic node that names every replica.
+        The leader epoch rises first, or brokers would refuse the stop (T19). Any kept replica may
+        lead meanwhile; a partition where none can replace a leader that must go is refused and left
+        unchanged.
         """
         context = self._context
         unwanted = {
@@ -299,7 +323,7 @@ class Reassignments:
     def _adopt_assignments(
         self, begun: list[TopicPartition], wanted: Mapping[TopicPartition, ReplicaAssignment]
     ) -> None:
-        """U2."""
+        """Step U2: keep the new assignments in memory and watch the partitions' state nodes."""
         context = self._context
         self._emit_step("U2", begun)
         for tp in begun:
@@ -330,7 +354,7 @@ class Reassignments:
             yield from self._complete(complete)
 
     def _start_adding(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """A1, A2."""
+        """Steps A1 and A2: raise the leader epochs and start the adding replicas."""
         context = self._context
         self._emit_step("A1", partitions)
         yield from self._raise_epochs(partitions)
@@ -345,7 +369,9 @@ class Reassignments:
     def _raise_epochs(
         self, partitions: list[TopicPartition]
     ) -> Procedure[dict[TopicPartition, LeaderAndIsr | Refusal]]:
-        """Leader and ISR as they are, in a new leader epoch, so that brokers take over the assignment (T5)."""
+        """Write leader and ISR unchanged with the next leader epoch, so that brokers accept the
+        assignment (T5).
+        """
         context = self._context
 
         def propose(remaining: list[TopicPartition]) -> Procedure[Proposals]:
@@ -362,7 +388,7 @@ class Reassignments:
             if isinstance(state, LeaderAndIsr):
                 self._batch.add_leader_and_isr(context.replicas(tp), tp)
             else:
-                message = "Leader epoch of partition %s not raised: it %s"
+                message = "Leader epoch of partition %s was not raised: the partition %s"
                 self._state_changes.log(logging.ERROR, tp, message, tp, state.value)
         self._batch.emit()
         return results
@@ -380,7 +406,7 @@ class Reassignments:
     # Phase B.
 
     def _complete(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """B1-B8; a partition that finds no leader among its targets goes back and waits."""
+        """Run phase B; a partition without an eligible leader among its targets goes back to waiting."""
         self._emit_step("B1", partitions)
         yield from self._bring_adding_online(partitions)
         self._emit_step("B2", partitions)
@@ -406,7 +432,9 @@ class Reassignments:
         yield from self._replicas.handle_state_changes(adding, ReplicaStatus.ONLINE)
 
     def _lead_from_target(self, partitions: list[TopicPartition]) -> Procedure[set[TopicPartition]]:
-        """A leader that stays leads on in a new epoch (R58), else one of the target is elected; who has none."""
+        """Keep leaders that are targets, in a new epoch; elect a target elsewhere. Return
+        partitions that failed.
+        """
         context = self._context
         staying: list[TopicPartition] = []
         moving: list[TopicPartition] = []
@@ -429,7 +457,7 @@ class Reassignments:
     def _remove_old(
         self, partitions: list[TopicPartition], before: Mapping[TopicPartition, ReplicaAssignment]
     ) -> Procedure[None]:
-        """B4, B5."""
+        """Steps B4 and B5: remove the old replicas from the ISR, stop and delete them."""
         removed: dict[BrokerId, list[TopicPartition]] = {}
         for tp in partitions:
             for broker in before[tp].removing:
@@ -444,7 +472,9 @@ class Reassignments:
         yield from self._delete(removed)
 
     def _delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Procedure[None]:
-        """Removed replicas travel the states of a deletion, but nobody waits for the brokers (L5)."""
+        """Move removed replicas through the states of a deletion, without waiting for their brokers
+        (L5).
+        """
         for target in (
             ReplicaStatus.DELETION_STARTED,
             ReplicaStatus.DELETION_SUCCESSFUL,
@@ -453,12 +483,12 @@ class Reassignments:
             yield from self._replicas.handle_state_changes(removed, target)
 
     def _finish(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """B6-B8."""
+        """Steps B6 to B8: write the final assignment, trim the admin node, and inform every broker."""
         context = self._context
         final = {tp: context.assignments[tp] for tp in partitions}
         failed = yield from self._write(final, "B6")
         for tp, reason in failed.items():
-            message = "Final assignment of partition %s not written, to be done again: %s"
+            message = "Final assignment of partition %s was not written and will be retried: %s"
             self._state_changes.log(logging.ERROR, tp, message, tp, reason)
         done = [tp for tp in partitions if tp not in failed]
         self._emit_step("B7", done)
@@ -478,7 +508,7 @@ class Reassignments:
     def _write(
         self, assignments: Mapping[TopicPartition, ReplicaAssignment], step: str
     ) -> Procedure[dict[TopicPartition, str]]:
-        """Put these into the topic nodes; the partitions whose topic could not be written, with the reason."""
+        """Write these assignments to the topic nodes; return the failed partitions with the reason."""
         if not assignments:
             return {}
         self._emit_step(step, assignments)

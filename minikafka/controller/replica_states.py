@@ -1,15 +1,15 @@
-"""The 7-state machine of replicas: the table of legal moves, and what each move does (G1-G13, X8).
+"""The 7-state machine of replicas: the table of legal moves, and the effect of each move (G1-G13).
 
-    NonExistent -> New                      told to follow, if there is a leader and it is another
-    New -> Online                           joins the assignment
-    Online, Offline, Ineligible -> Online   told the leadership as it is
-    New, Online, Offline, Ineligible -> Offline    stopped, out of the ISR, the others told
+    NonExistent -> New                      sent LeaderAndIsr to follow, if another broker leads
+    New -> Online                           added to the assignment
+    Online, Offline, Ineligible -> Online   sent LeaderAndIsr with the current leadership
+    New, Online, Offline, Ineligible -> Offline    stopped, removed from the ISR, other replicas informed
     Offline -> DeletionStarted              stopped and deleted
     DeletionStarted -> DeletionSuccessful | DeletionIneligible;  Offline -> DeletionIneligible
-    DeletionSuccessful -> NonExistent       out of the assignment
+    DeletionSuccessful -> NonExistent       removed from the assignment
 
-Invariants: the last member never leaves an ISR (R21, T2); a removal that changes an ISR or a
-leader bumps the leader epoch, which fences the replica that leaves (X19, S24).
+Invariants: the last member never leaves an ISR (R21); a removal that changes the ISR or the leader
+raises the leader epoch, which fences the removed replica (X19).
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ LEGAL_PREVIOUS: Final = {
     ),
     ReplicaStatus.NON_EXISTENT: frozenset({ReplicaStatus.DELETION_SUCCESSFUL}),
 }
-"""Target state -> the states it may be entered from (G12)."""
+"""Target state -> the states from which it may be entered (G12)."""
 
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[TopicPartition]]
-"""Replicas by the broker that holds them."""
+"""Broker id -> partitions whose replica on that broker is meant."""
 Failures: TypeAlias = dict[tuple[TopicPartition, BrokerId], Refusal | IllegalTransition]
 
 
 def without_replica(
     state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int
 ) -> LeaderAndIsr:
-    """The state after the replica left leadership and, if not the last member, the ISR (R21)."""
+    """Return the state without the replica as leader and as ISR member; the last member stays (R21)."""
     leader = NO_LEADER if state.leader == broker_id else state.leader
     isr = tuple(member for member in state.isr if member != broker_id) or state.isr
     return LeaderAndIsr(leader, state.leader_epoch + 1, isr, controller_epoch, state.zk_version)
 
 
 class ReplicaStateMachine:
-    """Moves replicas; each `handle_state_changes` is one batch of requests."""
+    """Moves replicas between states; each `handle_state_changes` sends one batch of requests."""
 
     def __init__(
         self, context: Context, state_changes: StateChangeLog, batch: RequestBatch
@@ -75,7 +75,9 @@ class ReplicaStateMachine:
         self._batch = batch
 
     def startup(self) -> Procedure[None]:
-        """After an election: live replicas Online, the others Ineligible (G11); then tell the live ones (D16)."""
+        """After winning an election, mark live replicas Online and others Ineligible, then inform
+        the live (G11).
+        """
         live: dict[BrokerId, list[TopicPartition]] = {}
         for tp, assignment in self._context.assignments.items():
             for broker in assignment.replicas:
@@ -89,7 +91,7 @@ class ReplicaStateMachine:
     def handle_state_changes(
         self, replicas: Replicas, target: ReplicaStatus
     ) -> Procedure[Failures]:
-        """Move the replicas and send what brokers must hear; those that could not move, with the reason."""
+        """Move the replicas to `target`, emit the requests, and return the failures with their reasons."""
         failures: Failures = {}
         self._batch.new_batch()
         for broker, partitions in replicas.items():
@@ -148,20 +150,22 @@ class ReplicaStateMachine:
     def _record_refusal(
         self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus, why: Refusal
     ) -> None:
-        """Keep for the ledger that the replica could not be moved."""
+        """Record for the ledger that the replica could not be moved."""
         previous = self._context.replica_status(tp, broker).value
         refused = Decision(REFUSE, REPLICA, broker, previous, target.value, reason=why.value)
         self._state_changes.record(refused, tp)
 
     def _may_be_new(self, tp: TopicPartition, broker: BrokerId, failures: Failures) -> bool:
-        """A new replica can only become a follower (G2, G3)."""
+        """True if the replica may become New, which it may only as a follower; otherwise record the
+        failure (G3).
+        """
         state = self._context.leadership.get(tp)
         if state is None:
             return True
         if state.leader == broker:
             failures[tp, broker] = Refusal.LEADER_CANNOT_BE_NEW
             self._record_refusal(tp, broker, ReplicaStatus.NEW, Refusal.LEADER_CANNOT_BE_NEW)
-            message = "Replica %d for partition %s cannot be moved to %s state as it %s"
+            message = "Replica %d for partition %s cannot be moved to %s state: the replica %s"
             self._state_changes.log(
                 logging.ERROR,
                 tp,
@@ -176,7 +180,10 @@ class ReplicaStateMachine:
         return True
 
     def _bring_online(self, tp: TopicPartition, broker: BrokerId) -> None:
-        """From New: joins the assignment, was told already (G4). From others: told the leadership (G5)."""
+        """Add a New replica to the assignment; send any other replica the current leadership (G5).
+
+        A New replica already received the leadership when it became New.
+        """
         if self._context.replica_status(tp, broker) is not ReplicaStatus.NEW:
             if tp in self._context.leadership:
                 self._batch.add_leader_and_isr((broker,), tp)
@@ -192,7 +199,10 @@ class ReplicaStateMachine:
     def _take_offline(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
     ) -> Procedure[None]:
-        """G6. A replica in no ISR needs no write, but clients must see it offline (X27)."""
+        """Stop the replicas, remove them from their ISRs, and inform the other replicas and clients (G6).
+
+        A replica that is in no ISR needs no write, but clients must see it offline (X27).
+        """
         context = self._context
         for tp in partitions:
             self._batch.add_stop_replica(broker, tp, delete=False)
@@ -210,7 +220,9 @@ class ReplicaStateMachine:
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
     ) -> Procedure[set[TopicPartition]]:
-        """Partitions whose state was rewritten without the replica; those that could not be go into `failures`."""
+        """Write the states without the replica; return the partitions written, put the rest into
+        `failures`.
+        """
         context = self._context
 
         def propose(remaining: list[TopicPartition]) -> Procedure[Proposals]:
@@ -227,14 +239,18 @@ class ReplicaStateMachine:
             if isinstance(result, Refusal):
                 failures[tp, broker] = result
                 self._record_refusal(tp, broker, ReplicaStatus.OFFLINE, result)
-                message = "Removing replica %d from the isr of partition %s failed: it %s"
+                message = (
+                    "Failed to remove replica %d from the ISR of partition %s: the partition %s"
+                )
                 self._state_changes.log(logging.ERROR, tp, message, broker, tp, result.value)
         return {tp for tp in results if (tp, broker) not in failures}
 
     def _propose_without(
         self, tp: TopicPartition, broker: BrokerId
     ) -> LeaderAndIsr | Refusal | None:
-        """The state without the replica; None when it is out and nobody can take it back."""
+        """Propose the state without the replica; None if the replica is out of the ISR and cannot
+        rejoin.
+        """
         current = self._context.leadership[tp]
         if current.controller_epoch > self._context.epoch:
             return Refusal.NEWER_CONTROLLER
@@ -246,11 +262,10 @@ class ReplicaStateMachine:
         return None
 
     def _may_rejoin_isr(self, tp: TopicPartition, broker: BrokerId) -> bool:
-        """A follower that leaves while it catches up: its leader may be adding it to the ISR right
-        now.
+        """True if the leader may be adding this leaving follower to the ISR at the same time.
 
-        The new leader epoch fences its fetches, so that it is in no ISR when its broker exits (R24,
-        S24).
+        The proposal then raises the leader epoch, which fences the follower's fetches, so that the
+        follower is in no ISR when its broker exits (R24).
         """
         return (
             broker in self._context.shutting_down

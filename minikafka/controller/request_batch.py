@@ -1,9 +1,9 @@
-"""Requests to brokers, gathered and sent once per batch: one per broker and kind (R14, J4).
+"""Requests to brokers, collected and emitted once per batch, one per broker and kind (R14).
 
-Invariants: a batch begins empty; all LeaderAndIsr go before all UpdateMetadata, those before all
-StopReplica (T4); `is_new` and `delete` are or-ed when a partition comes twice (T1); a
+Invariants: a batch begins empty; all LeaderAndIsr go before all UpdateMetadata, which go before all
+StopReplica (T4); `is_new` and `delete` of a partition added twice are combined with "or" (T1); a
 partition in a LeaderAndIsr is also in the UpdateMetadata to every broker; only registered brokers
-get any.
+receive requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class RequestBatch:
-    """Gathers what brokers must hear; `send` turns it into effects at the end of the machine's list."""
+    """Collects the requests of one batch; `emit` appends them to the machine's effects."""
 
     def __init__(
         self, context: Context, state_changes: StateChangeLog, effects: list[Effect]
@@ -47,7 +47,10 @@ class RequestBatch:
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def new_batch(self) -> None:
-        """Begin. Raises RuntimeError when the last batch was not sent: some change would be told twice or never."""
+        """Begin a batch. Raises RuntimeError if the previous one was begun but not emitted.
+
+        Without this check a change could be sent twice or never.
+        """
         is_begun = self._leader_and_isr or self._stop_replica
         if is_begun or self._metadata_brokers or self._metadata_to_all:
             raise RuntimeError("the previous batch of controller requests was begun but not sent")
@@ -55,7 +58,7 @@ class RequestBatch:
     def add_leader_and_isr(
         self, brokers: Iterable[BrokerId], tp: TopicPartition, *, is_new: bool = False
     ) -> None:
-        """Tell these brokers the leadership of the partition, and every broker its metadata."""
+        """Send these brokers the partition's leadership, and every broker the partition's metadata."""
         for broker in brokers:
             partitions = self._leader_and_isr.setdefault(broker, {})
             partitions[tp] = partitions.get(tp, False) or is_new
@@ -65,19 +68,19 @@ class RequestBatch:
     def add_update_metadata(
         self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]
     ) -> None:
-        """Tell these brokers who lives, and of these partitions."""
+        """Send these brokers the list of live brokers and the metadata of these partitions."""
         self._metadata_brokers.update(dict.fromkeys(brokers))
         self._metadata_partitions.update(dict.fromkeys(partitions))
 
     def add_stop_replica(self, broker: BrokerId, tp: TopicPartition, *, delete: bool) -> None:
-        """Tell the broker to stop its replica; the epoch is the one known now (R8)."""
+        """Send the broker a StopReplica with the currently known leader epoch (R8)."""
         partitions = self._stop_replica.setdefault(broker, {})
         before = partitions.get(tp)
         delete = delete or (before is not None and before.delete)
         partitions[tp] = StopReplicaPartition(tp, self._stop_epoch(tp), delete)
 
     def emit(self) -> None:
-        """Append one `SendRequest` per broker and kind, and begin anew."""
+        """Append one `SendRequest` per broker and kind to the effects, and empty the batch."""
         self._emit_leader_and_isr()
         self._emit_update_metadata()
         self._emit_stop_replica()
@@ -187,7 +190,7 @@ class RequestBatch:
         )
 
     def _metadata_states(self) -> Iterator[PartitionState]:
-        """What clients are to know of the partitions, those that have a leadership."""
+        """Yield the metadata that clients see of each collected partition with a known leadership."""
         context = self._context
         offline: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}
         """Of each list of replicas those on brokers that are away; many partitions have the same."""

@@ -1,10 +1,10 @@
-"""What the controller did to each partition, in Kafka's words: the state-change log and its recent
-memory.
+"""The state-change log of the controller, in Kafka's words.
 
-Every line goes to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`, and into a
-bounded memory, from which `tell(tp)` reads what happened to one partition. For the ledger the same
-facts are kept as `Decision` values, partitions that fared alike together, until `decisions` takes
-them. Invariant: a line is put into words only when the log takes it or someone asks.
+Every line goes to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`. A line
+about one partition is also kept in a bounded memory, from which `lines_of(tp)` reads. For the
+ledger the same facts are kept as `Decision` values, which group the partitions with equal
+decisions, until `drain_decisions` returns them. Invariant: a line is formatted only when the logger
+or a caller wants it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _REMEMBERED_LINES_MAX: Final = 20_000
 
 
 class Decision(NamedTuple):
-    """What was decided in one way for some partitions, or for their replicas on one broker.
+    """One decision, which applies to one or more partitions or to their replicas on one broker.
 
-    `verdict`: `choose` (this leadership is going to be written), `move` (from `source` to `target`, done),
-    `refuse` (no change, `reason`), `illegal` (the table does not hold the move). Texts are Kafka's names
-    of states and elections, "" where there is none.
+    `verdict` is one of: `choose` (this leadership is about to be written), `move` (the state
+    changed from `source` to `target`), `refuse` (no change, because of `reason`), `illegal` (the
+    transition table has no such move). Texts are Kafka's names of states and elections, "" where
+    there is none.
     """
 
     verdict: str
@@ -53,12 +54,12 @@ REPLICA: Final = "replica"
 
 
 def ids(brokers: Iterable[BrokerId]) -> str:
-    """Broker ids as Kafka prints a list of them."""
+    """Format broker ids as Kafka prints a list of them."""
     return ",".join(map(str, brokers))
 
 
 def describe(state: LeaderAndIsr) -> str:
-    """A leader-and-ISR state as Kafka prints it."""
+    """Format a leader-and-ISR state as Kafka prints it."""
     return (
         f"LeaderAndIsr(leader={state.leader}, leaderEpoch={state.leader_epoch}, "
         f"isr=List({', '.join(map(str, state.isr))}), zkVersion={state.zk_version})"
@@ -66,12 +67,12 @@ def describe(state: LeaderAndIsr) -> str:
 
 
 class StateChangeLog:
-    """The state-change log of one controller epoch; `now` and `cause` are those of the event at hand."""
+    """The state-change log of one controller epoch; `now` and `cause` belong to the event in progress."""
 
     def __init__(self, controller_id: BrokerId, epoch: int) -> None:
         self.now = 0
         self.cause = ""
-        """Id of the event at hand."""
+        """Id of the event in progress."""
         self._prefix = f"[Controller id={controller_id} epoch={epoch}]"
         self._lines: deque[tuple[int, TopicPartition, str, tuple[object, ...]]] = deque(
             maxlen=_REMEMBERED_LINES_MAX
@@ -81,13 +82,17 @@ class StateChangeLog:
         self._moved: list[TopicPartition] = []
 
     def record(self, decision: Decision, tp: TopicPartition) -> None:
-        """Keep for the ledger what was decided for the partition."""
+        """Keep a decision about the partition for the ledger."""
         self._decisions.setdefault(decision, []).append(tp)
 
     def record_replica_move(
         self, tp: TopicPartition, broker: BrokerId, previous: Enum, target: Enum
     ) -> None:
-        """Keep that the broker's replica moved. Most move as the one before, and cost an append."""
+        """Keep for the ledger that the broker's replica changed state.
+
+        Consecutive moves are mostly alike: those share one `Decision`, and each costs one list
+        append.
+        """
         known_broker, known_previous, known_target = self._moving
         if broker != known_broker or previous is not known_previous or target is not known_target:
             move = Decision(MOVE, REPLICA, broker, previous.value, target.value)
@@ -104,24 +109,26 @@ class StateChangeLog:
         replica: BrokerId | None = None,
         election: str = "",
     ) -> None:
-        """Keep the leadership that is about to be written for the partition."""
+        """Keep for the ledger the leadership that is about to be written for the partition."""
         chosen = (state.leader, state.leader_epoch, state.isr)
         self.record(Decision(CHOOSE, machine, replica, "", "", election, *chosen), tp)
 
     def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
-        """What was decided since the last call, in the order of deciding."""
+        """Return the decisions since the last call, in order, each with its partitions; then forget
+        them.
+        """
         taken, self._decisions = self._decisions, {}
         self._moving = (None, None, None)
         return taken
 
     def log(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
-        """Log and remember one line about a partition; `message` takes %-arguments."""
+        """Log and remember one line about a partition; `message` has %-placeholders for `arguments`."""
         self._lines.append((self.now, tp, message, arguments))
         if state_change.isEnabledFor(level):
             state_change.log(level, f"%s {message}", self._prefix, *arguments)
 
     def log_request(self, message: str, *arguments: object) -> None:
-        """Log one line that is about no single partition."""
+        """Log one line about a request to a broker, which concerns no single partition."""
         state_change.info(f"%s {message}", self._prefix, *arguments)
 
     def record_illegal_move(
@@ -132,9 +139,10 @@ class StateChangeLog:
         target: Enum,
         replica: BrokerId | None = None,
     ) -> IllegalTransition:
-        """Log a move that the table does not hold; the error carries the partition's story (F2, G12).
+        """Log and record a move that the transition table forbids; return the error (F2).
 
-        `replica`: the broker whose replica was to move; None when it was the partition.
+        The error's text includes the remembered lines about the partition. `replica` is the broker
+        whose replica was to move; None if the partition itself was to move.
         """
         machine = PARTITION if replica is None else REPLICA
         self.record(Decision(ILLEGAL, machine, replica, previous.value, target.value), tp)
@@ -148,14 +156,16 @@ class StateChangeLog:
             target.value,
         )
         error = IllegalTransition(
-            f"{subject} cannot go from {previous.value} to {target.value}. Its story:\n"
+            f"{subject} cannot go from {previous.value} to {target.value}. State changes so far:\n"
             + "\n".join(lines)
         )
         state_change.error("%s %s", self._prefix, error)
         return error
 
     def lines_of(self, tp: TopicPartition) -> list[str]:
-        """Every remembered line about the partition, oldest first, each with its time in monotonic ms."""
+        """Return the remembered lines about the partition, oldest first, each with its time in
+        monotonic ms.
+        """
         return [
             f"{now} {message % arguments}"
             for now, about, message, arguments in self._lines

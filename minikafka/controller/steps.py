@@ -1,8 +1,10 @@
-"""The named steps of the controller's operations: where a test, or a curious person, can hold or kill it.
+"""The named steps of the controller's operations, at which a test or a user can hold or kill the
+controller.
 
-The machine announces a step before it does what the step says. The letters of a reassignment are those
-of KIP-455, in brackets the stage of the KAFKA-42 mail that it stands for (K4). Invariant: the names are
-part of the ledger and of the gate's interface, and are not changed.
+The machine announces a step before it performs the step. The letters of a reassignment are those of
+KIP-455; the number in brackets is the stage of the KAFKA-42 proposal that the step covers (K4).
+Invariant: the names are part of the ledger format and of the step gate's interface, and never
+change.
 """
 
 from __future__ import annotations
@@ -16,40 +18,40 @@ CONTROLLED_SHUTDOWN: Final = "controlled-shutdown"
 
 STEPS: Final[dict[str, dict[str, str]]] = {
     CREATION: {
-        "partitions-new": "the partitions become New: their assignment was read",
-        "replicas-new": "the replicas become New",
-        "partitions-online": "leaders are chosen and the state nodes created",
-        "replicas-online": "the replicas become Online; brokers have been told",
+        "partitions-new": "move the partitions to New: their assignment was read",
+        "replicas-new": "move the replicas to New",
+        "partitions-online": "choose leaders and create the state nodes",
+        "replicas-online": "move the replicas to Online; the requests to brokers are queued",
     },
     REASSIGNMENT: {
-        "U3": "stop replicas that a superseded reassignment was adding, before it is superseded",
+        "U3": "stop replicas that the reassignment being replaced was adding",
         "U1": "write the assignment with adding and removing replicas to ZooKeeper",
-        "U2": "take it over in memory, and watch the ISR (stage 1)",
-        "A1": "raise the leader epoch and tell all replicas, old and new",
-        "A2": "start the adding replicas (stage 2); then wait for the ISR (stage 3)",
-        "B1": "all target replicas are in sync: they become Online",
-        "B2": "the target replicas are the assignment, in memory",
-        "B3": "elect a leader among them if need be, and raise the leader epoch (stage 4)",
-        "B4": "the removed replicas leave the ISR and stop (stage 5)",
-        "B5": "the removed replicas are deleted (stage 5)",
+        "U2": "keep the assignment in memory and watch the ISR (stage 1)",
+        "A1": "raise the leader epoch and inform all replicas, old and new",
+        "A2": "start the adding replicas (stage 2), then wait for the ISR (stage 3)",
+        "B1": "move the target replicas, which are all in sync, to Online",
+        "B2": "make the target replicas the assignment in memory",
+        "B3": "elect a leader among the targets if needed, and raise the leader epoch (stage 4)",
+        "B4": "remove the old replicas from the ISR and stop them (stage 5)",
+        "B5": "delete the old replicas (stage 5)",
         "B6": "write the final assignment to ZooKeeper (stage 6)",
-        "B7": "take the partition out of /admin/reassign_partitions (stage 7)",
-        "B8": "tell every broker",
+        "B7": "remove the partition from /admin/reassign_partitions (stage 7)",
+        "B8": "inform every broker",
     },
     DELETION: {
-        "queued": "the topic is queued for deletion",
-        "partitions-gone": "partitions become Offline and NonExistent, clients are told leader -2",
-        "replicas-offline": "the replicas become Offline",
-        "deletion-started": "live brokers are told to delete their replicas",
-        "deletion-successful": "a broker has deleted its replicas",
-        "replicas-gone": "all replicas are deleted and become NonExistent",
-        "topic-gone": "the topic's nodes are deleted, then its settings, then the mark",
+        "queued": "queue the topic for deletion",
+        "partitions-gone": "move partitions to Offline and NonExistent; clients receive leader -2",
+        "replicas-offline": "move the replicas to Offline",
+        "deletion-started": "tell live brokers to delete their replicas",
+        "deletion-successful": "record that a broker has deleted its replicas",
+        "replicas-gone": "move the replicas, which are all deleted, to NonExistent",
+        "topic-gone": "delete the topic's nodes, then its settings, then the mark",
     },
     CONTROLLED_SHUTDOWN: {
-        "marked": "the broker counts as shutting down",
-        "leaders-moved": "leaderships are moved to other replicas in sync",
-        "followers-stopped": "its other replicas leave the ISR and stop",
-        "answered": "the broker is told what it still leads",
+        "marked": "treat the broker as shutting down",
+        "leaders-moved": "move leaderships to other replicas in sync",
+        "followers-stopped": "remove the broker's other replicas from the ISR and stop them",
+        "answered": "answer which partitions the broker still leads",
     },
 }
-"""Operation -> step -> what the controller does when it goes on from there, in the order of the steps."""
+"""Operation -> step -> the work that follows the step, in the order of the steps."""
