@@ -23,8 +23,8 @@ from benchmarks.controller_setting import HOST, CountingCoordination, coordinati
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
-from minikafka.broker.controller import ControllerService
 from minikafka.broker.step_gate import StepGate
+from minikafka.broker.zk_controller import ControllerService
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.server import HttpControlPlane

@@ -49,7 +49,6 @@ from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.config_changes import ConfigChanges
-from minikafka.broker.controller import ControllerService
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import gauges
 from minikafka.broker.listener import KafkaListener
@@ -65,6 +64,7 @@ from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import Services
 from minikafka.broker.step_gate import AT_BROKER, StepGate
+from minikafka.broker.zk_controller import ControllerService
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager

@@ -49,7 +49,7 @@ class Replicas(Protocol):
 
 
 class Controller(Protocol):
-    """The controller candidate of this broker (`broker/controller/`)."""
+    """The controller candidate of this broker (`broker/zk_controller/`)."""
 
     @property
     def is_active(self) -> bool:

@@ -5,8 +5,8 @@ Invariant: what only the active controller knows is 0 everywhere else (D11).
 
 from __future__ import annotations
 
-from minikafka.broker.controller import ControllerService
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.zk_controller import ControllerService
 
 
 def gauges(controller: ControllerService, replicas: ReplicaManager) -> dict[str, int]:

@@ -38,7 +38,7 @@ class Replicas(Protocol):
 
 
 class Controller(Protocol):
-    """The controller candidate of this broker, as handlers see it (`broker/controller/`)."""
+    """The controller candidate of this broker, as handlers see it (`broker/zk_controller/`)."""
 
     @property
     def controller_id(self) -> BrokerId:

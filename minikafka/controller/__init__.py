@@ -1,3 +1,4 @@
-"""The controller's decisions as a pure state machine: events in, effects out. `broker.controller`
-runs it.
+"""The controller's decisions as a pure state machine: events in, effects out.
+
+`broker.zk_controller` runs it.
 """

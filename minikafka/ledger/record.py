@@ -23,7 +23,7 @@ from minikafka.base.model import TopicPartition
 
 EVENT: Final = "event"
 """The controller begins with an event: `event` (its class name) and what it carries
-(`broker/controller/lines.py`)."""
+(`broker/zk_controller/lines.py`)."""
 STEP: Final = "step"
 """An operation reached a named step (`controller/steps.py`): `operation`, `step`, `partitions`."""
 DECISION: Final = "decision"

@@ -20,8 +20,8 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Clock
-from minikafka.broker.controller import ControllerService
 from minikafka.broker.step_gate import StepGate
+from minikafka.broker.zk_controller import ControllerService
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout

@@ -22,7 +22,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Coordination, Ledger, MultiOp
-from minikafka.broker.controller.lines import write_line
+from minikafka.broker.zk_controller.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ CHECK: Final = 0
 
 
 class Controller(Protocol):
-    """Who rules the cluster, as this broker knows (`broker/controller/`)."""
+    """Who rules the cluster, as this broker knows (`broker/zk_controller/`)."""
 
     @property
     def is_active(self) -> bool:

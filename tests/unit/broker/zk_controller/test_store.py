@@ -14,7 +14,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ControllerMoved, OutcomeUnknown, StaleSession, TooLarge
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check
-from minikafka.broker.controller.store import ControllerStore
+from minikafka.broker.zk_controller.store import ControllerStore
 from minikafka.controller.events import NO_NODE
 from minikafka.zk import layout
 

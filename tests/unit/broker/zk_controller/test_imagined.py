@@ -16,7 +16,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Check, Create, Delete, Set, WatchKind
-from minikafka.broker.controller.imagined import ImaginedChannels, ImaginedStore
+from minikafka.broker.zk_controller.imagined import ImaginedChannels, ImaginedStore
 
 
 @pytest.fixture

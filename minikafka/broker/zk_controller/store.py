@@ -32,8 +32,8 @@ from minikafka.base.errors import (
 from minikafka.base.keys import usable
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Coordination, Create, Delete, Ledger, MultiOp, Set, Stat
-from minikafka.broker.controller.lines import write_line
 from minikafka.broker.side_by_side import all_of
+from minikafka.broker.zk_controller.lines import write_line
 from minikafka.controller.events import (
     NO_NODE,
     AssignmentsWritten,

@@ -10,7 +10,7 @@ import pytest
 from support.controller_world import World
 
 from minikafka.base.model import TopicPartition
-from minikafka.broker.controller.view import view_of
+from minikafka.broker.zk_controller.view import view_of
 from minikafka.controller.events import BrokersChanged, DeletionsChanged
 
 T0 = TopicPartition("t", 0)

@@ -15,8 +15,8 @@ from typing import Final
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.ports import Coordination, Stat, Watch, WatchKind
-from minikafka.broker.controller.store import ControllerStore
 from minikafka.broker.side_by_side import all_of
+from minikafka.broker.zk_controller.store import ControllerStore
 from minikafka.controller.events import (
     AssignmentChanged,
     BrokersChanged,

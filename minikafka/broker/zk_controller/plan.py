@@ -18,11 +18,11 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Check, Clock, Coordination, Create, MultiOp, Set
-from minikafka.broker.controller.imagined import ImaginedChannels, ImaginedStore
-from minikafka.broker.controller.lines import write_line
-from minikafka.broker.controller.store import ControllerStore
-from minikafka.broker.controller.term import Term
 from minikafka.broker.step_gate import StepGate
+from minikafka.broker.zk_controller.imagined import ImaginedChannels, ImaginedStore
+from minikafka.broker.zk_controller.lines import write_line
+from minikafka.broker.zk_controller.store import ControllerStore
+from minikafka.broker.zk_controller.term import Term
 from minikafka.controller.events import (
     BrokersChanged,
     DeletionsChanged,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from minikafka.base.model import TopicPartition
-from minikafka.broker.controller.term import Term
+from minikafka.broker.zk_controller.term import Term
 from minikafka.controller.context import Context, ReplicaStatus
 
 _STATE_CHANGES_MAX: Final = 20

@@ -54,12 +54,12 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
-from minikafka.broker.controller.lines import write_line
-from minikafka.broker.controller.plan import Planner
-from minikafka.broker.controller.reader import Signal
-from minikafka.broker.controller.store import ControllerStore
-from minikafka.broker.controller.term import Channels, Term
-from minikafka.broker.controller.view import view_of
+from minikafka.broker.zk_controller.lines import write_line
+from minikafka.broker.zk_controller.plan import Planner
+from minikafka.broker.zk_controller.reader import Signal
+from minikafka.broker.zk_controller.store import ControllerStore
+from minikafka.broker.zk_controller.term import Channels, Term
+from minikafka.broker.zk_controller.view import view_of
 from minikafka.controller.events import (
     ControlledShutdownRequested,
     ElectionRequested,

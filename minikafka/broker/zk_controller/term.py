@@ -31,9 +31,14 @@ from minikafka.base.model import (
     StopReplicaRequest,
 )
 from minikafka.base.ports import Clock, Coordination, Gate, Ledger
-from minikafka.broker.controller.lines import answer_lines, decision_lines, event_lines, step_lines
-from minikafka.broker.controller.reader import Reader, Signal, below
-from minikafka.broker.controller.store import ControllerStore
+from minikafka.broker.zk_controller.lines import (
+    answer_lines,
+    decision_lines,
+    event_lines,
+    step_lines,
+)
+from minikafka.broker.zk_controller.reader import Reader, Signal, below
+from minikafka.broker.zk_controller.store import ControllerStore
 from minikafka.controller.events import (
     AnswerAdmin,
     AnswerControlledShutdown,

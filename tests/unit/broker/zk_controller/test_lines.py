@@ -28,7 +28,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Check, Create, Delete, Set, Stat
-from minikafka.broker.controller.lines import (
+from minikafka.broker.zk_controller.lines import (
     answer_lines,
     decision_lines,
     event_lines,
