@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.conformance_rows import RowOutcomes
+
+from minikafka.cluster import directory
 
 TESTS = Path(__file__).parent
 TIERS = ("conformance", "cluster", "clients", "spark")
@@ -22,6 +26,18 @@ TIERS = ("conformance", "cluster", "clients", "spark")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        give_own_ports(int(worker.removeprefix("gw")))
+
+
+def give_own_ports(worker: int) -> None:
+    """Let the clusters of each worker draw their ports from a range of its own.
+
+    Without this, a new cluster could take the port of a broker that another worker's test has killed.
+    """
+    lowest = 12_500 + worker * 10_000
+    directory._LOWEST_FREE_PORT = lowest
+    directory._EPHEMERAL_RANGE = SimpleNamespace(read_text=lambda: f"{lowest + 10_000}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,66 +1,39 @@
-"""Every row of the conformance table that is in scope has a test that passes; this module runs last.
-
-A row is judged by this session when all tests that claim it were part of it: the whole suite judges every
-row, a part of it those that it can.
-"""
+"""Every row of the conformance table that is in scope is claimed by a test, and `RowOutcomes` fails unproved rows."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 
 import pytest
-from support.conformance_rows import TESTS, Row, RowOutcomes, catalogue, claims, claims_in
-
-IN_SCOPE = [row for row in catalogue().values() if row.later is None]
+from support.conformance_rows import TESTS, RowOutcomes, catalogue, claims, claims_in
 
 
 @pytest.fixture
-def outcomes(request: pytest.FixtureRequest) -> RowOutcomes:
-    return request.config.pluginmanager.get_plugin(RowOutcomes.NAME)
-
-
-def told(rows: list[Row]) -> list[str]:
-    return [f"{row.id}: {row.what}" for row in rows]
+def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
+    """Row id -> node ids of the tests of this session that carry its mark."""
+    return request.config.pluginmanager.get_plugin(RowOutcomes.NAME).collected
 
 
 def test_every_row_in_scope_is_claimed_by_a_test():
-    assert told([row for row in IN_SCOPE if row.id not in claims()]) == []
+    in_scope = [row for row in catalogue().values() if row.later is None]
+    assert [f"{row.id}: {row.what}" for row in in_scope if row.id not in claims()] == []
 
 
-def test_every_mark_names_a_row_of_the_table(outcomes):
-    assert sorted((set(claims()) | set(outcomes.collected)) - set(catalogue())) == []
+def test_every_row_mark_names_a_row_of_the_table(collected):
+    assert sorted((set(claims()) | set(collected)) - set(catalogue())) == []
 
 
-def test_the_source_and_the_collected_marks_tell_the_same(outcomes):
-    collected = {test for tests in outcomes.collected.values() for test in tests}
-    modules = {test.partition("::")[0] for test in collected}
-    in_source = {
-        (row, test)
-        for row, tests in claims().items()
-        for test in tests
-        if test.partition("::")[0] in modules
-    }
-
-    marked = {(row, test) for row, tests in outcomes.collected.items() for test in tests}
+def test_every_collected_row_mark_is_found_in_the_source(collected):
+    marked = {(row, test) for row, tests in collected.items() for test in tests}
+    in_source = {(row, test) for row, tests in claims().items() for test in tests}
 
     assert marked - in_source == set()
 
 
-def test_every_row_whose_tests_ran_was_proved(outcomes):
-    unproved = [
-        row
-        for row in IN_SCOPE
-        if row.id in claims()
-        if set(claims()[row.id]) <= outcomes.collected.get(row.id, set())
-        if not outcomes.passed.intersection(claims()[row.id])
-    ]
-
-    assert told(unproved) == []
-
-
-def test_claims_are_read_from_functions_classes_and_whole_modules():
+def test_claims_are_read_from_functions_classes_and_modules():
     source = """
 pytestmark = [pytest.mark.row("A1")]
 
@@ -79,7 +52,65 @@ def no_test(): ...
     ]
 
 
-def test_a_row_whose_only_test_fails_or_is_skipped_is_named(tmp_path):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_run_fails_for_each_row_whose_tests_ran_and_none_passed(tmp_path, workers):
+    (tmp_path / "conftest.py").write_text(
+        f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+from support.conformance_rows import RowOutcomes
+
+CLAIMS = {{
+    "A1": ["tests/test_a.py::test_good", "tests/test_b.py::test_bad"],
+    "A2": ["tests/test_b.py::test_bad"],
+    "A3": ["tests/test_b.py::test_skipped"],
+    "A4": ["tests/test_b.py::test_partly_bad", "tests/test_a.py::test_also_skipped"],
+    "A5": ["tests/test_b.py::test_bad", "tests/test_c.py::test_did_not_run"],
+}}
+
+def pytest_configure(config):
+    config.pluginmanager.register(RowOutcomes(CLAIMS), RowOutcomes.NAME)
+"""
+    )
+    (tmp_path / "test_a.py").write_text(
+        """
+import pytest
+
+def test_good(): ...
+
+def test_also_skipped(): pytest.skip("no reason")
+"""
+    )
+    (tmp_path / "test_b.py").write_text(
+        """
+import pytest
+
+def test_bad(): assert False
+
+def test_skipped(): pytest.skip("no reason")
+
+@pytest.mark.parametrize("x", [0, 1, 2])
+def test_partly_bad(x): assert x != 1
+"""
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{workers}", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert re.findall(r"^FAILED \S+rows.toml::(\w+)", ran.stdout, re.MULTILINE) == [
+        "A2",
+        "A3",
+        "A4",
+    ]
+    assert "5 failed, 3 passed, 2 skipped" in ran.stdout.splitlines()[-1], ran.stdout
+
+
+def test_run_fails_when_the_only_unproved_row_was_skipped(tmp_path):
     (tmp_path / "conftest.py").write_text(
         f"""
 import sys
@@ -87,42 +118,18 @@ sys.path.insert(0, {str(TESTS)!r})
 from support.conformance_rows import RowOutcomes
 
 def pytest_configure(config):
-    config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
+    config.pluginmanager.register(RowOutcomes({{"A1": ["tests/test_a.py::test_skipped"]}}))
 """
     )
-    (tmp_path / "test_conformance.py").write_text(
-        """
-def test_told(request):
-    outcomes = request.config.pluginmanager.get_plugin("row outcomes")
-    proved = {row for row, tests in outcomes.collected.items() if tests & outcomes.passed}
-    print(sorted(outcomes.collected), sorted(proved))
-"""
-    )
-    (tmp_path / "test_other.py").write_text(
-        """
-import pytest
-
-@pytest.mark.row("A1")
-def test_good(): ...
-
-@pytest.mark.row("A2")
-def test_bad(): assert False
-
-@pytest.mark.row("A7")
-def test_skipped(): pytest.skip("no reason")
-
-@pytest.mark.row("A8")
-@pytest.mark.parametrize("x", [0, 1, 2])
-def test_partly_bad(x): assert x != 1
-"""
+    (tmp_path / "test_a.py").write_text(
+        "import pytest\ndef test_skipped(): pytest.skip('no reason')"
     )
 
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "."],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
         cwd=tmp_path,
         capture_output=True,
-        text=True,
         check=False,
     )
 
-    assert "['A1', 'A2', 'A7', 'A8'] ['A1']" in ran.stdout, ran.stdout
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
-LAST = "test_conformance.py"
-"""The module that judges the others, and so runs behind them."""
 
 
 @dataclass(frozen=True)
@@ -98,21 +96,26 @@ def _rows_in(expression: ast.expr) -> list[str]:
     ]
 
 
+def _claims_in_scope() -> dict[str, tuple[str, ...]]:
+    return {row: tests for row, tests in claims().items() if catalogue()[row].later is None}
+
+
 class RowOutcomes:
-    """A pytest plugin: which rows the tests of this session claim, and which tests passed."""
+    """A pytest plugin that fails the run for each row whose tests all ran and none of them passed.
+
+    It reads the reports that every worker sends to the controlling process, and judges only there. A run of a
+    part of the suite judges the rows all of whose tests belong to that part.
+    """
 
     NAME = "row outcomes"
 
-    def __init__(self) -> None:
+    def __init__(self, claimed: Mapping[str, Collection[str]] | None = None) -> None:
         self.collected: dict[str, set[str]] = {}
-        """Row id -> node ids, parameters left out."""
-        self.passed: set[str] = set()
-        """Node ids, parameters left out, of which every part that ran has passed."""
+        """Row id -> node ids of the collected tests that carry its mark, parameters left out."""
+        self._claims = claimed
+        self._ran: set[str] = set()
+        self._passed: set[str] = set()
         self._failed: set[str] = set()
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: item.path.name == LAST)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -122,11 +125,42 @@ class RowOutcomes:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         test = without_parameters(report.nodeid)
+        self._ran.add(test)
         if report.failed:
             self._failed.add(test)
-            self.passed.discard(test)
-        elif report.when == "call" and report.passed and test not in self._failed:
-            self.passed.add(test)
+        elif report.when == "call" and report.passed:
+            self._passed.add(test)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Report each unproved row as a failed test, so that pytest counts and prints it."""
+        is_worker = hasattr(session.config, "workerinput")
+        if is_worker or session.shouldstop or session.shouldfail:
+            return
+        for row in self.unproved():
+            report = pytest.TestReport(
+                nodeid=f"tests/conformance/rows.toml::{row}",
+                location=("tests/conformance/rows.toml", None, row),
+                keywords={},
+                outcome="failed",
+                longrepr=f"no test that claims row {row} passed",
+                when="call",
+            )
+            session.config.hook.pytest_runtest_logreport(report=report)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def unproved(self) -> list[str]:
+        """Return the ids of the rows whose tests all ran in this session without one that passed.
+
+        A parametrized test passed if at least one of its cases passed and none failed.
+        """
+        found = _claims_in_scope() if self._claims is None else self._claims
+        proofs = self._passed - self._failed
+        return [
+            row
+            for row, tests in found.items()
+            if self._ran.issuperset(tests) and proofs.isdisjoint(tests)
+        ]
 
 
 def without_parameters(node_id: str) -> str:
