@@ -101,10 +101,14 @@ class Candidate:
         )
 
     async def start(self) -> Candidate:
-        await self.coordination.start()
-        await self.register()
+        await self.connect()
         await self.service.start()
         return self
+
+    async def connect(self) -> None:
+        """Begin a session and register the broker in it."""
+        await self.coordination.start()
+        await self.register()
 
     async def register(self) -> None:
         path = layout.broker_path(self.id)

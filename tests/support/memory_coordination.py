@@ -1,184 +1,85 @@
-"""A ZooKeeper in memory with several sessions: ephemerals, versions, multis, one-shot watches, and faults on demand.
+"""The Coordination port over a ZooKeeper server in memory, with faults on demand.
 
-As much of the server's rules as the controller relies on. It is no conformance-tested stand-in: what
-matters there is tested against the real server too.
+The server is `Ensemble`; who waits for which watch is kept by the product's own `Watches`. The client never
+waits for time: it loses and regains its connection when a test says so (`suspend`, `attach`, `expire`, …).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from typing import Any
+
+from support.memory_zookeeper import (
+    Connection,
+    Ensemble,
+    Node,
+    Watchers,
+    parent_of,
+    unwatch,
+    watch,
+)
 
 from minikafka.base.errors import (
-    BadVersion,
     Closed,
-    MultiFailed,
+    CoordinationError,
     NodeExists,
-    NoNode,
     NotConnected,
-    NotEmpty,
     OutcomeUnknown,
-    ServerVerdict,
     StaleSession,
+    TooLarge,
 )
 from minikafka.base.ports import (
-    Check,
+    Coordination,
     Create,
+    Delete,
     MultiOp,
     SessionEvent,
     SessionState,
     Set,
     Stat,
     WatchKind,
-    WatchSignal,
 )
-from minikafka.runtime.clock import SystemClock
+from minikafka.zk import codec
+from minikafka.zk.session import REQUEST_MAX
+from minikafka.zk.watches import OneShot, Watches
+
+__all__ = ["Ensemble", "MemoryCoordination", "Node"]
+
+CONNECTED, SUSPENDED, CLOSED = (
+    SessionState.CONNECTED,
+    SessionState.SUSPENDED,
+    SessionState.CLOSED,
+)
 
 
-@dataclass
-class Node:
-    data: bytes
-    czxid: int
-    mzxid: int
-    version: int = 0
-    owner: int = 0
-    ctime: int = 0
-
-
-def parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
-class Ensemble:
-    """The tree that all sessions share."""
+class Events:
+    """One consumer's stream of session events; None ends it."""
 
     def __init__(self) -> None:
-        self.zxid = 0
-        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
-        self.watches: list[MemoryWatch] = []
-        self.wall_ms: Callable[[], int] = SystemClock().wall_ms
-        self._sessions = 0
-        self._sequence = 0
+        self._queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
 
-    def new_session(self) -> int:
-        self._sessions += 1
-        return self._sessions
+    def put(self, event: SessionEvent | None) -> None:
+        self._queue.put_nowait(event)
 
-    def children(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        below = (name[len(prefix) :] for name in self.nodes if name.startswith(prefix))
-        return sorted(name for name in below if name and "/" not in name)
+    def __aiter__(self) -> Events:
+        return self
 
-    def stat(self, path: str) -> Stat:
-        node = self.nodes[path]
-        count = len(self.children(path))
-        return Stat(
-            node.czxid,
-            node.mzxid,
-            node.ctime,
-            0,
-            node.version,
-            0,
-            0,
-            node.owner,
-            len(node.data),
-            count,
-            0,
-        )
-
-    def apply(self, op: MultiOp, session: int) -> str:
-        """One operation, or the server's verdict; the path of the node."""
-        if isinstance(op, Create):
-            return self._create(op, session)
-        node = self.nodes.get(op.path)
-        if node is None:
-            raise NoNode(op.path)
-        if op.version not in (-1, node.version):
-            raise BadVersion(op.path)
-        if isinstance(op, Set):
-            self.zxid += 1
-            node.data, node.mzxid, node.version = op.data, self.zxid, node.version + 1
-            self._fire(op.path, WatchKind.DATA, WatchKind.EXISTS)
-        elif not isinstance(op, Check):
-            self.remove(op.path)
-        return op.path
-
-    def _create(self, op: Create, session: int) -> str:
-        path = op.path
-        if op.sequential:
-            self._sequence += 1
-            path = f"{path}{self._sequence:010d}"
-        if path in self.nodes:
-            raise NodeExists(path)
-        if parent(path) not in self.nodes:
-            raise NoNode(parent(path))
-        self.zxid += 1
-        owner = session if op.ephemeral else 0
-        self.nodes[path] = Node(op.data, self.zxid, self.zxid, owner=owner, ctime=self.wall_ms())
-        self._fire(path, WatchKind.EXISTS)
-        self._fire(parent(path), WatchKind.CHILDREN)
-        return path
-
-    def remove(self, path: str) -> None:
-        if self.children(path):
-            raise NotEmpty(path)
-        self.zxid += 1
-        del self.nodes[path]
-        self._fire(path, *WatchKind)
-        self._fire(parent(path), WatchKind.CHILDREN)
-
-    def end_session(self, session: int) -> None:
-        for path in [path for path, node in self.nodes.items() if node.owner == session]:
-            self.remove(path)
-
-    def _fire(self, path: str, *kinds: WatchKind) -> None:
-        for watch in [w for w in self.watches if w.path == path and w.kind in kinds and w.armed]:
-            watch.complete(WatchSignal.CHANGED)
-
-    def put(self, path: str, data: bytes = b"") -> None:
-        """Somebody else writes: create with parents, or replace."""
-        if path in self.nodes:
-            self.apply(Set(path, data, -1), 0)
-            return
-        if parent(path) not in self.nodes:
-            self.put(parent(path))
-        self.apply(Create(path, data), 0)
-
-    def delete(self, path: str) -> None:
-        self.remove(path)
-
-
-class MemoryWatch:
-    def __init__(self, session: MemoryCoordination, kind: WatchKind, path: str) -> None:
-        self.session, self.kind, self.path = session, kind, path
-        self.armed = False
-        self._signal: asyncio.Future[WatchSignal] = asyncio.get_running_loop().create_future()
-        session.ensemble.watches.append(self)
-
-    def complete(self, signal: WatchSignal) -> None:
-        self.forget()
-        if not self._signal.done():
-            self._signal.set_result(signal)
-
-    def forget(self) -> None:
-        if self in self.session.ensemble.watches:
-            self.session.ensemble.watches.remove(self)
-
-    async def wait(self) -> WatchSignal:
-        return await self._signal
-
-    def fired(self) -> bool:
-        return self._signal.done()
-
-    def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
-        self._signal.add_done_callback(lambda future: callback(future.result()))
+    async def __anext__(self) -> SessionEvent:
+        event = await self._queue.get()
+        if event is None:
+            self._queue.put_nowait(None)
+            raise StopAsyncIteration
+        return event
 
 
 class MemoryCoordination:
-    """One client. `before_multi(ops)` runs ahead of each multi; `faults` are taken by multis, one each:
-    "lost" is not applied and the outcome unknown, "unanswered" is applied and the outcome unknown, "unsent"
-    never reaches the server.
+    """One client of an `Ensemble`.
+
+    `faults` are consumed by writes, one each: "unsent" raises NotConnected, "lost" is not applied and raises
+    OutcomeUnknown, "unanswered" is applied and raises OutcomeUnknown. `failures` are raised by the next calls
+    of any kind, before anything is sent. `before_multi(ops)` runs ahead of each multi; `multis` keeps them all.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -186,125 +87,183 @@ class MemoryCoordination:
         self.generation = 0
         self.connection = 0
         self.session_id = 0
-        self.session_password = b""
         self.session_timeout_ms = 6000
         self.state = SessionState.CONNECTING
         self.lease = True
         self.faults: list[str] = []
+        self.failures: list[CoordinationError] = []
         self.before_multi: Callable[[Sequence[MultiOp]], None] = lambda ops: None
         self.multis: list[Sequence[MultiOp]] = []
-        self._streams: list[asyncio.Queue[SessionEvent | None]] = []
+        self.events_received = 0
+        self._watches = Watches()
+        self._streams: list[Events] = []
         self._state_changed = asyncio.Event()
 
     # Session.
 
+    @property
+    def session_password(self) -> bytes:
+        """See Coordination."""
+        return password_of(self.session_id) if self.session_id else b""
+
     async def start(self) -> None:
+        """See Coordination."""
         self.attach()
 
     def attach(self) -> None:
-        """Connect: in the old session if there is one, else in a new one."""
+        """Connect: in the current session while the server keeps it, else in a new one."""
+        if self.session_id and self.session_id not in self.ensemble.sessions:
+            self._expired()
         if self.session_id == 0:
-            self.session_id = self.ensemble.new_session()
+            self.session_id = self.ensemble.open_session()
             self.generation += 1
+        self.ensemble.sessions[self.session_id] = self
         self.connection += 1
         self.lease = True
-        self._enter(SessionState.CONNECTED)
-        self._resync()
+        self._enter(CONNECTED)
+        self._watches.resync()
 
     def suspend(self) -> None:
-        self._enter(SessionState.SUSPENDED)
+        """Lose the connection; the session lives on."""
+        self.ensemble.drop(self)
+        self._enter(SUSPENDED)
+
+    def reconnect(self) -> None:
+        """Lose the connection and find another one a moment later."""
+        self.suspend()
+        asyncio.get_running_loop().call_soon(self._attach_again)
 
     def lose_lease(self) -> None:
+        """Let the session timeout pass without a word from the server."""
         self.lease = False
         self._enter(SessionState.LEASE_EXPIRED)
 
     def expire(self) -> None:
-        """The server expires the session; the client hears of it, and connects anew with `attach`."""
-        self.ensemble.end_session(self.session_id)
-        self.session_id = 0
+        """Lose the session: the server has expired it, and the client learns of it. `attach` begins the next one."""
+        self.ensemble.end_session(self.session_id, notify=False)
+        self._expired()
+
+    def on_event(self, change: int, path: str) -> None:
+        """Receive a watch event from the server."""
+        self.events_received += 1
+        self._watches.changed(change, path)
+
+    def on_session_ended(self) -> None:
+        """The server closed the connection with the session: reconnect, and learn that it is over."""
+        if self.state is CONNECTED:
+            self.reconnect()
+
+    def _attach_again(self) -> None:
+        if self.state is SUSPENDED:
+            self.attach()
+
+    def _expired(self) -> None:
         self._enter(SessionState.EXPIRED)
+        self.session_id = 0
 
     def _enter(self, state: SessionState) -> None:
         self.state = state
         event = SessionEvent(state, self.generation, self.connection, 0)
         for stream in self._streams:
-            stream.put_nowait(event)
+            stream.put(event)
         self._state_changed.set()
-
-    def _resync(self) -> None:
-        for watch in [watch for watch in self.ensemble.watches if watch.session is self]:
-            watch.complete(WatchSignal.RESYNC)
+        self._state_changed = asyncio.Event()
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        return self.lease and self.state is SessionState.CONNECTED
+        """See Coordination. Time does not pass here, so `margin_ms` does not matter."""
+        return self.lease and self.state is CONNECTED
 
-    async def events(self) -> AsyncIterator[SessionEvent]:
-        stream: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
+    def events(self) -> AsyncIterator[SessionEvent]:
+        """See Coordination."""
+        stream = Events()
+        if self.state is CLOSED:
+            stream.put(None)
         self._streams.append(stream)
-        while (event := await stream.get()) is not None:
-            yield event
+        return stream
 
     async def connected(self) -> int:
-        while self.state is not SessionState.CONNECTED:
-            if self.state is SessionState.CLOSED:
+        """See Coordination. Raises Closed."""
+        while self.state is not CONNECTED:
+            if self.state is CLOSED:
                 raise Closed
-            self._state_changed.clear()
             await self._state_changed.wait()
         return self.generation
 
     async def close(self) -> None:
-        self.ensemble.end_session(self.session_id)
-        self._enter(SessionState.CLOSED)
+        """See Coordination."""
+        if self.state is CLOSED:
+            return
+        if self.session_id in self.ensemble.sessions:
+            self.ensemble.end_session(self.session_id, notify=False)
+        self._enter(CLOSED)
+        self._watches.resync()
         for stream in self._streams:
-            stream.put_nowait(None)
+            stream.put(None)
 
     async def _turn(self, generation: int | None = None) -> None:
+        """Send a request: raises unless there is a connection, in the session of that generation."""
         await asyncio.sleep(0)
-        if self.state is SessionState.CLOSED:
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.state is CLOSED:
             raise Closed
-        if generation is not None and generation != self.generation:
+        is_over = self.state is SessionState.EXPIRED or generation != self.generation
+        if generation is not None and is_over:
             raise StaleSession
-        if self.state is not SessionState.CONNECTED:
+        if self.state is not CONNECTED:
             raise NotConnected
         self.lease = True
 
     # Reads.
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+    async def _read(self) -> None:
+        """Send a read: it waits for a connection for at most the session timeout. Raises StaleSession."""
+        generation = self.generation
+        try:
+            async with asyncio.timeout(self.session_timeout_ms / 1_000):
+                while self.state in (SUSPENDED, SessionState.LEASE_EXPIRED, SessionState.EXPIRED):
+                    if await self.connected() != generation:
+                        raise StaleSession
+        except TimeoutError:
+            raise NotConnected from None
         await self._turn()
-        if path not in self.ensemble.nodes:
-            raise NoNode(path)
-        self._arm(WatchKind.DATA, path, watch)
-        return self.ensemble.nodes[path].data, self.ensemble.stat(path)
+
+    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+        """See Coordination."""
+        await self._read()
+        node = self.ensemble.node(path)
+        self._arm(self.ensemble.data_watchers, path, watch)
+        return node.data, node.stat()
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        await self._turn()
+        """See Coordination."""
+        await self._read()
         nodes = self.ensemble.nodes
-        return [
-            (nodes[path].data, self.ensemble.stat(path)) if path in nodes else None
-            for path in paths
-        ]
+        return [(nodes[path].data, nodes[path].stat()) if path in nodes else None for path in paths]
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        await self._turn()
-        self._arm(WatchKind.EXISTS, path, watch)
+        """See Coordination."""
+        await self._read()
+        self._arm(self.ensemble.data_watchers, path, watch)
         return self.ensemble.stat(path) if path in self.ensemble.nodes else None
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        await self._turn()
-        if path not in self.ensemble.nodes:
-            raise NoNode(path)
-        self._arm(WatchKind.CHILDREN, path, watch)
-        return self.ensemble.children(path), self.ensemble.stat(path)
+        """See Coordination."""
+        await self._read()
+        found = self.ensemble.children(path), self.ensemble.stat(path)
+        self._arm(self.ensemble.child_watchers, path, watch)
+        return found
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        await self._turn()
-        return [
-            self.ensemble.children(path) if path in self.ensemble.nodes else None for path in paths
-        ]
+        """See Coordination."""
+        await self._read()
+        there = self.ensemble.nodes
+        return [self.ensemble.children(path) if path in there else None for path in paths]
 
     async def sync(self, path: str) -> None:
-        await self._turn()
+        """See Coordination. It takes a zxid, as the real client's does."""
+        await self._read()
+        self.ensemble.write([])
 
     # Writes.
 
@@ -317,79 +276,115 @@ class MemoryCoordination:
         sequential: bool = False,
         generation: int | None = None,
     ) -> tuple[str, Stat]:
-        await self._turn(generation)
-        made = self.ensemble.apply(Create(path, data, ephemeral, sequential), self.session_id)
-        return made, self.ensemble.stat(made)
+        """See Coordination."""
+        op = Create(path, data, ephemeral, sequential)
+        made, stat = await self._write(op, codec.create(op), generation)
+        return made, stat
 
     async def ensure(self, path: str, data: bytes = b"") -> None:
-        await self._turn()
-        if path not in self.ensemble.nodes:
-            self.ensemble.put(path, data)
+        """See Coordination."""
+        if await self.exists(path) is not None:
+            return
+        if path != "/":
+            await self.ensure(parent_of(path))
+        with suppress(NodeExists):
+            await self.create(path, data)
 
     async def set(
         self, path: str, data: bytes, version: int, *, generation: int | None = None
     ) -> Stat:
-        await self._turn(generation)
-        self.ensemble.apply(Set(path, data, version), self.session_id)
-        return self.ensemble.stat(path)
+        """See Coordination."""
+        op = Set(path, data, version)
+        stat: Stat = (await self._write(op, codec.set_data(op), generation))[1]
+        return stat
 
     async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+        """See Coordination."""
+        op = Delete(path, version)
+        await self._write(op, codec.delete(op), generation)
+
+    async def _write(self, op: MultiOp, call: codec.Call[Any], generation: int | None) -> Any:
+        _check_size(call)
         await self._turn(generation)
-        node = self.ensemble.nodes.get(path)
-        if node is None:
-            raise NoNode(path)
-        if version not in (-1, node.version):
-            raise BadVersion(path)
-        self.ensemble.remove(path)
+        return await self._answer(lambda: self.ensemble.apply(op, self.session_id))
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
+        """See Coordination."""
+        if not ops:
+            return []
+        _check_size(codec.multi(ops))
         await self._turn(generation)
+
+        def write() -> list[Stat | None]:
+            self.multis.append(list(ops))
+            self.before_multi(ops)
+            return [stat for _, stat in self.ensemble.write(ops, self.session_id)]
+
+        return await self._answer(write)
+
+    async def _answer(self, write: Callable[[], Any]) -> Any:
+        """Apply a write, unless the next fault says otherwise; the answer comes after the watch events."""
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "unsent":
             raise NotConnected
         if fault == "lost":
             raise OutcomeUnknown
-        self.multis.append(list(ops))
-        self.before_multi(ops)
-        stats = self._all_or_nothing(ops)
-        await asyncio.sleep(0)  # a server tells of the change before it answers who made it
+        written = write()
+        await asyncio.sleep(0)
         if fault == "unanswered":
             raise OutcomeUnknown
-        return stats
-
-    def _all_or_nothing(self, ops: Sequence[MultiOp]) -> list[Stat | None]:
-        rehearsal = Ensemble()
-        rehearsal._sequence = self.ensemble._sequence
-        rehearsal.nodes = {path: Node(**vars(node)) for path, node in self.ensemble.nodes.items()}
-        for index, op in enumerate(ops):
-            try:
-                rehearsal.apply(op, self.session_id)
-            except ServerVerdict as verdict:
-                raise MultiFailed(index, verdict) from verdict
-        stats: list[Stat | None] = []
-        for op in ops:
-            path = self.ensemble.apply(op, self.session_id)
-            stats.append(self.ensemble.stat(path) if isinstance(op, Create | Set) else None)
-        return stats
+        return written
 
     # Watches.
 
-    def watch(self, kind: WatchKind, path: str) -> MemoryWatch:
-        return MemoryWatch(self, kind, path)
+    def watch(self, kind: WatchKind, path: str) -> OneShot:
+        """See Coordination. Raises Closed."""
+        if self.state is CLOSED:
+            raise Closed
+        return self._watches.register(kind, path)
 
-    def _arm(self, kind: WatchKind, path: str, watch: bool) -> None:
-        for registered in self.ensemble.watches if watch else ():
-            if (registered.session, registered.kind, registered.path) == (self, kind, path):
-                registered.armed = True
+    def _arm(self, watchers: Watchers, path: str, is_wanted: bool) -> None:
+        if is_wanted:
+            watch(watchers, path, self)
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        await self._turn()
-        for watch in list(self.ensemble.watches):
-            if (watch.session, watch.kind, watch.path) == (self, kind, path):
-                watch.forget()
+        """See Coordination."""
+        self._watches.forget(kind, path)
+        await asyncio.sleep(0)
+        if kind is WatchKind.CHILDREN:
+            unwatch(self.ensemble.child_watchers, path, self)
+            return
+        other = WatchKind.EXISTS if kind is WatchKind.DATA else WatchKind.DATA
+        if not self._watches.is_registered(other, path):
+            unwatch(self.ensemble.data_watchers, path, self)
 
     def watched(self) -> set[tuple[WatchKind, str]]:
-        """What this session watches on the server."""
-        return {(w.kind, w.path) for w in self.ensemble.watches if w.session is self and w.armed}
+        """Return kind and path of every watch that is registered here and armed at the server."""
+        tables = (
+            (WatchKind.DATA, self.ensemble.data_watchers),
+            (WatchKind.EXISTS, self.ensemble.data_watchers),
+            (WatchKind.CHILDREN, self.ensemble.child_watchers),
+        )
+        return {
+            (kind, path)
+            for kind, watchers in tables
+            for path, those in watchers.items()
+            if self in those and self._watches.is_registered(kind, path)
+        }
+
+
+def password_of(session_id: int) -> bytes:
+    """Return the password that the server gave with this session."""
+    return session_id.to_bytes(16, "big")
+
+
+def _check_size(call: codec.Call[Any]) -> None:
+    if len(call.body) + codec.LENGTH.size > REQUEST_MAX:
+        raise TooLarge(f"{len(call.body)} bytes for {call.path}, ZooKeeper takes {REQUEST_MAX}")
+
+
+def _conforms(client: MemoryCoordination) -> tuple[Coordination, Connection]:
+    """For the type checker: the stand-in has the shape of the port."""
+    return client, client

@@ -1,10 +1,11 @@
-"""Real servers, clients of them, and a proxy that loses things."""
+"""Real servers and their clients, a proxy that loses frames, and the stand-in next to them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
+from support.coordination_servers import Apache, InMemory, Zookeeper
 from support.zookeeper_proxy import Proxy, proxy_to
 from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
 
@@ -15,6 +16,14 @@ __all__ = ["connect", "ensemble", "proxy", "server", "shared_ensemble", "shared_
 
 @pytest.fixture
 async def proxy(server: ManagedZooKeeper) -> AsyncIterator[Proxy]:
-    """Between the standalone server and its clients."""
+    """A proxy between the standalone server and its clients."""
     async with proxy_to(server.port) as running:
         yield running
+
+
+@pytest.fixture(params=["apache", "memory"])
+def zookeeper(request: pytest.FixtureRequest) -> Zookeeper:
+    """Apache ZooKeeper, then the stand-in in memory."""
+    if request.param == "memory":
+        return InMemory()
+    return Apache(*(request.getfixturevalue(name) for name in ("server", "proxy", "connect")))

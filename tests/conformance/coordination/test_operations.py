@@ -1,4 +1,7 @@
-"""What each operation gives and refuses on a real server; kazoo is the second opinion on the tree."""
+"""What each operation returns and refuses: on Apache ZooKeeper and on the stand-in in memory.
+
+kazoo is the second opinion on what the real client does.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
+from support.coordination_servers import RecordingClient, Zookeeper
 from support.zookeeper_proxy import MULTI_READ, Proxy
 from support.zookeepers import Client, Connect, in_thread
 
@@ -30,9 +34,9 @@ from minikafka.zk.session import REQUEST_MAX
 
 
 @pytest.fixture
-async def client(server: ManagedZooKeeper, connect: Connect) -> Client:
-    """With the nodes /a (data "1"), /a/b and the ephemeral /e."""
-    client = await connect(server.connect)
+async def client(zookeeper: Zookeeper) -> RecordingClient:
+    """A client with the nodes /a (data "1"), /a/b and the ephemeral /e."""
+    client: RecordingClient = await zookeeper.connect()
     await client.create("/a", b"1")
     await client.create("/a/b", b"")
     await client.create("/e", b"", ephemeral=True)
@@ -40,7 +44,7 @@ async def client(server: ManagedZooKeeper, connect: Connect) -> Client:
 
 
 async def test_a_created_node_has_the_path_the_data_and_the_stat_that_were_returned(
-    client: Client,
+    client: RecordingClient,
 ) -> None:
     path, stat = await client.create("/x", b"data")
     assert path == "/x"
@@ -50,20 +54,20 @@ async def test_a_created_node_has_the_path_the_data_and_the_stat_that_were_retur
     assert stat.czxid == stat.mzxid == stat.pzxid
 
 
-async def test_an_ephemeral_node_is_owned_by_the_session(client: Client) -> None:
+async def test_an_ephemeral_node_is_owned_by_the_session(client: RecordingClient) -> None:
     stat = await client.exists("/e")
     assert stat is not None
     assert stat.ephemeral_owner == client.session_id
 
 
-async def test_sequential_nodes_count_all_children_ever_created(client: Client) -> None:
+async def test_sequential_nodes_count_all_children_ever_created(client: RecordingClient) -> None:
     assert (await client.create("/a/s-", b"", sequential=True))[0] == "/a/s-0000000001"
     path, stat = await client.create("/a/s-", b"", sequential=True, ephemeral=True)
     assert path == "/a/s-0000000002"
     assert stat.ephemeral_owner == client.session_id
 
 
-async def test_set_counts_the_version_and_delete_asks_for_it(client: Client) -> None:
+async def test_set_counts_the_version_and_delete_asks_for_it(client: RecordingClient) -> None:
     assert (await client.set("/a", b"2", 0)).version == 1
     assert (await client.set("/a", b"3", -1)).version == 2
     assert (await client.get("/a"))[0] == b"3"
@@ -72,7 +76,9 @@ async def test_set_counts_the_version_and_delete_asks_for_it(client: Client) -> 
     assert await client.exists("/a") is None
 
 
-async def test_children_are_sorted_and_come_with_the_stat_of_the_parent(client: Client) -> None:
+async def test_children_are_sorted_and_come_with_the_stat_of_the_parent(
+    client: RecordingClient,
+) -> None:
     for name in "zyx":
         await client.create(f"/a/{name}", b"")
     names, stat = await client.children("/a")
@@ -81,13 +87,13 @@ async def test_children_are_sorted_and_come_with_the_stat_of_the_parent(client: 
     assert stat.pzxid > stat.czxid
 
 
-async def test_null_data_reads_as_no_bytes(server: ManagedZooKeeper, client: Client) -> None:
+async def test_null_data_reads_as_no_bytes(client: RecordingClient) -> None:
     await client.create("/null", None)  # type: ignore[arg-type]
     assert (await client.get("/null"))[0] == b""
     assert await client.get_many(["/null"]) == [await client.get("/null")]
 
 
-REFUSALS: list[tuple[str, Callable[[Client], Awaitable[Any]], type[CoordinationError]]] = [
+REFUSALS: list[tuple[str, Callable[[RecordingClient], Awaitable[Any]], type[CoordinationError]]] = [
     ("get missing", lambda c: c.get("/no"), NoNode),
     ("children of missing", lambda c: c.children("/no"), NoNode),
     ("set missing", lambda c: c.set("/no", b"", -1), NoNode),
@@ -106,14 +112,16 @@ REFUSALS: list[tuple[str, Callable[[Client], Awaitable[Any]], type[CoordinationE
     ("call", "error"), [row[1:] for row in REFUSALS], ids=[r[0] for r in REFUSALS]
 )
 async def test_a_refusal_is_the_error_of_its_name(
-    client: Client, call: Callable[[Client], Awaitable[Any]], error: type[CoordinationError]
+    client: RecordingClient,
+    call: Callable[[RecordingClient], Awaitable[Any]],
+    error: type[CoordinationError],
 ) -> None:
     with pytest.raises(error):
         await call(client)
     assert client.connection == 1, "a refusal costs no connection"
 
 
-async def test_a_multi_gives_stats_for_creates_and_sets_in_order(client: Client) -> None:
+async def test_a_multi_gives_stats_for_creates_and_sets_in_order(client: RecordingClient) -> None:
     check, made, gone, changed = await client.multi(
         [Check("/a", 0), Create("/m", b"1", ephemeral=True), Delete("/a/b", 0), Set("/a", b"2", 0)]
     )
@@ -140,7 +148,7 @@ MULTI_REFUSALS: list[tuple[list[MultiOp], int, type[CoordinationError]]] = [
 
 @pytest.mark.parametrize(("ops", "index", "error"), MULTI_REFUSALS, ids=range(len(MULTI_REFUSALS)))
 async def test_a_refused_multi_names_its_culprit_and_changes_nothing(
-    client: Client, ops: list[MultiOp], index: int, error: type[CoordinationError]
+    client: RecordingClient, ops: list[MultiOp], index: int, error: type[CoordinationError]
 ) -> None:
     before = await client.get("/a"), await client.children("/")
     with pytest.raises(MultiFailed) as caught:
@@ -150,7 +158,7 @@ async def test_a_refused_multi_names_its_culprit_and_changes_nothing(
     assert (await client.get("/a"), await client.children("/")) == before
 
 
-async def test_ensure_makes_parents_and_leaves_what_is_there(client: Client) -> None:
+async def test_ensure_makes_parents_and_leaves_what_is_there(client: RecordingClient) -> None:
     await client.ensure("/p/q/r", b"leaf")
     await client.ensure("/p/q/r", b"other")
     await client.ensure("/a", b"other")
@@ -159,7 +167,9 @@ async def test_ensure_makes_parents_and_leaves_what_is_there(client: Client) -> 
     assert (await client.get("/a"))[0] == b"1"
 
 
-async def test_many_reads_keep_the_order_and_say_none_for_what_is_missing(client: Client) -> None:
+async def test_many_reads_keep_the_order_and_say_none_for_what_is_missing(
+    client: RecordingClient,
+) -> None:
     a, b = await client.get("/a"), await client.get("/a/b")
     asked = ["/a", "/no", "/a/b"] * 400
     assert await client.get_many(asked) == [a, None, b] * 400
@@ -179,7 +189,9 @@ async def test_many_reads_work_on_a_server_without_multi_read(
     assert await client.children_many(["/a", "/no"]) == [["b"], None]
 
 
-async def test_the_largest_request_passes_and_a_larger_one_is_never_sent(client: Client) -> None:
+async def test_the_largest_request_passes_and_a_larger_one_is_never_sent(
+    client: RecordingClient,
+) -> None:
     around = len(client.root + "/big") + 5 * 4  # xid, opcode, two lengths, version
     largest = REQUEST_MAX - around
     await client.create("/big", b"")
@@ -218,7 +230,7 @@ async def test_without_a_chroot_the_tree_is_the_servers_own(
     assert "zookeeper" in (await client.children("/"))[0]
 
 
-async def test_every_call_after_close_says_closed(client: Client) -> None:
+async def test_every_call_after_close_says_closed(client: RecordingClient) -> None:
     await client.close()
     calls: list[Callable[[], Awaitable[Any]]] = [
         lambda: client.get("/a"),

@@ -14,8 +14,8 @@ from support.until import until
 from support.zookeeper_proxy import CREATE, GET_DATA, MULTI, PING, SET_DATA, Frame, Proxy
 from support.zookeepers import Client, Connect, eventually, in_thread
 
-from minikafka.base.errors import Closed, NodeExists, NotConnected, OutcomeUnknown, StaleSession
-from minikafka.base.ports import Check, Create, SessionState, Set
+from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown
+from minikafka.base.ports import Check, SessionState, Set
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import identify, is_paused
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -232,69 +232,6 @@ async def test_a_write_without_a_connection_was_not_sent(client: Client, proxy: 
     assert SET_DATA not in proxy.seen[seen:]
 
 
-async def test_a_read_without_a_connection_waits_for_one(client: Client, proxy: Proxy) -> None:
-    proxy.accepting = False
-    proxy.fin()
-    await client.until(SUSPENDED)
-    read = asyncio.ensure_future(client.get("/a"))
-    await asyncio.sleep(0.05)
-    assert not read.done()
-    proxy.accepting = True
-    assert (await read)[0] == b"0"
-
-
-async def test_a_session_ended_by_another_client_is_over_for_this_one(
-    server: ManagedZooKeeper, client: Client, proxy: Proxy
-) -> None:
-    first, generation = client.session_id, client.generation
-    events = client.events()
-    await close_session(server.connect, first, client.session_password, SystemClock())
-    await client.until(EXPIRED)
-    assert await client.connected() == generation + 1
-    assert client.session_id != first
-    assert client.states()[:3] == [SUSPENDED, EXPIRED, CONNECTED]
-    assert [(await anext(events)).generation for _ in range(3)] == [1, 1, 2]
-    assert await client.exists("/e") is None
-    seen = len(proxy.seen)
-    for write in (
-        client.set("/a", b"1", -1, generation=generation),
-        client.create("/x", b"", generation=generation),
-        client.delete("/a", -1, generation=generation),
-        client.multi([Create("/x", b"")], generation=generation),
-    ):
-        with pytest.raises(StaleSession):
-            await write
-    assert proxy.seen[seen:] == [], "nothing of the old session is sent in the new one"
-    await client.set("/a", b"1", 0, generation=client.generation)
-
-
-async def test_a_read_that_the_session_did_not_live_to_see_answered_is_stale(
-    server: ManagedZooKeeper, client: Client, proxy: Proxy
-) -> None:
-    proxy.accepting = False
-    proxy.fin()
-    await client.until(SUSPENDED)
-    read = asyncio.ensure_future(client.get("/a"))
-    await close_session(server.connect, client.session_id, client.session_password, SystemClock())
-    proxy.accepting = True
-    with pytest.raises(StaleSession):
-        await read
-
-
-async def test_ending_an_older_session_frees_its_nodes_at_once(
-    server: ManagedZooKeeper, client: Client, connect: Connect
-) -> None:
-    successor = await connect(server.connect)
-    with pytest.raises(NodeExists):
-        await successor.create("/e", b"", ephemeral=True)
-    session = client.session_id, client.session_password
-    await close_session(server.connect, session[0], bytes(16), SystemClock())
-    assert await successor.exists("/e") is not None, "only who has the password ends it"
-    await close_session(server.connect, *session, SystemClock())
-    await successor.create("/e", b"", ephemeral=True)
-    await close_session(server.connect, *session, SystemClock())  # it is over: no harm
-
-
 async def test_ending_a_session_of_servers_that_are_not_there_is_an_error() -> None:
     [port] = free_ports(1, SystemRng())
     with pytest.raises(NotConnected):
@@ -429,19 +366,6 @@ async def test_what_is_not_zookeeper_is_not_waited_for(connect: Connect) -> None
     with pytest.raises(NotConnected):
         await connect(f"127.0.0.1:{port}", session_ms=500)
     listener.close()
-
-
-async def test_close_ends_the_session_on_the_server_at_once(
-    server: ManagedZooKeeper, client: Client
-) -> None:
-    assert await exists_for_others(server, client, "/e")
-    before = time.monotonic()
-    await client.close()
-    assert time.monotonic() - before < 1
-    assert not await exists_for_others(server, client, "/e")
-    assert client.state is CLOSED
-    assert client.states()[-1] is CLOSED
-    await client.close()
 
 
 @pytest.mark.parametrize("trouble", ["suspended", "silent", "stopped"])

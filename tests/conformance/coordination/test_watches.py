@@ -1,13 +1,15 @@
-"""Which change completes which watch, what a new connection does to watches, and that none is left behind."""
+"""Which change completes which watch, what a new connection does to watches, and that none is left behind.
+
+On Apache ZooKeeper and on the stand-in in memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
+from support.coordination_servers import RecordingClient, Zookeeper
 from support.until import until
-from support.zookeeper_proxy import Proxy
-from support.zookeepers import Client, Connect
 
 from minikafka.base.errors import Closed, NoNode, NotConnected, OutcomeUnknown
 from minikafka.base.ports import (
@@ -20,27 +22,27 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
-from minikafka.zk.managed import ManagedZooKeeper
 
 DATA, EXISTS, CHILDREN = WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN
 
 
 @pytest.fixture
-async def writer(server: ManagedZooKeeper, connect: Connect) -> Client:
-    """Another client; it has made /a, /a/b and /a/b/c."""
-    writer = await connect(server.connect)
+async def writer(zookeeper: Zookeeper) -> RecordingClient:
+    """Another client; it has created /a, /a/b and /a/b/c."""
+    writer: RecordingClient = await zookeeper.connect_directly()
     for path in ("/a", "/a/b", "/a/b/c"):
         await writer.create(path, b"")
     return writer
 
 
 @pytest.fixture
-async def client(proxy: Proxy, connect: Connect, writer: Client) -> Client:
-    """The one that watches, behind the proxy."""
-    return await connect(proxy.connect)
+async def client(zookeeper: Zookeeper, writer: RecordingClient) -> RecordingClient:
+    """The client that watches."""
+    client: RecordingClient = await zookeeper.connect()
+    return client
 
 
-async def armed(client: Client, kind: WatchKind, path: str) -> Watch:
+async def armed(client: RecordingClient, kind: WatchKind, path: str) -> Watch:
     """A watch that was registered, then armed by the read of its kind."""
     watch = client.watch(kind, path)
     if kind is DATA:
@@ -73,7 +75,7 @@ FIRES: dict[WatchKind, set[str]] = {
 @pytest.mark.parametrize("kind", WatchKind, ids=lambda kind: kind.value)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_watch_fires_for_the_changes_of_its_kind_and_for_no_other(
-    client: Client, writer: Client, kind: WatchKind, change: str
+    client: RecordingClient, writer: RecordingClient, kind: WatchKind, change: str
 ) -> None:
     watch = await armed(client, kind, "/a/b")
     await writer.multi(CHANGES[change])
@@ -84,7 +86,7 @@ async def test_a_watch_fires_for_the_changes_of_its_kind_and_for_no_other(
 
 
 async def test_a_watch_on_a_missing_node_fires_when_it_is_created(
-    client: Client, writer: Client
+    client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, EXISTS, "/later")
     await writer.create("/later", b"")
@@ -92,7 +94,9 @@ async def test_a_watch_on_a_missing_node_fires_when_it_is_created(
         assert await watch.wait() is WatchSignal.CHANGED
 
 
-async def test_a_data_watch_is_not_armed_on_a_missing_node(client: Client, writer: Client) -> None:
+async def test_a_data_watch_is_not_armed_on_a_missing_node(
+    client: RecordingClient, writer: RecordingClient
+) -> None:
     watch = client.watch(DATA, "/later")
     with pytest.raises(NoNode):
         await client.get("/later", watch=True)
@@ -102,14 +106,14 @@ async def test_a_data_watch_is_not_armed_on_a_missing_node(client: Client, write
 
 
 async def test_one_change_is_one_signal_until_the_watch_is_armed_again(
-    client: Client, writer: Client, proxy: Proxy
+    client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     first = await armed(client, DATA, "/a")
     for _ in range(5):
         await writer.set("/a", b"x", -1)
     await client.sync("/")
     assert first.fired()
-    assert proxy.events == 1
+    assert zookeeper.events == 1
     second = await armed(client, DATA, "/a")
     assert not second.fired()
     await writer.set("/a", b"x", -1)
@@ -118,17 +122,19 @@ async def test_one_change_is_one_signal_until_the_watch_is_armed_again(
 
 
 async def test_all_that_wait_for_a_change_of_a_node_hear_of_it(
-    client: Client, writer: Client, proxy: Proxy
+    client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     watches = [await armed(client, DATA, "/a") for _ in range(3)]
     watches.append(await armed(client, EXISTS, "/a"))
     await writer.set("/a", b"x", -1)
     await client.sync("/")
     assert [watch.fired() for watch in watches] == [True] * 4
-    assert proxy.events == 1
+    assert zookeeper.events == 1
 
 
-async def test_the_own_write_completes_a_watch_before_it_is_answered(client: Client) -> None:
+async def test_the_own_write_completes_a_watch_before_it_is_answered(
+    client: RecordingClient,
+) -> None:
     watch = await armed(client, DATA, "/a")
     answer = asyncio.ensure_future(client.set("/a", b"x", -1))
     order: list[str] = []
@@ -140,7 +146,7 @@ async def test_the_own_write_completes_a_watch_before_it_is_answered(client: Cli
 
 
 async def test_a_callback_added_after_the_signal_is_called_at_once(
-    client: Client, writer: Client
+    client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, DATA, "/a")
     await writer.set("/a", b"x", -1)
@@ -151,7 +157,7 @@ async def test_a_callback_added_after_the_signal_is_called_at_once(
 
 
 async def test_a_cancelled_waiter_leaves_the_watch_to_the_others(
-    client: Client, writer: Client
+    client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, DATA, "/a")
     impatient = asyncio.ensure_future(watch.wait())
@@ -165,7 +171,7 @@ async def test_a_cancelled_waiter_leaves_the_watch_to_the_others(
 
 @pytest.mark.parametrize("kind", WatchKind, ids=lambda kind: kind.value)
 async def test_a_watch_that_was_taken_back_makes_no_event(
-    client: Client, writer: Client, proxy: Proxy, kind: WatchKind
+    client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper, kind: WatchKind
 ) -> None:
     watch = await armed(client, kind, "/a")
     await client.unwatch(kind, "/a")
@@ -173,11 +179,11 @@ async def test_a_watch_that_was_taken_back_makes_no_event(
     await writer.multi([Set("/a", b"x", -1), Create("/a/x", b"")])
     await client.sync("/")
     assert not watch.fired()
-    assert proxy.events == 0
+    assert zookeeper.events == 0
 
 
 async def test_a_watch_for_existence_stays_when_that_for_data_of_the_node_is_taken_back(
-    client: Client, writer: Client
+    client: RecordingClient, writer: RecordingClient
 ) -> None:
     data, exists = await armed(client, DATA, "/a"), await armed(client, EXISTS, "/a")
     await client.unwatch(DATA, "/a")
@@ -186,27 +192,27 @@ async def test_a_watch_for_existence_stays_when_that_for_data_of_the_node_is_tak
     assert (data.fired(), exists.fired()) == (False, True)
 
 
-async def test_a_client_that_took_its_watches_back_leaves_none_on_the_server(
-    client: Client, server: ManagedZooKeeper
+async def test_unwatch_leaves_no_watch_on_the_server(
+    client: RecordingClient, zookeeper: Zookeeper
 ) -> None:
-    before = await server.four_letter_word("wchp")
+    before = await zookeeper.watched_paths(client)
     paths = ["/a", "/a/b", "/a/b/c"]
     for path in paths:
         await armed(client, DATA, path)
         await armed(client, CHILDREN, path)
-    assert (await server.four_letter_word("wchp")).count(client.root) == 3
+    assert await zookeeper.watched_paths(client) == before + 3
     for path in paths:
         await client.unwatch(DATA, path)
         await client.unwatch(CHILDREN, path)
-    assert await server.four_letter_word("wchp") == before
+    assert await zookeeper.watched_paths(client) == before
 
 
 async def test_a_new_connection_tells_every_watch_to_read_again(
-    client: Client, writer: Client, proxy: Proxy
+    client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     watches = [await armed(client, kind, "/a") for kind in WatchKind]
     unarmed = client.watch(DATA, "/a/b")
-    proxy.rst()
+    zookeeper.cut()
     async with asyncio.timeout(10):
         for watch in [*watches, unarmed]:
             assert await watch.wait() is WatchSignal.RESYNC
@@ -218,7 +224,7 @@ async def test_a_new_connection_tells_every_watch_to_read_again(
 
 
 async def test_nothing_is_missed_while_the_connection_is_cut_over_and_over(
-    client: Client, writer: Client, proxy: Proxy
+    client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     """A consumer that reads again at every signal ends with the last value, whatever was cut."""
     seen: list[bytes] = []
@@ -235,14 +241,14 @@ async def test_nothing_is_missed_while_the_connection_is_cut_over_and_over(
     consumer = asyncio.ensure_future(consume())
     for number in range(8):
         await writer.set("/a", b"%d" % number, -1)
-        (proxy.rst if number % 2 else proxy.fin)()
+        zookeeper.cut()
         await asyncio.sleep(0.02)
     await writer.set("/a", b"last", -1)
     async with asyncio.timeout(20):
         await consumer
 
 
-async def test_the_end_of_the_client_tells_every_watch(client: Client) -> None:
+async def test_the_end_of_the_client_tells_every_watch(client: RecordingClient) -> None:
     watch = await armed(client, DATA, "/a")
     await client.close()
     async with asyncio.timeout(1):

@@ -87,7 +87,7 @@ async def test_settings_and_their_notification_are_one_multi_that_begins_with_th
             sequential=True,
         ),
     ]
-    assert world.ensemble.children(layout.CONFIG_CHANGES) == ["config_change_0000000001"]
+    assert world.ensemble.children(layout.CONFIG_CHANGES) == ["config_change_0000000000"]
     assert world.cold.applied == 1
     await world.topic(Change("segment.ms", "6"))
     assert world.session.multis[1][1] == Set(

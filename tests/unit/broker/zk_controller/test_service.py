@@ -177,8 +177,9 @@ async def test_an_election_whose_answer_is_lost_is_read_back(
 ) -> None:
     """S17: the node is of our session and the epoch is the one we attempted: we won, once."""
     one = Candidate(ensemble, 1)
+    await one.connect()
     one.coordination.faults = [fault]
-    await one.start()
+    await one.service.start()
     await until(lambda: one.service.is_active)
     assert one.service.epoch == 1
     assert ensemble.nodes[layout.CONTROLLER_EPOCH].data == b"1"

@@ -1,0 +1,135 @@
+"""What a session keeps and loses, on Apache ZooKeeper and on the stand-in in memory.
+
+`test_sessions.py` does the same to a real server through everything that a network can do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.coordination_servers import RecordingClient, Zookeeper
+
+from minikafka.base.errors import NodeExists, NotConnected, StaleSession
+from minikafka.base.ports import Create, SessionState
+
+CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
+EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
+
+
+@pytest.fixture
+async def client(zookeeper: Zookeeper) -> RecordingClient:
+    """A client with the node /a (data "0") and the ephemeral /e."""
+    client: RecordingClient = await zookeeper.connect()
+    await client.create("/a", b"0")
+    await client.create("/e", b"", ephemeral=True)
+    return client
+
+
+async def test_a_new_connection_keeps_session_and_ephemeral_nodes(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    session = client.session_id
+    zookeeper.cut()
+    await client.until(CONNECTED)
+    assert client.states() == [SUSPENDED, CONNECTED]
+    assert [event.connection for event in client.seen] == [1, 2]
+    assert (client.generation, client.session_id) == (1, session)
+    assert client.lease_valid()
+    stat = await client.exists("/e")
+    assert stat is not None
+    assert stat.ephemeral_owner == session
+
+
+async def test_a_write_without_a_connection_is_not_sent(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    zookeeper.refuse()
+    await client.until(SUSPENDED)
+    with pytest.raises(NotConnected):
+        await client.set("/a", b"1", 0)
+    zookeeper.accept()
+    assert (await client.get("/a"))[1].version == 0
+
+
+async def test_a_read_without_a_connection_waits_for_one(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    zookeeper.refuse()
+    await client.until(SUSPENDED)
+    read = asyncio.ensure_future(client.get("/a"))
+    await asyncio.sleep(0.05)
+    assert not read.done()
+    zookeeper.accept()
+    assert (await read)[0] == b"0"
+
+
+async def test_a_session_that_another_client_ended_is_followed_by_a_new_one(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    first, generation = client.session_id, client.generation
+    events = client.events()
+    await zookeeper.end_session(first, client.session_password)
+    await client.until(EXPIRED)
+    assert await client.connected() == generation + 1
+    assert client.session_id != first
+    assert client.states()[:3] == [SUSPENDED, EXPIRED, CONNECTED]
+    assert [(await anext(events)).generation for _ in range(3)] == [1, 1, 2]
+    assert await client.exists("/e") is None
+
+
+async def test_writes_of_an_earlier_session_are_refused_as_stale(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    generation = client.generation
+    await zookeeper.end_session(client.session_id, client.session_password)
+    await client.until(EXPIRED)
+    await client.connected()
+    for write in (
+        client.set("/a", b"1", -1, generation=generation),
+        client.create("/x", b"", generation=generation),
+        client.delete("/a", -1, generation=generation),
+        client.multi([Create("/x", b"")], generation=generation),
+    ):
+        with pytest.raises(StaleSession):
+            await write
+    assert await client.exists("/x") is None
+    await client.set("/a", b"1", 0, generation=client.generation)
+
+
+async def test_a_read_that_outlives_its_session_is_refused_as_stale(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    zookeeper.refuse()
+    await client.until(SUSPENDED)
+    read = asyncio.ensure_future(client.get("/a"))
+    await asyncio.sleep(0)
+    await zookeeper.end_session(client.session_id, client.session_password)
+    zookeeper.accept()
+    with pytest.raises(StaleSession):
+        await read
+
+
+async def test_only_the_password_of_a_session_ends_it(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    successor: RecordingClient = await zookeeper.connect()
+    with pytest.raises(NodeExists):
+        await successor.create("/e", b"", ephemeral=True)
+    session = client.session_id, client.session_password
+    await zookeeper.end_session(session[0], bytes(16))
+    assert await successor.exists("/e") is not None
+    await zookeeper.end_session(*session)
+    await successor.connected()
+    await successor.create("/e", b"", ephemeral=True)
+    await zookeeper.end_session(*session)  # it is over: no harm
+
+
+async def test_close_ends_the_session_on_the_server(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    assert await zookeeper.has(client, "/e")
+    await client.close()
+    assert not await zookeeper.has(client, "/e")
+    assert client.state is CLOSED
+    await client.close()

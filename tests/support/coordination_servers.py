@@ -1,0 +1,186 @@
+"""The servers that the conformance suite of the Coordination port runs against, behind one interface.
+
+`Apache` is a real ZooKeeper behind a proxy that cuts connections; `InMemory` is the stand-in of the other
+tests. A test that takes the fixture `zookeeper` runs on both.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from support.memory_coordination import MemoryCoordination, password_of
+from support.memory_zookeeper import Ensemble
+from support.until import until
+from support.zookeeper_proxy import Proxy
+from support.zookeepers import SESSION_MS, Client, Connect, in_thread
+
+from minikafka.base.ports import Coordination, SessionEvent, SessionState
+from minikafka.runtime.clock import SystemClock
+from minikafka.zk.coordination import close_session
+from minikafka.zk.managed import ManagedZooKeeper
+
+
+class RecordingClient(Coordination, Protocol):
+    """A client that remembers the states of its session; `root` is its chroot."""
+
+    root: str
+    seen: list[SessionEvent]
+
+    def states(self) -> list[SessionState]: ...
+
+    async def until(self, state: SessionState) -> None: ...
+
+
+class Zookeeper(Protocol):
+    """A server, the network before it, and an observer with a connection of its own."""
+
+    @property
+    def events(self) -> int:
+        """Watch events sent to clients so far."""
+
+    async def connect(self) -> Any:
+        """Return a started client (`RecordingClient`); all clients of a test have the same root."""
+
+    async def connect_directly(self) -> Any:
+        """Return a started client whose connection `cut` and `refuse` leave alone."""
+
+    def cut(self) -> None:
+        """End every connection; clients reconnect unless `refuse` was called."""
+
+    def refuse(self) -> None:
+        """Refuse new connections and end every connection there is."""
+
+    def accept(self) -> None:
+        """Accept connections again."""
+
+    async def end_session(self, session_id: int, password: bytes) -> None:
+        """End a session as another client may that has its password."""
+
+    async def has(self, client: Any, path: str) -> bool:
+        """True if the observer sees the node, whose path is relative to the client's root."""
+
+    async def watched_paths(self, client: Any) -> int:
+        """Number of paths below the client's root that somebody watches."""
+
+
+class Apache:
+    """A standalone server of Apache ZooKeeper behind a proxy."""
+
+    def __init__(
+        self,
+        server: ManagedZooKeeper,
+        proxy: Proxy,
+        connect: Connect,
+        *,
+        session_ms: int = SESSION_MS,
+    ) -> None:
+        self.server = server
+        self.proxy = proxy
+        self._connect = connect
+        self._session_ms = session_ms
+        self._resets = False
+
+    @property
+    def events(self) -> int:
+        return self.proxy.events
+
+    async def connect(self) -> Client:
+        return await self._connect(self.proxy.connect, session_ms=self._session_ms)
+
+    async def connect_directly(self) -> Client:
+        return await self._connect(self.server.connect, session_ms=self._session_ms)
+
+    def cut(self) -> None:
+        """Alternate between a reset and an orderly end."""
+        self._resets = not self._resets
+        (self.proxy.rst if self._resets else self.proxy.fin)()
+
+    def refuse(self) -> None:
+        self.proxy.accepting = False
+        self.proxy.fin()
+
+    def accept(self) -> None:
+        self.proxy.accepting = True
+
+    async def end_session(self, session_id: int, password: bytes) -> None:
+        await close_session(self.server.connect, session_id, password, SystemClock())
+
+    async def has(self, client: Client, path: str) -> bool:
+        return bool(await in_thread(lambda kazoo: kazoo.exists(client.root + path), self.server))
+
+    async def watched_paths(self, client: Client) -> int:
+        return (await self.server.four_letter_word("wchp")).count(client.root)
+
+
+class MemoryClient(MemoryCoordination):
+    """A client of the stand-in that remembers the states of its session."""
+
+    root = ""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__(ensemble)
+        self.seen: list[SessionEvent] = []
+
+    def _enter(self, state: SessionState) -> None:
+        super()._enter(state)
+        if (self.connection, state) != (1, SessionState.CONNECTED):
+            self.seen.append(SessionEvent(state, self.generation, self.connection, 0))
+
+    def states(self) -> list[SessionState]:
+        return [event.state for event in self.seen]
+
+    async def until(self, state: SessionState) -> None:
+        await until(lambda: state in self.states())
+
+
+class InMemory:
+    """The stand-in and its clients."""
+
+    def __init__(self) -> None:
+        self.ensemble = Ensemble()
+        self.clients: list[MemoryClient] = []
+        self._is_accepting = True
+
+    @property
+    def events(self) -> int:
+        return sum(client.events_received for client in self.clients)
+
+    async def connect(self) -> MemoryClient:
+        client = await self.connect_directly()
+        self.clients.append(client)
+        return client
+
+    async def connect_directly(self) -> MemoryClient:
+        client = MemoryClient(self.ensemble)
+        await client.start()
+        return client
+
+    def cut(self) -> None:
+        for client in self.clients:
+            if client.state is SessionState.CONNECTED:
+                client.reconnect() if self._is_accepting else client.suspend()
+
+    def refuse(self) -> None:
+        self._is_accepting = False
+        self.cut()
+
+    def accept(self) -> None:
+        self._is_accepting = True
+        for client in self.clients:
+            if client.state is SessionState.SUSPENDED:
+                client.attach()
+
+    async def end_session(self, session_id: int, password: bytes) -> None:
+        if password == password_of(session_id) and session_id in self.ensemble.sessions:
+            self.ensemble.end_session(session_id)
+
+    async def has(self, client: MemoryClient, path: str) -> bool:
+        return path in self.ensemble.nodes
+
+    async def watched_paths(self, client: MemoryClient) -> int:
+        return len({path for one in self.clients for _, path in one.watched()})
+
+
+def _conform(apache: Apache, memory: InMemory) -> tuple[Zookeeper, Zookeeper]:
+    """For the type checker."""
+    return apache, memory

@@ -1,0 +1,339 @@
+"""A ZooKeeper server in memory: the tree, its transactions and its watches, without network, disk or time.
+
+`MemoryCoordination` is its client. Both together pass the conformance suite of the Coordination port, and
+`tests/conformance/coordination/test_lock_step.py` compares them with Apache ZooKeeper, operation by operation.
+Not modelled, because no broker uses it: ACLs, containers, TTL nodes, quotas and persistent watches.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from minikafka.base.errors import (
+    BadArguments,
+    BadVersion,
+    MultiFailed,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    ServerVerdict,
+)
+from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat
+from minikafka.runtime.clock import SystemClock
+from minikafka.zk import codec
+
+NOBODY = 0
+"""Session id of writes that a test makes itself, with `put` and `delete`."""
+
+
+class Node:
+    """One znode. `created` counts the children ever created: sequential names come from it."""
+
+    __slots__ = (
+        "children",
+        "created",
+        "ctime",
+        "czxid",
+        "data",
+        "mtime",
+        "mzxid",
+        "owner",
+        "pzxid",
+        "version",
+    )
+
+    def __init__(self, data: bytes, zxid: int, time_ms: int, owner: int = NOBODY) -> None:
+        self.data = data
+        self.czxid = self.mzxid = self.pzxid = zxid
+        self.ctime = self.mtime = time_ms
+        self.owner = owner
+        self.version = 0
+        self.created = 0
+        self.children: set[str] = set()
+
+    def stat(self) -> Stat:
+        """Return the Stat as ZooKeeper reports it: cversion counts creations and deletions of children."""
+        count = len(self.children)
+        cversion = 2 * self.created - count
+        return Stat(
+            self.czxid,
+            self.mzxid,
+            self.ctime,
+            self.mtime,
+            self.version,
+            cversion,
+            0,
+            self.owner,
+            len(self.data),
+            count,
+            self.pzxid,
+        )
+
+
+class Connection(Protocol):
+    """The client's end of a connection, as far as the server calls it."""
+
+    def on_event(self, change: int, path: str) -> None:
+        """Receive a watch event: one of the codec's NODE_CREATED, … and the path."""
+
+    def on_session_ended(self) -> None:
+        """The server has closed the connection, because it ended the session."""
+
+
+Watchers = dict[str, dict[Connection, None]]
+"""Path -> connections that watch it, in the order in which they began to."""
+Written = tuple[str, Stat | None]
+"""Path of the node, and its Stat after a creation or set."""
+
+
+class _Transaction:
+    """What one transaction did: how to undo it, and which watches it fires when it succeeds."""
+
+    def __init__(self, zxid: int, time_ms: int, session: int) -> None:
+        self.zxid = zxid
+        self.time_ms = time_ms
+        self.session = session
+        self.undo: list[Callable[[], None]] = []
+        self.changes: list[tuple[int, str]] = []
+
+    def roll_back(self) -> None:
+        for step in reversed(self.undo):
+            step()
+
+
+class Ensemble:
+    """The server side that all sessions share. `wall_ms` gives the ctime and mtime of nodes."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self.wall_ms: Callable[[], int] = SystemClock().wall_ms
+        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
+        self.data_watchers: Watchers = {}
+        self.child_watchers: Watchers = {}
+        self.sessions: dict[int, Connection | None] = {}
+        """Live sessions by id, with their connections while they have one."""
+        self._session_ids = itertools.count(1)
+
+    # Sessions.
+
+    def open_session(self) -> int:
+        """Return the id of a new session; creating one takes a zxid."""
+        self.zxid += 1
+        session = next(self._session_ids)
+        self.sessions[session] = None
+        return session
+
+    def end_session(self, session: int, *, notify: bool = True) -> None:
+        """End a session, as by its expiry: one transaction deletes its ephemeral nodes.
+
+        With `notify` its connection is closed too, and the client learns that the session is over.
+        """
+        connection = self.sessions.pop(session, None)
+        if connection is not None:
+            self.drop(connection)
+        transaction = self._begin(session)
+        for path in sorted(path for path, node in self.nodes.items() if node.owner == session):
+            self._remove(path, transaction)
+        self._fire(transaction)
+        if notify and connection is not None:
+            connection.on_session_ended()
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the watches of a connection that ended."""
+        for watchers in (self.data_watchers, self.child_watchers):
+            for path in [path for path, those in watchers.items() if connection in those]:
+                unwatch(watchers, path, connection)
+
+    # Reads.
+
+    def node(self, path: str) -> Node:
+        """Return the node. Raises NoNode."""
+        node = self.nodes.get(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names of the node's children. Raises NoNode."""
+        return sorted(self.node(path).children)
+
+    def stat(self, path: str) -> Stat:
+        """Return the node's Stat. Raises NoNode."""
+        return self.node(path).stat()
+
+    # Writes.
+
+    def write(self, ops: Sequence[MultiOp], session: int = NOBODY) -> list[Written]:
+        """Apply all operations as one transaction. Raises MultiFailed, with nothing applied; both take a zxid."""
+        transaction = self._begin(session)
+        written: list[Written] = []
+        for index, op in enumerate(ops):
+            try:
+                written.append(self._apply(op, transaction))
+            except ServerVerdict as verdict:
+                transaction.roll_back()
+                raise MultiFailed(index, verdict) from verdict
+        self._fire(transaction)
+        return written
+
+    def apply(self, op: MultiOp, session: int = NOBODY) -> Written:
+        """Apply a single operation. Raises ServerVerdict."""
+        try:
+            (written,) = self.write([op], session)
+        except MultiFailed as failed:
+            raise failed.error from None
+        return written
+
+    def put(self, path: str, data: bytes = b"") -> None:
+        """Write as another client would: replace the node's data, or create the node with its parents."""
+        if path in self.nodes:
+            self.apply(Set(path, data, -1))
+            return
+        if parent_of(path) not in self.nodes:
+            self.put(parent_of(path))
+        self.apply(Create(path, data))
+
+    def delete(self, path: str) -> None:
+        """Delete as another client would. Raises NoNode, NotEmpty."""
+        self.apply(Delete(path, -1))
+
+    def _begin(self, session: int) -> _Transaction:
+        self.zxid += 1
+        return _Transaction(self.zxid, self.wall_ms(), session)
+
+    def _apply(self, op: MultiOp, transaction: _Transaction) -> Written:
+        if isinstance(op, Create):
+            path = self._create(op, transaction)
+            return path, self.nodes[path].stat()
+        if isinstance(op, Delete):
+            self._delete(op, transaction)
+            return op.path, None
+        check_path(op.path)
+        node = self.node(op.path)
+        if op.version not in (-1, node.version):
+            raise BadVersion(op.path)
+        if isinstance(op, Check):
+            return op.path, None
+        self._set(op, node, transaction)
+        return op.path, node.stat()
+
+    def _create(self, op: Create, transaction: _Transaction) -> str:
+        if not op.path.startswith("/"):
+            raise BadArguments(op.path)
+        parent = self.node(parent_of(op.path))
+        path = f"{op.path}{parent.created:010d}" if op.sequential else op.path
+        check_path(path)
+        if path in self.nodes:
+            raise NodeExists(path)
+        if parent.owner:
+            raise NoChildrenForEphemerals(path)
+        owner = transaction.session if op.ephemeral else NOBODY
+        self.nodes[path] = Node(op.data or b"", transaction.zxid, transaction.time_ms, owner)
+        before = parent.pzxid
+        parent.children.add(name_of(path))
+        parent.created += 1
+        parent.pzxid = transaction.zxid
+
+        def undo() -> None:
+            del self.nodes[path]
+            parent.children.remove(name_of(path))
+            parent.created -= 1
+            parent.pzxid = before
+
+        transaction.undo.append(undo)
+        transaction.changes.append((codec.NODE_CREATED, path))
+        return path
+
+    def _set(self, op: Set, node: Node, transaction: _Transaction) -> None:
+        before = node.data, node.version, node.mzxid, node.mtime
+        node.data, node.version = op.data, node.version + 1
+        node.mzxid, node.mtime = transaction.zxid, transaction.time_ms
+
+        def undo() -> None:
+            node.data, node.version, node.mzxid, node.mtime = before
+
+        transaction.undo.append(undo)
+        transaction.changes.append((codec.DATA_CHANGED, op.path))
+
+    def _delete(self, op: Delete, transaction: _Transaction) -> None:
+        if not op.path.startswith("/") or op.path == "/":
+            raise BadArguments(op.path)
+        self.node(parent_of(op.path))
+        node = self.node(op.path)
+        if op.version not in (-1, node.version):
+            raise BadVersion(op.path)
+        if node.children:
+            raise NotEmpty(op.path)
+        self._remove(op.path, transaction)
+
+    def _remove(self, path: str, transaction: _Transaction) -> None:
+        node, parent = self.nodes.pop(path), self.nodes[parent_of(path)]
+        before = parent.pzxid
+        parent.children.remove(name_of(path))
+        parent.pzxid = transaction.zxid
+
+        def undo() -> None:
+            self.nodes[path] = node
+            parent.children.add(name_of(path))
+            parent.pzxid = before
+
+        transaction.undo.append(undo)
+        transaction.changes.append((codec.NODE_DELETED, path))
+
+    # Watches.
+
+    def _fire(self, transaction: _Transaction) -> None:
+        """Send the watch events of a transaction that succeeded, in the order of its operations."""
+        for change, path in transaction.changes:
+            if change == codec.DATA_CHANGED:
+                _send(change, path, self.data_watchers)
+            elif change == codec.NODE_CREATED:
+                _send(change, path, self.data_watchers)
+                _send(codec.CHILDREN_CHANGED, parent_of(path), self.child_watchers)
+            else:
+                _send(change, path, self.data_watchers, self.child_watchers)
+                _send(codec.CHILDREN_CHANGED, parent_of(path), self.child_watchers)
+
+
+def _send(change: int, path: str, *tables: Watchers) -> None:
+    """Send the event once to every connection in the tables; each of its watches ends with it."""
+    connections: dict[Connection, None] = {}
+    for watchers in tables:
+        connections.update(watchers.pop(path, {}))
+    for connection in connections:
+        connection.on_event(change, path)
+
+
+def watch(watchers: Watchers, path: str, connection: Connection) -> None:
+    """Add a one-shot watch."""
+    watchers.setdefault(path, {})[connection] = None
+
+
+def unwatch(watchers: Watchers, path: str, connection: Connection) -> None:
+    """Remove a watch; harmless when there is none."""
+    those = watchers.get(path, {})
+    those.pop(connection, None)
+    if not those:
+        watchers.pop(path, None)
+
+
+def parent_of(path: str) -> str:
+    """Return the path of the parent, "/" for a node at the top."""
+    return path.rpartition("/")[0] or "/"
+
+
+def name_of(path: str) -> str:
+    """Return the last component of the path."""
+    return path.rpartition("/")[2]
+
+
+def check_path(path: str) -> None:
+    """Raise BadArguments for a path that ZooKeeper does not accept in a write."""
+    names = path.split("/")[1:] if path != "/" else []
+    if not path.startswith("/") or any(name in ("", ".", "..") for name in names):
+        raise BadArguments(path)
+    if any(ord(char) < 0x20 or 0x7F <= ord(char) <= 0x9F for char in path):
+        raise BadArguments(path)
