@@ -44,15 +44,39 @@ class Log:
 
     `before_truncation`: called before anything below the recovery point is cut, to persist the lower one.
     `unsynced`: sealed segments not known to be durable; `removals` counts changes to it other than at its end.
+    `layout_generation`: raised when truncation or deletion makes earlier positions worthless. Whoever keeps a
+    position beyond one call keeps this number with it, and locates the offset again when the number has changed.
     """
 
     __slots__ = (
-        "_active", "_index_entries_max", "_newest", "_newest_position", "_roll_last_offset", "_roll_position",
-        "_roll_timestamp", "before_truncation", "config", "directory", "epochs", "gap", "log_end_offset",
-        "log_start_offset", "pending", "position", "producers",
-        "recovery_point", "removals", "segments", "storage", "topic_id", "tp", "unsynced",
-        "written_log_end_offset", "written_position",
-    )  # fmt: skip
+        "_active",
+        "_index_entries_max",
+        "_newest",
+        "_newest_position",
+        "_roll_last_offset",
+        "_roll_position",
+        "_roll_timestamp",
+        "before_truncation",
+        "config",
+        "directory",
+        "epochs",
+        "gap",
+        "layout_generation",
+        "log_end_offset",
+        "log_start_offset",
+        "pending",
+        "position",
+        "producers",
+        "recovery_point",
+        "removals",
+        "segments",
+        "storage",
+        "topic_id",
+        "tp",
+        "unsynced",
+        "written_log_end_offset",
+        "written_position",
+    )
 
     def __init__(
         self,
@@ -81,6 +105,7 @@ class Log:
             if following.base_offset > self.recovery_point
         ]
         self.removals = 0
+        self.layout_generation = 0
         self.pending: list[memoryview] = []
         self._newest, self._newest_position = b"", 0
         self.log_end_offset = self.written_log_end_offset = loaded.log_end_offset
@@ -330,6 +355,7 @@ class Log:
         self.log_end_offset = self.written_log_end_offset = offset
         self.position = self.written_position = position
         self._newest = b""
+        self.layout_generation += 1
         if self.gap is not None and offset <= self.gap:
             self.gap = None
         self._activate()
@@ -512,6 +538,7 @@ class Log:
                 self.before_truncation()
 
     def _delete_segment(self, slot: int) -> None:
+        self.layout_generation += 1
         segment = self.segments.pop(slot)
         self._not_sealed(segment)
         segment.delete()

@@ -37,9 +37,20 @@ class Segment:
     """A segment of the log; `next_index_position` (absolute) is where the next index entry is due."""
 
     __slots__ = (
-        "_entries_on_disk", "_index", "_index_is_loaded", "_times", "base_offset", "directory", "file", "interval",
-        "max_timestamp", "max_timestamp_offset", "next_index_position", "start", "storage",
-    )  # fmt: skip
+        "_entries_on_disk",
+        "_index",
+        "_index_is_loaded",
+        "_times",
+        "base_offset",
+        "directory",
+        "file",
+        "interval",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_index_position",
+        "start",
+        "storage",
+    )
 
     def __init__(
         self,

@@ -41,6 +41,8 @@ _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 UNKNOWN_OFFSET: Final = -1
+_NO_GENERATION: Final = -1
+"""Layout generation of positions that have not been located."""
 FIRST_BATCHES_MS: Final = 60_000
 """How long a leader that follows another wants the first batch of a producer that its log does not know: as
 long as a client may wait for the former leader's answer (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
@@ -84,13 +86,23 @@ class Progress:
 
     `offset` is the follower's log end offset (-1: no fetch in this epoch yet) and `position` the byte
     position of it in the leader's log; `next_*` is where its last answer ended, so that the next fetch
-    needs no search. `last_caught_up` (ms) follows R30.
+    needs no search. Both positions are valid in layout generation `generation` of the log only.
+    `last_caught_up` (ms) follows R30.
     """
 
     __slots__ = (
-        "broker_id", "caught_up_to", "item", "last_caught_up", "last_fetch", "next_offset", "next_position", "offset",
-        "partition", "position",
-    )  # fmt: skip
+        "broker_id",
+        "caught_up_to",
+        "generation",
+        "item",
+        "last_caught_up",
+        "last_fetch",
+        "next_offset",
+        "next_position",
+        "offset",
+        "partition",
+        "position",
+    )
 
     def __init__(self, partition: Partition, broker_id: BrokerId, now: int) -> None:
         self.partition = partition
@@ -102,6 +114,7 @@ class Progress:
         """Forget everything but the lag clock, which starts now (X17)."""
         self.offset = self.position = self.next_offset = self.next_position = UNKNOWN_OFFSET
         self.caught_up_to = UNKNOWN_OFFSET
+        self.generation = self.partition.log.layout_generation
         self.last_fetch = self.last_caught_up = now
 
 
@@ -112,12 +125,36 @@ class Partition:
     """
 
     __slots__ = (
-        "appended_base", "broker_id", "controller_epoch", "epoch_start_offset", "fetch_waiting",
-        "first_batches_until", "followers",
-        "high_watermark", "high_watermark_position", "is_alive", "is_leader", "isr_state", "lag_max_ms", "leader",
-        "leader_epoch", "log", "log_append_time", "min_isr", "offline", "produce_waiting", "refused_since", "replicas",
-        "topic", "tp", "under_min_isr", "zk_version",
-    )  # fmt: skip
+        "_high_watermark_position",
+        "_last_stable_position",
+        "_positions_generation",
+        "appended_base",
+        "broker_id",
+        "controller_epoch",
+        "epoch_start_offset",
+        "fetch_waiting",
+        "first_batches_until",
+        "followers",
+        "high_watermark",
+        "is_alive",
+        "is_leader",
+        "isr_state",
+        "lag_max_ms",
+        "last_stable_offset",
+        "leader",
+        "leader_epoch",
+        "log",
+        "log_append_time",
+        "min_isr",
+        "offline",
+        "produce_waiting",
+        "refused_since",
+        "replicas",
+        "topic",
+        "tp",
+        "under_min_isr",
+        "zk_version",
+    )
 
     def __init__(
         self,
@@ -143,8 +180,9 @@ class Partition:
         self.replicas: tuple[BrokerId, ...] = ()
         self.isr_state: IsrState = Committed(())
         self.followers: dict[BrokerId, Progress] = {}
-        self.high_watermark = log.log_start_offset
-        self.high_watermark_position = UNKNOWN_OFFSET
+        self.high_watermark = self.last_stable_offset = log.log_start_offset
+        self._high_watermark_position = self._last_stable_position = UNKNOWN_OFFSET
+        self._positions_generation = _NO_GENERATION
         self.min_isr = 1
         self.log_append_time = False
         self.under_min_isr = False
@@ -159,8 +197,8 @@ class Partition:
     def restore_high_watermark(self, checkpointed: int) -> None:
         """The checkpoint after a start, clamped to the log (S03, S35)."""
         log = self.log
-        self.high_watermark = max(
-            log.log_start_offset, min(checkpointed, log.written_log_end_offset)
+        self._set_high_watermark(
+            max(log.log_start_offset, min(checkpointed, log.written_log_end_offset))
         )
 
     def become_leader(self, state: PartitionState, now: int) -> bool:
@@ -169,11 +207,9 @@ class Partition:
         The high watermark stays (X17); the epoch is noted at the log end even with no record in it (R37).
         """
         new_epoch = state.leader_epoch > self.leader_epoch
-        if not self.is_leader:
-            self.high_watermark_position = self.log.locate(self.high_watermark)
-            if state.leader_epoch > 0:
-                self.first_batches_until = now + FIRST_BATCHES_MS
-                self.refused_since = {}
+        if not self.is_leader and state.leader_epoch > 0:
+            self.first_batches_until = now + FIRST_BATCHES_MS
+            self.refused_since = {}
         self._take(state)
         self.is_leader = True
         if new_epoch:
@@ -233,10 +269,31 @@ class Partition:
         """The lowest offset that can be read."""
         return self.log.log_start_offset
 
-    @property
-    def last_stable_offset(self) -> int:
-        """Where read_committed stops: the high watermark, as long as there are no transactions."""
-        return self.high_watermark
+    def read_limit(self, read_committed: bool) -> tuple[int, int]:
+        """Return the offset at which a consumer's read ends and its byte position in the log.
+
+        That is the last stable offset for `read_committed`, else the high watermark. Raises StorageFailed.
+        """
+        if self._positions_generation != self.log.layout_generation:
+            self._locate_limits()
+        if read_committed:
+            return self.last_stable_offset, self._last_stable_position
+        return self.high_watermark, self._high_watermark_position
+
+    def _locate_limits(self) -> None:
+        log = self.log
+        self._high_watermark_position = log.locate(self.high_watermark)
+        self._last_stable_position = (
+            self._high_watermark_position
+            if self.last_stable_offset == self.high_watermark
+            else log.locate(self.last_stable_offset)
+        )
+        self._positions_generation = log.layout_generation
+
+    def _set_high_watermark(self, offset: int) -> None:
+        """Set the high watermark and the last stable offset; their positions are located when they are read."""
+        self.high_watermark = self.last_stable_offset = offset
+        self._positions_generation = _NO_GENERATION
 
     @property
     def latest_offset_is_known(self) -> bool:
@@ -338,9 +395,10 @@ class Partition:
         end = log.written_log_end_offset
         old = progress.offset
         progress.offset = offset
-        progress.position = (
-            progress.next_position if offset == progress.next_offset else log.locate(offset)
-        )
+        if offset == progress.next_offset and progress.generation == log.layout_generation:
+            progress.position = progress.next_position
+        else:
+            self._locate(progress)
         if offset >= end:
             progress.last_caught_up = now
         elif offset >= progress.caught_up_to >= 0:
@@ -351,6 +409,18 @@ class Partition:
         if offset > high_watermark and (old <= high_watermark or not self._all_in_sync()):
             return self.maybe_advance_high_watermark(now)
         return False
+
+    def position_of(self, progress: Progress) -> int:
+        """Return the byte position of the follower's offset in the log. Raises StorageFailed."""
+        if progress.generation != self.log.layout_generation:
+            self._locate(progress)
+        return progress.position
+
+    def _locate(self, progress: Progress) -> None:
+        log = self.log
+        progress.position = log.locate(progress.offset)
+        progress.next_offset = UNKNOWN_OFFSET
+        progress.generation = log.layout_generation
 
     def _all_in_sync(self) -> bool:
         """Then only a fetch that passes the high watermark can move it. A follower outside the ISR may hold it
@@ -363,16 +433,23 @@ class Partition:
         if not self.is_leader or self.under_min_isr or self.offline:
             return False
         log = self.log
-        lowest, position = log.written_log_end_offset, log.written_position
+        lowest = log.written_log_end_offset
+        slowest = None
         for progress in self.followers.values():
             if progress.offset < lowest and (
                 progress.broker_id in self.isr_state.maximal or self._about_to_join(progress, now)
             ):
-                lowest, position = progress.offset, progress.position
+                lowest = progress.offset
+                slowest = progress
         if lowest <= self.high_watermark:
             return False
-        self.high_watermark = lowest
-        self.high_watermark_position = position
+        if slowest is None:
+            position, generation = log.written_position, log.layout_generation
+        else:
+            position, generation = slowest.position, slowest.generation
+        self.high_watermark = self.last_stable_offset = lowest
+        self._high_watermark_position = self._last_stable_position = position
+        self._positions_generation = generation
         return True
 
     def _about_to_join(self, progress: Progress, now: int) -> bool:
@@ -486,17 +563,17 @@ class Partition:
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)
         if high_watermark > self.high_watermark:
-            self.high_watermark = high_watermark
+            self._set_high_watermark(high_watermark)
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything at or above the offset; the high watermark never lies beyond the log."""
         self.log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self._set_high_watermark(min(self.high_watermark, self.log.log_end_offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at the offset (R42)."""
         self.log.truncate_fully_and_start_at(offset)
-        self.high_watermark = offset
+        self._set_high_watermark(offset)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"

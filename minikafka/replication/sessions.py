@@ -314,7 +314,7 @@ class Session:
             return None
         try:
             data, progress.next_offset, progress.next_position = log.read(
-                progress.position, log.written_position, min(left, item.max_bytes)
+                partition.position_of(progress), log.written_position, min(left, item.max_bytes)
             )
         except StorageFailed as failure:
             self._disk_failed(item, partition, failure)
@@ -323,8 +323,15 @@ class Session:
             return None
         high_watermark = item.sent_high_watermark = partition.high_watermark
         return (
-            item.number, 0, high_watermark, high_watermark, log.log_start_offset, (data,), len(data), None,
-        )  # fmt: skip
+            item.number,
+            0,
+            high_watermark,
+            partition.last_stable_offset,
+            log.log_start_offset,
+            (data,),
+            len(data),
+            None,
+        )
 
     def _disk_failed(self, item: Item, partition: Partition, failure: StorageFailed) -> None:
         self.purgatory.storage_failed(partition, failure)
@@ -362,7 +369,7 @@ class Session:
                     and item.number not in answered
                 ):
                     high_watermark = item.sent_high_watermark = partition.high_watermark
-                    start = partition.log.log_start_offset
+                    stable, start = partition.last_stable_offset, partition.log.log_start_offset
                     topics.setdefault(topic, []).append(
-                        (item.number, 0, high_watermark, high_watermark, start, NOTHING, 0, None)
+                        (item.number, 0, high_watermark, stable, start, NOTHING, 0, None)
                     )

@@ -81,6 +81,7 @@ class FetchApi:
         self.entry = (None, self.slot)
         self.correlation = 0
         self.positions: dict[Partition, tuple[int, int, int]] = {}
+        """Per partition: the offset behind the last read, its byte position, the layout generation of the log."""
         self.waiting: dict[ConsumerFetch, None] = {}
         self.made: deque[tuple[Slot, int]] = deque()
         """Answers with records that may not have been sent yet, and their bytes; `owed` is the sum."""
@@ -252,10 +253,12 @@ class ConsumerFetch:
                 offset = row[2]
                 if offset < partition.high_watermark:
                     try:
+                        end, end_position = partition.read_limit(self.request.read_committed)
                         start = self._position(partition, offset)
                     except StorageFailed:  # reading meets it again, and tells
                         return True
-                    available += min(partition.high_watermark_position - start, row[5])
+                    if offset < end:
+                        available += min(end_position - start, row[5])
                     if available >= wanted:
                         return True
         return available >= wanted
@@ -272,7 +275,7 @@ class ConsumerFetch:
 
     def _position(self, partition: Partition, offset: int) -> int:
         known = self.api.positions.get(partition)
-        if known is not None and known[0] == offset and known[2] == partition.leader_epoch:
+        if known is not None and known[0] == offset and known[2] == partition.log.layout_generation:
             return known[1]
         return partition.log.locate(offset)
 
@@ -307,24 +310,24 @@ class ConsumerFetch:
         if error > 0:
             return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
         start = partition.log.log_start_offset
-        hw = partition.high_watermark
         if error < 0:
             return PartitionData(
                 number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset)
             )
-        if offset >= hw or left <= 0:
-            return PartitionData(number, 0, hw, hw, start, _NOTHING, 0)
+        hw, stable = partition.high_watermark, partition.last_stable_offset
+        if offset >= (stable if self.request.read_committed else hw) or left <= 0:
+            return PartitionData(number, 0, hw, stable, start, _NOTHING, 0)
         try:
+            _, limit_position = partition.read_limit(self.request.read_committed)
             data, next_offset, next_position = partition.log.read(
-                self._position(partition, offset),
-                partition.high_watermark_position,
-                min(left, max_bytes),
+                self._position(partition, offset), limit_position, min(left, max_bytes)
             )
         except StorageFailed as failure:
             self.api.replicas.purgatory.storage_failed(partition, failure)
             return PartitionData(number, _STORAGE_ERROR, -1, -1, -1, _NOTHING, 0)
-        self.api.positions[partition] = (next_offset, next_position, partition.leader_epoch)
-        return PartitionData(number, 0, hw, hw, start, (data,), len(data))
+        generation = partition.log.layout_generation
+        self.api.positions[partition] = (next_offset, next_position, generation)
+        return PartitionData(number, 0, hw, stable, start, (data,), len(data))
 
     def _answer(self, slices: list[Any]) -> None:
         self.slot.answer = slices

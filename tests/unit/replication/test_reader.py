@@ -1,0 +1,105 @@
+"""Reading a led partition up to its high watermark, as coordinators do that load their state."""
+
+from __future__ import annotations
+
+import pytest
+from support.replication import Replicas
+
+from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
+from minikafka.record.batch import records
+from minikafka.replication.reader import PartitionReader
+
+SMALL = "200"
+"""segment.bytes for segments of two batches."""
+
+
+def committed(count: int, **config: str) -> Replicas:
+    """Two replicas that both hold `count` batches of one record, all of them committed."""
+    replicas = Replicas((0, 1), **config)
+    replicas.elect(0)
+    for number in range(count):
+        replicas.produce(0, b"%03d" % number)
+    replicas.sync(0, 1, rounds=count + 1)
+    assert replicas[0].hw == count
+    return replicas
+
+
+def read_to_end(reader: PartitionReader, max_bytes: int) -> list[bytes | None]:
+    values = []
+    while chunk := reader.read(max_bytes):
+        values += [record.value for record in records(chunk)]
+    return values
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 150, 1 << 20])
+@pytest.mark.parametrize("segment_bytes", [SMALL, "1000000"])
+def test_reader_returns_every_committed_record_in_chunks(
+    max_bytes: int, segment_bytes: str
+) -> None:
+    replicas = committed(7, segment_bytes=segment_bytes)
+    reader = PartitionReader(replicas[0].partition)
+    assert read_to_end(reader, max_bytes) == [b"%03d" % number for number in range(7)]
+    assert reader.offset == 7
+
+
+def test_reader_chunk_is_at_most_max_bytes_or_one_batch() -> None:
+    replicas = committed(6)
+    batch = replicas[0].log.written_position // 6
+    assert len(PartitionReader(replicas[0].partition).read(1)) == batch
+    assert len(PartitionReader(replicas[0].partition).read(3 * batch + 1)) == 3 * batch
+
+
+def test_reader_stops_at_the_high_watermark_until_it_moves() -> None:
+    replicas = committed(2)
+    replicas.produce(0, b"002")
+    reader = PartitionReader(replicas[0].partition)
+    assert read_to_end(reader, 1 << 20) == [b"000", b"001"]
+    assert reader.read(1 << 20) == b""
+    replicas.sync(0, 1)
+    assert read_to_end(reader, 1 << 20) == [b"002"]
+
+
+def test_reader_starts_at_the_log_start_offset() -> None:
+    replicas = committed(4)
+    replicas[0].log.advance_log_start_offset(3)
+    assert read_to_end(PartitionReader(replicas[0].partition), 1 << 20) == [b"003"]
+
+
+@pytest.mark.parametrize("segment_bytes", [SMALL, "1000000"])
+def test_reader_goes_on_at_the_new_start_when_records_are_deleted(segment_bytes: str) -> None:
+    replicas = committed(8, segment_bytes=segment_bytes)
+    reader = PartitionReader(replicas[0].partition)
+    reader.read(1)
+    replicas[0].log.advance_log_start_offset(5)
+    assert read_to_end(reader, 1) == [b"005", b"006", b"007"]
+
+
+@pytest.mark.parametrize(
+    ("leader", "code"),
+    [(1, ErrorCode.FENCED_LEADER_EPOCH), (0, ErrorCode.FENCED_LEADER_EPOCH)],
+    ids=["another leader", "a new epoch of the same leader"],
+)
+def test_reader_raises_when_its_leader_epoch_is_over(leader: int, code: ErrorCode) -> None:
+    replicas = committed(3)
+    reader = PartitionReader(replicas[0].partition)
+    reader.read(1)
+    replicas.elect(leader)
+    with pytest.raises(KafkaError) as refused:
+        reader.read(1)
+    assert refused.value.code == code
+
+
+def test_reader_of_a_follower_raises_not_leader() -> None:
+    replicas = committed(1)
+    with pytest.raises(KafkaError) as refused:
+        PartitionReader(replicas[1].partition).read(1)
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_reader_raises_when_the_disk_fails() -> None:
+    replicas = committed(3)
+    partition = replicas[0].partition
+    reader = PartitionReader(partition)
+    partition.log.segments[0].file.close()
+    with pytest.raises(StorageFailed):
+        reader.read(1)
