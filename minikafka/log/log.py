@@ -24,7 +24,7 @@ from minikafka.log.checkpoints import PARTITION_METADATA, decode_topic_id, encod
 from minikafka.log.index import OFFSET_ENTRY
 from minikafka.log.recovery import Loaded, load, reload_producers
 from minikafka.log.segment import RELATIVE_OFFSET_MAX, RefusingFile, Segment
-from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, records, stamp, valid_run
+from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, stamp, valid_run
 
 logger = logging.getLogger(__name__)
 
@@ -408,39 +408,14 @@ class Log:
                 self.written_log_end_offset if position == self.written_position else -1,
                 position,
             )
+        start = segment.start
         if size > max_bytes:
-            return self._read_cut(segment, position, end, max_bytes)
-        data = segment.file.pread(size, position - segment.start)
+            data, offset = segment.read_up_to(position - start, end - start, max_bytes)
+            return data, offset, position + len(data)
+        data = segment.file.pread(size, position - start)
         if end == self.written_position:
             return data, self.written_log_end_offset, end
-        return data, self._offset_behind(segment, data, position), end
-
-    def _read_cut(
-        self, segment: Segment, position: int, end: int, max_bytes: int
-    ) -> tuple[bytes, int, int]:
-        """More is there than asked for: cut at an index entry, or at a batch if there is none in reach."""
-        start = segment.start
-        cut, base_offset = segment.entry_at_or_before(position + max_bytes - start)
-        size = start + cut - position
-        if size > 0:
-            return segment.file.pread(size, position - start), base_offset, position + size
-        data = segment.file.pread(
-            min(max(max_bytes, HEADER_BYTES), end - position), position - start
-        )
-        first_bytes = OVERHEAD + _unpack_header(data)[1]
-        if first_bytes > len(data):
-            data = segment.file.pread(first_bytes, position - start)
-        stop, next_offset = _whole_batches(data, max(max_bytes, first_bytes))
-        return data[:stop], next_offset, position + stop
-
-    def _offset_behind(self, segment: Segment, data: bytes, position: int) -> int:
-        """The offset behind data that was read from this position: by the index, then by headers."""
-        start = segment.start
-        known, base_offset = segment.entry_at_or_before(position + len(data) - start)
-        walk_from = max(start + known - position, 0)
-        if walk_from == len(data):
-            return base_offset
-        return _whole_batches(memoryview(data)[walk_from:], len(data))[1]
+        return data, segment.offset_after(data, position - start), end
 
     def offset_for_timestamp(self, timestamp: int, upto_offset: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record as late as this and below `upto_offset`.
@@ -448,25 +423,10 @@ class Log:
         None when there is none. Raises CorruptBatch, StorageFailed.
         """
         for slot, segment in enumerate(self.segments):
-            times = segment.times
-            if segment.max_timestamp < timestamp:
-                continue
             end = self._end_of(slot) - segment.start
-            from_offset = max(
-                segment.base_offset + times.offset_before(timestamp), self.log_start_offset
-            )
-            for position, header in segment.headers(segment.find(from_offset, end), end):
-                if header[0] >= upto_offset:
-                    return None
-                if header[8] < timestamp:
-                    continue
-                for record in records(
-                    segment.file.pread(OVERHEAD + header[1], position), control=True
-                ):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                        if record.offset >= upto_offset:
-                            return None
-                        return record.timestamp, record.offset, header[2]
+            found = segment.record_since(timestamp, self.log_start_offset, end)
+            if found is not None:
+                return found if found[1] < upto_offset else None
         return None
 
     def _end_of(self, slot: int) -> int:
@@ -607,17 +567,3 @@ class Log:
     def __repr__(self) -> str:
         span = f"{self.log_start_offset}..{self.log_end_offset}"
         return f"Log({self.tp}, {span}, segments={len(self.segments)})"
-
-
-def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
-    """(size of the whole batches in the first `limit` bytes, offset behind the last of them)."""
-    at, next_offset = 0, -1
-    limit = min(limit, len(data))
-    while limit - at >= HEADER_BYTES:
-        header = _unpack_header(data, at)
-        stop = at + OVERHEAD + header[1]
-        if stop > limit or stop - at < HEADER_BYTES:
-            break
-        next_offset = header[0] + header[6] + 1
-        at = stop
-    return at, next_offset

@@ -17,7 +17,7 @@ from typing import Final
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer, File, Storage
 from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
-from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, valid_run
+from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, records, valid_run
 
 logger = logging.getLogger(__name__)
 
@@ -243,6 +243,49 @@ class Segment:
                 return position
         return end
 
+    def read_up_to(self, position: int, end: int, max_bytes: int) -> tuple[bytes, int]:
+        """Return whole batches from [position, end) and the offset behind them: at most `max_bytes`, or one batch.
+
+        More than `max_bytes` must lie there. The data ends at an index entry if there is one in reach.
+        """
+        cut, base_offset = self.entry_at_or_before(position + max_bytes)
+        if cut > position:
+            return self.file.pread(cut - position, position), base_offset
+        data = self.file.pread(min(max(max_bytes, HEADER_BYTES), end - position), position)
+        first_bytes = OVERHEAD + _unpack_header(data)[1]
+        if first_bytes > len(data):
+            data = self.file.pread(first_bytes, position)
+        stop, next_offset = _whole_batches(data, max(max_bytes, first_bytes))
+        return data[:stop], next_offset
+
+    def offset_after(self, data: bytes, position: int) -> int:
+        """Return the offset behind whole batches that were read from this position."""
+        known, base_offset = self.entry_at_or_before(position + len(data))
+        walk_from = max(known - position, 0)
+        if walk_from == len(data):
+            return base_offset
+        return _whole_batches(memoryview(data)[walk_from:], len(data))[1]
+
+    def record_since(
+        self, timestamp: int, from_offset: int, end: int
+    ) -> tuple[int, int, int] | None:
+        """Return (timestamp, offset, leader epoch) of the first record not earlier than `timestamp`.
+
+        Only records from `from_offset` on and below the byte position `end` count; None if there is none.
+        Raises CorruptBatch, StorageFailed.
+        """
+        times = self.times
+        if self.max_timestamp < timestamp:
+            return None
+        first = max(self.base_offset + times.offset_before(timestamp), from_offset)
+        for position, header in self.headers(self.find(first, end), end):
+            if header[8] < timestamp:
+                continue
+            for record in records(self.file.pread(OVERHEAD + header[1], position), control=True):
+                if record.timestamp >= timestamp and record.offset >= from_offset:
+                    return record.timestamp, record.offset, header[2]
+        return None
+
     def entry_at_or_before(self, position: int) -> tuple[int, int]:
         """(position, base offset) of the last batch at or before the position that the index knows.
 
@@ -434,3 +477,17 @@ class RefusingFile:
     def close(self) -> None:
         """Give the file behind it back."""
         self._file.close()
+
+
+def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
+    """(size of the whole batches in the first `limit` bytes, offset behind the last of them)."""
+    at, next_offset = 0, -1
+    limit = min(limit, len(data))
+    while limit - at >= HEADER_BYTES:
+        header = _unpack_header(data, at)
+        stop = at + OVERHEAD + header[1]
+        if stop > limit or stop - at < HEADER_BYTES:
+            break
+        next_offset = header[0] + header[6] + 1
+        at = stop
+    return at, next_offset
