@@ -25,7 +25,7 @@ from minikafka.broker.apis import (
 )
 from minikafka.broker.connection import Connection
 from minikafka.broker.replicas import ReplicaManager
-from minikafka.broker.services import Handler, Services
+from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.wire.versions import FETCH, PRODUCE, SERVED
 
 logger = logging.getLogger(__name__)
@@ -59,8 +59,10 @@ class KafkaListener:
         self._replicas = replicas
         self._transport = transport
         self._tasks = tasks
+        self._name = services.config.kafka_endpoint.name
         self._listener: Listener | None = None
         self._connections: dict[Connection, None] = {}
+        self._last_id = 0
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the real port. Raises OSError."""
@@ -69,7 +71,9 @@ class KafkaListener:
         return self._listener.port
 
     def _accept(self) -> Connection:
+        self._last_id += 1
         connection = Connection(
+            ClientConnection(self._last_id, self._name),
             self._services,
             self._replicas,
             HANDLERS,

@@ -8,7 +8,7 @@ with an epoch older than one already seen changes nothing (I10).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -28,9 +28,11 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, Transport
 from minikafka.broker.fetchers import Fetchers
+from minikafka.broker.internal_appends import InternalAppends
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.notifications import notify
+from minikafka.broker.roles import Roles
 from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
@@ -80,9 +82,11 @@ class ReplicaManager:
         self.ledger = ledger
         self.configs = TopicConfigs(coordination, config)
         self.partitions: dict[TopicPartition, Partition] = {}
-        self.purgatory = Purgatory(self._storage_failed)
+        self.purgatory = Purgatory(self._storage_failed, clock)
         self.fetchers = Fetchers(broker_id, config, transport, clock, tasks, self._storage_failed)
         self.isr_changes = IsrChanges(coordination, clock, tasks, self._isr_committed, ledger)
+        self.roles = Roles()
+        self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
         self.controller_epoch = -1
         self.broker_epoch = -1
         self._reviewed = (NO_EPOCH, NO_EPOCH)
@@ -132,6 +136,17 @@ class ReplicaManager:
     def error_for_wire(self, topic: bytes, number: int) -> int:
         """`error_for` a name on the wire, which may be no text at all."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
+
+    def append(self, tp: TopicPartition, batch: bytes) -> Awaitable[int]:
+        """Append one record batch of magic 2 as leader; await its base offset, known once it is committed.
+
+        The batch is in the log when this returns, so that calls append in their order. May be called inside
+        and outside of a tick. The awaitable raises KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER
+        (also when leadership ends before the batch is committed), NOT_ENOUGH_REPLICAS,
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. There is no
+        timeout: the caller sets one with `asyncio.timeout`.
+        """
+        return self._appends.append(tp, batch)
 
     def log_directories(self) -> list[Directory]:
         """Every log directory and the replicas in it."""
@@ -329,6 +344,10 @@ class ReplicaManager:
             self._wake_consumers(partition)
             if state.leader != NO_LEADER and not self.leaving:
                 self.fetchers.add(partition)
+        if partition.is_leader:
+            self.roles.leads(partition.tp, state.leader_epoch)
+        else:
+            self.roles.follows(partition.tp, state.leader_epoch)
         state_change_logger.info(
             "[Broker id=%d] partition %s is %s leader=%d epoch=%d isr=%s",
             self.broker_id, state.tp, "leader" if partition.is_leader else "follower",
@@ -371,6 +390,7 @@ class ReplicaManager:
         if partition is not None:
             partition.stop()
             self._wake_consumers(partition)
+            self.roles.stopped(stop.tp)
             if stop.delete:
                 del self.partitions[stop.tp]
                 del self._by_wire[partition.topic, stop.tp.partition]
@@ -445,6 +465,7 @@ class ReplicaManager:
                 partition.offline = True
                 partition.fail_produces(_STORAGE_ERROR)
                 self._wake_consumers(partition)
+                self.roles.stopped(tp)
         event = layout.encode_log_dir_event(self.broker_id)
         self.tasks.spawn(
             notify(self.coordination, layout.LOG_DIR_EVENT_PREFIX, event), "log-dir-failure"
@@ -557,6 +578,8 @@ class ReplicaManager:
     async def close(self) -> None:
         """Stop fetching, and note where every replica stands."""
         await self.fetchers.close()
+        self.roles.stopped_all()
+        self._appends.close()
         self.purgatory.finish_tick(self.clock.now())
         if self._checkpoints_started:
             self.checkpoint_high_watermarks()

@@ -1,6 +1,6 @@
-"""What the handler of a Kafka request may use: one object per broker, given to every handler.
+"""The two arguments of every request handler besides the request: the broker's services and the request's context.
 
-Invariant: a handler reaches the rest of the broker only through here, and through the few members that
+Invariant: a handler reaches the rest of the broker only through `Services`, and through the few members that
 the protocols below name.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from enum import Enum
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
@@ -77,5 +78,51 @@ class Services:
 
 
 Entity: TypeAlias = Any
-Handler: TypeAlias = Callable[[Services, Entity, int], Entity | bytes | Awaitable[Entity | bytes]]
-"""(services, request entity, version) → response entity, or its body already encoded; sync unless it must wait."""
+"""A request or response object of kio (`wire/codec.py`)."""
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Kafka's principal of a client that has not authenticated."""
+
+
+class Later(Enum):
+    """The type of `LATER`."""
+
+    LATER = "later"
+
+
+LATER: Final = Later.LATER
+"""Returned by a handler that calls `RequestContext.answer` instead of returning the response."""
+
+
+@dataclass(slots=True)
+class ClientConnection:
+    """The client at the other end of one connection, the same object for all requests of that connection.
+
+    `id` is unique among the connections this broker process ever accepted. `peer` is the client's host:port,
+    `listener` the name of the listener that accepted the connection.
+    """
+
+    id: int
+    listener: str
+    peer: str = "?"
+    principal: str = ANONYMOUS
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Everything a handler knows about one request besides its body, and the means to answer it later.
+
+    `client_id` is the one in the request header. A handler that returns LATER calls `answer(response)` exactly
+    once, from any callback or task of the broker's event loop; it has no effect once the connection has closed.
+    """
+
+    connection: ClientConnection
+    client_id: str | None
+    version: int
+    answer: Callable[[Entity | bytes], None]
+
+
+Handler: TypeAlias = Callable[
+    [Services, Entity, RequestContext],
+    Entity | bytes | Literal[Later.LATER] | Awaitable[Entity | bytes],
+]
+"""(services, request, context) -> the response entity, or its encoded body, or an awaitable of either, or LATER."""

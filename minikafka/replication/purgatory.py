@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from minikafka.base.errors import ErrorCode, StorageFailed
-from minikafka.base.ports import Buffer
+from minikafka.base.ports import Buffer, Clock
 from minikafka.replication.partition import FetchWaiter, Partition, ProduceWaiter
 
 logger = logging.getLogger(__name__)
@@ -230,14 +230,49 @@ class Purgatory:
     `on_storage_failed(partition, error)` takes the directory offline.
     """
 
-    __slots__ = ("dirty", "fetches", "on_storage_failed", "ready", "sessions")
+    __slots__ = (
+        "_clock",
+        "_is_finish_due",
+        "dirty",
+        "fetches",
+        "on_storage_failed",
+        "ready",
+        "sessions",
+    )
 
-    def __init__(self, on_storage_failed: Callable[[Partition, StorageFailed], None]) -> None:
+    def __init__(
+        self, on_storage_failed: Callable[[Partition, StorageFailed], None], clock: Clock
+    ) -> None:
+        self._clock = clock
+        self._is_finish_due = False
         self.dirty: list[Partition] = []
         self.ready: dict[ProduceWaiter, None] = {}
         self.fetches: dict[FetchWaiter, None] = {}
         self.sessions: dict[ParkedSession, None] = {}
         self.on_storage_failed = on_storage_failed
+
+    def append(
+        self,
+        partition: Partition,
+        buf: bytearray,
+        view: memoryview,
+        start: int,
+        end: int,
+        acks: int,
+        now: int,
+        wall_ms: int,
+    ) -> int:
+        """Append one batch as leader; it is written at the end of the tick.
+
+        Return what `Partition.append_as_leader` returns; a disk failure is -KAFKA_STORAGE_ERROR.
+        """
+        if not partition.log.pending:
+            self.dirty.append(partition)
+        try:
+            return partition.append_as_leader(buf, view, start, end, acks, now, wall_ms)
+        except StorageFailed as failure:
+            self.storage_failed(partition, failure)
+            return -_STORAGE_ERROR
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """Release, at the end of the tick, whoever waits on this partition."""
@@ -250,6 +285,16 @@ class Purgatory:
                     del waiting[waiter]
         if partition.fetch_waiting:
             self.fetches.update(partition.fetch_waiting)
+
+    def finish_soon(self) -> None:
+        """Finish a tick in the next turn of the event loop, for work that may or may not be inside of a tick."""
+        if not self._is_finish_due:
+            self._is_finish_due = True
+            self._clock.call_later(0, self._finish_due)
+
+    def _finish_due(self) -> None:
+        self._is_finish_due = False
+        self.finish_tick(self._clock.now())
 
     def finish_tick(self, now: int) -> None:
         """Write the logs, then serve followers and consumers, then send every answer that is ready."""

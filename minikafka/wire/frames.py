@@ -25,8 +25,8 @@ _unpack = HEADER.unpack_from
 Route: TypeAlias = Callable[[bytearray, memoryview, int, int, int, int, int], None]
 """Takes a whole request: (buf, view, version, correlation id, start, body, end), the frame being [start, end)
 and `body` the first byte after the client id."""
-Other: TypeAlias = Callable[[memoryview, int, int, int, int, int], None]
-"""Takes a request that has no route of its own: (view, api, version, correlation id, body, end)."""
+Other: TypeAlias = Callable[[memoryview, int, int, int, int, int, int], None]
+"""Takes a request that has no route of its own: (view, api, version, correlation id, start, body, end)."""
 
 
 def frames(
@@ -56,7 +56,7 @@ def frames(
         if route is not None:
             route(buf, view, version, correlation, start, body, stop)
         else:
-            other(view, api, version, correlation, body, stop)
+            other(view, api, version, correlation, start, body, stop)
         if stop == end:
             return end
         start = stop

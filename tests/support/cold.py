@@ -27,7 +27,7 @@ from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
-from minikafka.broker.services import Services
+from minikafka.broker.services import ClientConnection, RequestContext, Services
 from minikafka.log.manager import Directory
 from minikafka.zk import layout
 
@@ -244,3 +244,9 @@ def state(
     return PartitionState(
         TopicPartition(topic, partition), first, 0, tuple(replicas), 0, 1, tuple(replicas)
     )
+
+
+def context(version: int) -> RequestContext:
+    """The context of a request of this version, from a client whose handler answers at once."""
+    connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000")
+    return RequestContext(connection, "client", version, lambda response: None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from support.manual_clock import ManualClock
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.config import BrokerConfig, TopicConfig
@@ -62,7 +63,7 @@ class Replica:
         )
         self.partition.configure(self.config)
         self.partition.restore_high_watermark(self.high_watermark_checkpoint)
-        self.purgatory = Purgatory(lambda partition, failure: None)
+        self.purgatory = Purgatory(lambda partition, failure: None, ManualClock())
         self.follower = self.new_follower()
         self.sent: list[bytes] = []
         self.answers = AnswerQueue(

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import response
 from minikafka.wire.versions import DESCRIBE_ACLS
 
 
-def describe_acls(services: Services, request: Entity, version: int) -> Entity:
+def describe_acls(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle DescribeAcls."""
     return response(
         DESCRIBE_ACLS,
-        version,
+        context.version,
         error_code=ErrorCode.SECURITY_DISABLED,
         error_message="No Authorizer is configured on the broker",
     )

@@ -40,7 +40,7 @@ from minikafka.broker.config_entries import (
     cluster_entries,
     topic_entries,
 )
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import response
 from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
@@ -50,7 +50,7 @@ TOPIC: Final = ResourceType.TOPIC
 BROKER: Final = ResourceType.BROKER
 
 
-async def describe_configs(services: Services, request: Entity, version: int) -> Entity:
+async def describe_configs(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle DescribeConfigs."""
     topics = {item.resource_name for item in request.resources if item.resource_type == TOPIC}
     known = sorted(topic for topic in topics if topic in services.metadata.topics)
@@ -60,7 +60,7 @@ async def describe_configs(services: Services, request: Entity, version: int) ->
         logger.warning("topic settings cannot be read: %s: %s", type(error).__name__, error)
         configs = {}
     results = [_result(services, request, item, configs) for item in request.resources]
-    return response(DESCRIBE_CONFIGS, version, results=results)
+    return response(DESCRIBE_CONFIGS, context.version, results=results)
 
 
 def _result(
@@ -129,7 +129,7 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
     }
 
 
-async def alter_configs(services: Services, request: Entity, version: int) -> Entity:
+async def alter_configs(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle AlterConfigs."""
     alterations = [
         Alteration(
@@ -141,10 +141,12 @@ async def alter_configs(services: Services, request: Entity, version: int) -> En
         for resource in request.resources
     ]
     results = await services.admin.configs.alter(alterations, request.validate_only)
-    return response(ALTER_CONFIGS, version, responses=list(map(_altered, results)))
+    return response(ALTER_CONFIGS, context.version, responses=list(map(_altered, results)))
 
 
-async def incremental_alter_configs(services: Services, request: Entity, version: int) -> Entity:
+async def incremental_alter_configs(
+    services: Services, request: Entity, context: RequestContext
+) -> Entity:
     """Handle IncrementalAlterConfigs."""
     alterations = [
         Alteration(
@@ -157,7 +159,9 @@ async def incremental_alter_configs(services: Services, request: Entity, version
         for resource in request.resources
     ]
     results = await services.admin.configs.alter(alterations, request.validate_only)
-    return response(INCREMENTAL_ALTER_CONFIGS, version, responses=list(map(_altered, results)))
+    return response(
+        INCREMENTAL_ALTER_CONFIGS, context.version, responses=list(map(_altered, results))
+    )
 
 
 def _altered(result: Result) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import milliseconds, response
 from minikafka.wire.versions import ELECT_LEADERS
 
@@ -28,17 +28,19 @@ UNCLEAN: Final = 1
 Results = dict[TopicPartition, PartitionResult]
 
 
-async def elect_leaders(services: Services, request: Entity, version: int) -> Entity:
+async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle ElectLeaders."""
     kind = getattr(request, "election_type", PREFERRED)
     asked = _asked(request)
     if kind not in (PREFERRED, UNCLEAN):
-        return _failed(version, asked, ErrorCode.INVALID_REQUEST, f"no election type {kind}")
+        return _failed(
+            context.version, asked, ErrorCode.INVALID_REQUEST, f"no election type {kind}"
+        )
     try:
         results = await services.controller.elect_leaders(unclean=kind == UNCLEAN, partitions=asked)
     except KafkaError as error:
         return _failed(
-            version, asked, error.code, error.detail or "this broker is not the controller"
+            context.version, asked, error.code, error.detail or "this broker is not the controller"
         )
     elected = [tp for tp, result in results.items() if result.code is ErrorCode.NONE]
     await services.metadata.wait_until(
@@ -54,7 +56,7 @@ async def elect_leaders(services: Services, request: Entity, version: int) -> En
             for tp, result in results.items()
             if result.code is not ErrorCode.ELECTION_NOT_NEEDED
         }
-    return _answer(version, results)
+    return _answer(context.version, results)
 
 
 def _asked(request: Entity) -> list[TopicPartition] | None:

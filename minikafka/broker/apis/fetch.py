@@ -17,6 +17,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.ports import Buffer, Clock, Timer
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.services import ClientConnection
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.replication.sessions import (
@@ -50,6 +51,7 @@ class FetchApi:
 
     __slots__ = (
         "answers",
+        "client",
         "clock",
         "correlation",
         "entry",
@@ -66,11 +68,13 @@ class FetchApi:
 
     def __init__(
         self,
+        client: ClientConnection,
         replicas: ReplicaManager,
         answers: AnswerQueue,
         clock: Clock,
         queued_bytes: Callable[[], int],
     ) -> None:
+        self.client = client
         self.replicas = replicas
         self.answers = answers
         self.clock = clock

@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import response
 from minikafka.wire.versions import FIND_COORDINATOR
 
 _BATCHED_SINCE: Final = 4
 
 
-def find_coordinator(services: Services, request: Entity, version: int) -> Entity:
+def find_coordinator(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle FindCoordinator."""
     nobody = {
         "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -27,10 +27,10 @@ def find_coordinator(services: Services, request: Entity, version: int) -> Entit
         "host": "",
         "port": -1,
     }
-    if version < _BATCHED_SINCE:
-        return response(FIND_COORDINATOR, version, **nobody)
+    if context.version < _BATCHED_SINCE:
+        return response(FIND_COORDINATOR, context.version, **nobody)
     coordinators = [{**nobody, "key": key} for key in request.coordinator_keys]
-    return response(FIND_COORDINATOR, version, coordinators=coordinators)
+    return response(FIND_COORDINATOR, context.version, coordinators=coordinators)
 
 
 HANDLERS: Final[dict[int, Handler]] = {FIND_COORDINATOR: find_coordinator}

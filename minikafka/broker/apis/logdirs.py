@@ -19,19 +19,19 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.log.manager import Directory, Replica
 from minikafka.wire.codec import response
 from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 
-def describe_log_dirs(services: Services, request: Entity, version: int) -> Entity:
+def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle DescribeLogDirs."""
     asked = None if request.topics is None else _partitions(request.topics)
     directories = services.replicas.log_directories()
     return response(
         DESCRIBE_LOG_DIRS,
-        version,
+        context.version,
         results=[_described(services, directory, asked) for directory in directories],
     )
 
@@ -74,7 +74,7 @@ def _replica(services: Services, replica: Replica) -> dict[str, Any]:
     }
 
 
-def alter_replica_log_dirs(services: Services, request: Entity, version: int) -> Entity:
+def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle AlterReplicaLogDirs."""
     directories = {entry.path: entry for entry in services.replicas.log_directories()}
     hosted = {
@@ -90,7 +90,7 @@ def alter_replica_log_dirs(services: Services, request: Entity, version: int) ->
                 by_topic[tp.topic].append({"partition_index": partition, "error_code": code})
     return response(
         ALTER_REPLICA_LOG_DIRS,
-        version,
+        context.version,
         results=[{"topic_name": name, "partitions": rows} for name, rows in by_topic.items()],
     )
 

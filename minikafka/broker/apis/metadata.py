@@ -26,7 +26,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.metadata import Snapshot
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import id_bytes, response
 from minikafka.wire.metadata import NOT_ASKED, encode, encode_topic
 from minikafka.wire.primitives import NULL_UUID
@@ -43,11 +43,13 @@ _BROKER_ENDPOINTS: Final = 1
 _FIRST_NEWS_MS: Final = 30_000
 
 
-def metadata(services: Services, request: Entity, version: int) -> bytes | Awaitable[bytes]:
+def metadata(
+    services: Services, request: Entity, context: RequestContext
+) -> bytes | Awaitable[bytes]:
     """Handle Metadata; the answer is the encoded body."""
     if not services.metadata.version:
-        return _first_metadata(services, request, version)
-    return _metadata(services, request, version)
+        return _first_metadata(services, request, context.version)
+    return _metadata(services, request, context.version)
 
 
 async def _first_metadata(services: Services, request: Entity, version: int) -> bytes:
@@ -165,13 +167,13 @@ def _controller_id(services: Services) -> int:
     return -1
 
 
-async def describe_cluster(services: Services, request: Entity, version: int) -> Entity:
+async def describe_cluster(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle DescribeCluster."""
     await _first_news(services)
     if getattr(request, "endpoint_type", _BROKER_ENDPOINTS) != _BROKER_ENDPOINTS:
         return response(
             DESCRIBE_CLUSTER,
-            version,
+            context.version,
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             error_message="a cluster with ZooKeeper has no controller endpoints",
             endpoint_type=request.endpoint_type,
@@ -182,7 +184,7 @@ async def describe_cluster(services: Services, request: Entity, version: int) ->
         operations = CLUSTER_OPERATIONS
     return response(
         DESCRIBE_CLUSTER,
-        version,
+        context.version,
         cluster_id=services.cluster_id,
         controller_id=_controller_id(services),
         brokers=[

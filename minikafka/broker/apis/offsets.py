@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.log.log import Log
 from minikafka.replication.partition import Partition
 from minikafka.wire.codec import response
@@ -48,7 +48,7 @@ class Found(NamedTuple):
     leader_epoch: int = _NO_EPOCH
 
 
-def list_offsets(services: Services, request: Entity, version: int) -> Entity:
+def list_offsets(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle ListOffsets."""
     repeated = _repeated((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     topics = []
@@ -59,7 +59,7 @@ def list_offsets(services: Services, request: Entity, version: int) -> Entity:
             if tp in repeated:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
-                found = _list_offset(services, request, version, tp, asked)
+                found = _list_offset(services, request, context.version, tp, asked)
             partitions.append(
                 {
                     "partition_index": asked.partition_index,
@@ -70,7 +70,7 @@ def list_offsets(services: Services, request: Entity, version: int) -> Entity:
                 }
             )
         topics.append({"name": topic.name, "partitions": partitions})
-    return response(LIST_OFFSETS, version, topics=topics)
+    return response(LIST_OFFSETS, context.version, topics=topics)
 
 
 def _list_offset(
@@ -138,7 +138,7 @@ def _repeated(named: Any) -> set[tuple[str, int]]:
     return {tp for tp, count in Counter(named).items() if count > 1}
 
 
-def offset_for_leader_epoch(services: Services, request: Entity, version: int) -> Entity:
+def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle OffsetForLeaderEpoch."""
     topics = [
         {
@@ -147,7 +147,7 @@ def offset_for_leader_epoch(services: Services, request: Entity, version: int) -
         }
         for topic in request.topics
     ]
-    return response(OFFSET_FOR_LEADER_EPOCH, version, topics=topics)
+    return response(OFFSET_FOR_LEADER_EPOCH, context.version, topics=topics)
 
 
 def _epoch_end(services: Services, topic: str, asked: Entity) -> dict[str, Any]:

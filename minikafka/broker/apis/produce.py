@@ -16,6 +16,7 @@ from typing import Final
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.ports import Clock
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.services import ClientConnection
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import (
     ALREADY,
@@ -73,6 +74,7 @@ class ProduceApi:
 
     __slots__ = (
         "answers",
+        "client",
         "clock",
         "close",
         "head_size",
@@ -86,11 +88,13 @@ class ProduceApi:
 
     def __init__(
         self,
+        client: ClientConnection,
         replicas: ReplicaManager,
         answers: AnswerQueue,
         clock: Clock,
         close: Callable[[], None],
     ) -> None:
+        self.client = client
         self.replicas = replicas
         self.close = close
         self.answers = answers

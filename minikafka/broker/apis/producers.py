@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import response
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
@@ -32,35 +32,35 @@ _NONE: Final = -1
 """The id and the epoch of a producer that has none yet."""
 
 
-async def init_producer_id(services: Services, request: Entity, version: int) -> Entity:
+async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle InitProducerId."""
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
         code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return _refused(version, code)
+        return _refused(context.version, code)
     old_id, old_epoch = (
         getattr(request, "producer_id", _NONE),
         getattr(request, "producer_epoch", _NONE),
     )
     if (old_id == _NONE) != (old_epoch == _NONE):
-        return _refused(version, ErrorCode.INVALID_REQUEST)
+        return _refused(context.version, ErrorCode.INVALID_REQUEST)
     try:
         producer_id = await services.producer_ids.next()
     except CoordinationError as error:
         logger.warning("no producer id: %s: %s", type(error).__name__, error)
-        return _refused(version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return response(INIT_PRODUCER_ID, version, producer_id=producer_id, producer_epoch=0)
+        return _refused(context.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return response(INIT_PRODUCER_ID, context.version, producer_id=producer_id, producer_epoch=0)
 
 
 def _refused(version: int, code: ErrorCode) -> Entity:
     return response(INIT_PRODUCER_ID, version, error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-def describe_producers(services: Services, request: Entity, version: int) -> Entity:
+def describe_producers(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle DescribeProducers."""
     return response(
         DESCRIBE_PRODUCERS,
-        version,
+        context.version,
         topics=[
             {
                 "name": topic.name,

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import response
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 
@@ -28,7 +28,7 @@ Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 
 
 async def alter_partition_reassignments(
-    services: Services, request: Entity, version: int
+    services: Services, request: Entity, context: RequestContext
 ) -> Entity:
     """Handle AlterPartitionReassignments."""
     asked = [
@@ -47,7 +47,7 @@ async def alter_partition_reassignments(
     except KafkaError as error:
         return response(
             ALTER_PARTITION_REASSIGNMENTS,
-            version,
+            context.version,
             error_code=error.code,
             error_message=error.detail or "this broker is not the controller",
         )
@@ -55,7 +55,7 @@ async def alter_partition_reassignments(
     results |= {tp: twice for tp, count in counts.items() if count > 1}
     return response(
         ALTER_PARTITION_REASSIGNMENTS,
-        version,
+        context.version,
         responses=[
             {"name": topic, "partitions": [_altered(tp, results[tp]) for tp in partitions]}
             for topic, partitions in _by_topic(counts).items()
@@ -71,14 +71,16 @@ def _altered(tp: TopicPartition, result: PartitionResult) -> dict[str, Any]:
     }
 
 
-def list_partition_reassignments(services: Services, request: Entity, version: int) -> Entity:
+def list_partition_reassignments(
+    services: Services, request: Entity, context: RequestContext
+) -> Entity:
     """Handle ListPartitionReassignments."""
     try:
         reassignments = services.controller.reassignments()
     except KafkaError as error:
         return response(
             LIST_PARTITION_REASSIGNMENTS,
-            version,
+            context.version,
             error_code=error.code,
             error_message=error.detail or "this broker is not the controller",
         )
@@ -92,7 +94,7 @@ def list_partition_reassignments(services: Services, request: Entity, version: i
         shown = [tp for tp in shown if tp in asked]
     return response(
         LIST_PARTITION_REASSIGNMENTS,
-        version,
+        context.version,
         topics=[
             {"name": topic, "partitions": [_listed(tp, reassignments[tp]) for tp in partitions]}
             for topic, partitions in _by_topic(shown).items()

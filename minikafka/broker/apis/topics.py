@@ -29,7 +29,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import NewTopic, TopicResult
 from minikafka.broker.config_entries import topic_entries
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import id_bytes, milliseconds, response
 from minikafka.wire.primitives import NULL_UUID
 from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
@@ -39,14 +39,16 @@ _BY_ID_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3
 
 
-async def create_topics(services: Services, request: Entity, version: int) -> Entity:
+async def create_topics(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle CreateTopics."""
     topics = [_new_topic(topic) for topic in request.topics]
     results = await services.admin.topics.create_topics(
         topics, milliseconds(request.timeout), request.validate_only
     )
-    shown = [_created(services, result, version, request.validate_only) for result in results]
-    return response(CREATE_TOPICS, version, topics=shown)
+    shown = [
+        _created(services, result, context.version, request.validate_only) for result in results
+    ]
+    return response(CREATE_TOPICS, context.version, topics=shown)
 
 
 def _new_topic(topic: Entity) -> NewTopic:
@@ -89,9 +91,9 @@ def _created(
     return shown
 
 
-async def delete_topics(services: Services, request: Entity, version: int) -> Entity:
+async def delete_topics(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle DeleteTopics."""
-    asked = _asked_by_id(services, request) if version >= _BY_ID_SINCE else _asked(request)
+    asked = _asked_by_id(services, request) if context.version >= _BY_ID_SINCE else _asked(request)
     repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
     names = [name for name, _, error in asked if not (name is None or error or name in repeated)]
     results = await services.admin.topics.delete_topics(names, milliseconds(request.timeout))
@@ -103,8 +105,8 @@ async def delete_topics(services: Services, request: Entity, version: int) -> En
             result = TopicResult(name or "", error)
         else:
             result = results[name]
-        responses.append(_deleted(result, name, topic_id, version))
-    return response(DELETE_TOPICS, version, responses=responses)
+        responses.append(_deleted(result, name, topic_id, context.version))
+    return response(DELETE_TOPICS, context.version, responses=responses)
 
 
 def _asked(request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
@@ -142,7 +144,7 @@ def _deleted(
     }
 
 
-async def create_partitions(services: Services, request: Entity, version: int) -> Entity:
+async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle CreatePartitions."""
     asked = [_more_partitions(topic) for topic in request.topics]
     results = await services.admin.partitions.create_partitions(
@@ -152,7 +154,7 @@ async def create_partitions(services: Services, request: Entity, version: int) -
         {"name": result.topic, "error_code": result.error, "error_message": result.message}
         for result in results
     ]
-    return response(CREATE_PARTITIONS, version, results=shown)
+    return response(CREATE_PARTITIONS, context.version, results=shown)
 
 
 def _more_partitions(topic: Entity) -> MorePartitions:

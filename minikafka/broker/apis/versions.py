@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import Entity, Handler, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import encode_response, response
 from minikafka.wire.versions import API_VERSIONS, SERVED
 
@@ -23,14 +23,14 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_SINCE: Final = 3
 
 
-def api_versions(services: Services, request: Entity, version: int) -> Entity:
+def api_versions(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Handle ApiVersions."""
-    if version >= _NAMED_SINCE and not (
+    if context.version >= _NAMED_SINCE and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return response(API_VERSIONS, version, error_code=ErrorCode.INVALID_REQUEST)
-    return _table(version, ErrorCode.NONE)
+        return response(API_VERSIONS, context.version, error_code=ErrorCode.INVALID_REQUEST)
+    return _table(context.version, ErrorCode.NONE)
 
 
 def unsupported(correlation: int) -> bytes:

@@ -36,9 +36,15 @@ def found(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
         seen.append((correlation, bytes(view[body:end])))
 
     def other(
-        view: memoryview, api: int, version: int, correlation: int, body: int, end: int
+        view: memoryview,
+        api: int,
+        version: int,
+        correlation: int,
+        start: int,
+        body: int,
+        end: int,
     ) -> None:
-        assert (api, version) == (3, 5)
+        assert (api, version, view[start : start + 4]) == (3, 5, pack(">i", end - start - 4))
         seen.append((correlation, bytes(view[body:end])))
 
     rest = frames(buf, memoryview(buf), 0, len(buf), {0: route}, other, SIZE_MAX)

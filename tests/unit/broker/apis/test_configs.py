@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.cold import Cold, context, state
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.broker.apis.configs import (
@@ -33,7 +33,7 @@ async def ask(
 ) -> Any:
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
     request = codec.request(DESCRIBE_CONFIGS, version, resources=[resource], **rest)
-    answer = await describe_configs(cold.services, request, version)
+    answer = await describe_configs(cold.services, request, context(version))
     frame = codec.encode_response(1, DESCRIBE_CONFIGS, version, answer)
     assert b"never shown" not in frame
     return codec.decode_response(DESCRIBE_CONFIGS, version, frame[4:]).results[0]
@@ -131,7 +131,7 @@ async def test_each_resource_is_altered_and_answered_for_itself(api: int, versio
     ]
     request = codec.request(api, version, resources=resources, validate_only=False)
     handler = alter_configs if api == ALTER_CONFIGS else incremental_alter_configs
-    answer = await handler(cold.services, request, version)
+    answer = await handler(cold.services, request, context(version))
     frame = codec.encode_response(1, api, version, answer)
     got = codec.decode_response(api, version, frame[4:]).responses
     assert [(r.resource_type, r.resource_name, int(r.error_code)) for r in got] == [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.cold import Cold, context, state
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
@@ -70,7 +70,7 @@ async def test_the_answer_comes_when_the_metadata_shows_the_leader(version: int)
     rest = {} if version == 0 else {"election_type": PREFERRED}
     asked = request(version, {"t": [0], "u": [0]}, **rest)
     electing: asyncio.Future[Any] = asyncio.ensure_future(
-        _awaited(elect_leaders(cold.services, asked, version))
+        _awaited(elect_leaders(cold.services, asked, context(version)))
     )
     for _ in range(10):
         await asyncio.sleep(0)
@@ -87,7 +87,9 @@ async def _awaited(answer: Any) -> Any:
 async def test_a_leader_that_is_not_shown_in_time_has_a_timeout() -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), U0: PartitionResult()}
-    answer = await elect_leaders(cold.services, request(2, {"t": [0], "u": [0]}, timeout=1), 2)
+    answer = await elect_leaders(
+        cold.services, request(2, {"t": [0], "u": [0]}, timeout=1), context(2)
+    )
     assert decoded(answer, 2) == {T0: ErrorCode.REQUEST_TIMED_OUT, U0: 0}
 
 
@@ -95,7 +97,7 @@ async def test_an_unclean_election_waits_for_any_leader_that_is_alive() -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), T1: PartitionResult()}
     asked = request(2, {"t": [0, 1]}, timeout=1, election_type=UNCLEAN)
-    answer = await elect_leaders(cold.services, asked, 2)
+    answer = await elect_leaders(cold.services, asked, context(2))
     assert decoded(answer, 2) == {T0: 0, T1: ErrorCode.REQUEST_TIMED_OUT}
     assert controller.asked == [(True, [T0, T1])]
 
@@ -104,7 +106,7 @@ async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> Non
     cold, controller = with_controller()
     failed = PartitionResult(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 2 is down")
     controller.results = {T0: NOT_NEEDED, T1: failed}
-    answer = await elect_leaders(cold.services, request(2, None), 2)
+    answer = await elect_leaders(cold.services, request(2, None), context(2))
     assert decoded(answer, 2) == {T1: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
     assert controller.asked == [(False, None)]
 
@@ -112,16 +114,16 @@ async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> Non
 async def test_another_broker_sends_the_client_to_the_controller() -> None:
     cold, controller = with_controller()
     controller.rules = False
-    answer = await elect_leaders(cold.services, request(1, {"t": [0]}), 1)
+    answer = await elect_leaders(cold.services, request(1, {"t": [0]}), context(1))
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
     assert decoded(answer, 1) == {T0: ErrorCode.NOT_CONTROLLER}
-    assert decoded(await elect_leaders(cold.services, request(0, {"t": [0]}), 0), 0) == {
+    assert decoded(await elect_leaders(cold.services, request(0, {"t": [0]}), context(0)), 0) == {
         T0: ErrorCode.NOT_CONTROLLER
     }
 
 
 async def test_an_unknown_type_of_election_is_refused() -> None:
     cold, controller = with_controller()
-    answer = await elect_leaders(cold.services, request(2, {"t": [0]}, election_type=7), 2)
+    answer = await elect_leaders(cold.services, request(2, {"t": [0]}, election_type=7), context(2))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert controller.asked == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.cold import Cold
+from support.cold import Cold, context
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis.groups import find_coordinator
@@ -14,7 +14,7 @@ from minikafka.wire.versions import FIND_COORDINATOR
 @pytest.mark.parametrize("version", range(4))
 def test_there_is_no_coordinator_yet(version: int) -> None:
     request = codec.request(FIND_COORDINATOR, version, key="g")
-    answer = find_coordinator(Cold().services, request, version)
+    answer = find_coordinator(Cold().services, request, context(version))
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert answer.node_id == -1
     codec.encode_response(1, FIND_COORDINATOR, version, answer)
@@ -22,7 +22,7 @@ def test_there_is_no_coordinator_yet(version: int) -> None:
 
 def test_a_list_of_keys_is_answered_key_by_key() -> None:
     request = codec.request(FIND_COORDINATOR, 4, coordinator_keys=["a", "b"])
-    answer = find_coordinator(Cold().services, request, 4)
+    answer = find_coordinator(Cold().services, request, context(4))
     assert [item.key for item in answer.coordinators] == ["a", "b"]
     assert {item.error_code for item in answer.coordinators} == {
         ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold
+from support.cold import Cold, context
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
@@ -34,7 +34,7 @@ def with_directories() -> Cold:
 
 def described(cold: Cold, version: int, topics: Any) -> dict[str, Any]:
     request = codec.request(DESCRIBE_LOG_DIRS, version, topics=topics)
-    answer = describe_log_dirs(cold.services, request, version)
+    answer = describe_log_dirs(cold.services, request, context(version))
     frame = codec.encode_response(1, DESCRIBE_LOG_DIRS, version, answer)
     got = codec.decode_response(DESCRIBE_LOG_DIRS, version, frame[4:])
     return {result.log_dir: result for result in got.results}
@@ -82,7 +82,7 @@ def test_replicas_stay_where_they_are_and_each_is_told_why(version: int) -> None
     ]
     dirs.append({"path": "/a", "topics": [{"name": "else", "partitions": [3]}]})
     request = codec.request(ALTER_REPLICA_LOG_DIRS, version, dirs=dirs)
-    answer = alter_replica_log_dirs(with_directories().services, request, version)
+    answer = alter_replica_log_dirs(with_directories().services, request, context(version))
     frame = codec.encode_response(1, ALTER_REPLICA_LOG_DIRS, version, answer)
     got = codec.decode_response(ALTER_REPLICA_LOG_DIRS, version, frame[4:])
     assert {

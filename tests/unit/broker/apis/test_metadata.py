@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.cold import Cold, context, state
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.apis import metadata as metadata_api
@@ -37,7 +37,7 @@ def ask(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
 
 
 def answer(cold: Cold, version: int, request: Any) -> Any:
-    body = metadata(cold.services, request, version)
+    body = metadata(cold.services, request, context(version))
     return codec.decode_response(
         METADATA, version, codec.encode_response(1, METADATA, version, body)[4:]
     )
@@ -176,7 +176,7 @@ async def test_describe_cluster_tells_the_same_cluster(version: int) -> None:
     request = codec.request(
         DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True, endpoint_type=1
     )
-    got = await describe_cluster(cold.services, request, version)
+    got = await describe_cluster(cold.services, request, context(version))
     assert (got.cluster_id, got.controller_id) == ("the-cluster", 1)
     assert [(b.broker_id, b.host, b.port) for b in got.brokers] == [
         (1, "host-1", 9001),
@@ -188,7 +188,7 @@ async def test_describe_cluster_tells_the_same_cluster(version: int) -> None:
 
 async def test_describe_cluster_has_no_controller_endpoints() -> None:
     request = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=2)
-    got = await describe_cluster(with_topics().services, request, 1)
+    got = await describe_cluster(with_topics().services, request, context(1))
     assert got.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
 
@@ -202,9 +202,9 @@ async def test_a_broker_that_was_told_nothing_yet_answers_when_it_was() -> None:
     """No brokers and no topics would be believed: librdkafka forgets every broker that is not listed."""
     cold = told_nothing()
     asked = codec.request(METADATA, 12, topics=None)
-    about_topics = asyncio.ensure_future(metadata(cold.services, asked, 12))
+    about_topics = asyncio.ensure_future(metadata(cold.services, asked, context(12)))
     asked = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=1)
-    about_brokers = asyncio.ensure_future(describe_cluster(cold.services, asked, 1))
+    about_brokers = asyncio.ensure_future(describe_cluster(cold.services, asked, context(1)))
     await asyncio.sleep(0)
     assert not about_topics.done()
     cold.update(state("a", 0, (1, 2)))
@@ -218,4 +218,6 @@ async def test_a_broker_that_no_controller_tells_anything_says_nothing(
 ) -> None:
     monkeypatch.setattr(metadata_api, "_FIRST_NEWS_MS", 10)
     with pytest.raises(KafkaError, match="no controller"):
-        await metadata(told_nothing().services, codec.request(METADATA, 12, topics=None), 12)
+        await metadata(
+            told_nothing().services, codec.request(METADATA, 12, topics=None), context(12)
+        )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.cold import Cold, context, state
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
@@ -55,7 +55,7 @@ def ask(cold: Cold, timestamp: int, version: int = 7, replica_id: int = -1, **re
     request = codec.request(
         LIST_OFFSETS, version, replica_id=replica_id, isolation_level=isolation, topics=[topic]
     )
-    answer = list_offsets(cold.services, request, version)
+    answer = list_offsets(cold.services, request, context(version))
     frame = codec.encode_response(1, LIST_OFFSETS, version, answer)
     return codec.decode_response(LIST_OFFSETS, version, frame[4:]).topics[0].partitions[0]
 
@@ -149,7 +149,7 @@ def test_a_partition_asked_for_twice_is_refused(tmp_path: Path) -> None:
     leader(cold, tmp_path)
     topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
     request = codec.request(LIST_OFFSETS, 7, replica_id=-1, topics=[topic, topic])
-    answer = list_offsets(cold.services, request, 7)
+    answer = list_offsets(cold.services, request, context(7))
     errors = [part.error_code for found in answer.topics for part in found.partitions]
     assert errors == [ErrorCode.INVALID_REQUEST] * 2
 
@@ -159,7 +159,7 @@ def epoch_end(cold: Cold, asked: int, current: int = -1, version: int = 4) -> An
     request = codec.request(
         OFFSET_FOR_LEADER_EPOCH, version, topics=[{"topic": "t", "partitions": [partition]}]
     )
-    answer = offset_for_leader_epoch(cold.services, request, version)
+    answer = offset_for_leader_epoch(cold.services, request, context(version))
     frame = codec.encode_response(1, OFFSET_FOR_LEADER_EPOCH, version, answer)
     return (
         codec.decode_response(OFFSET_FOR_LEADER_EPOCH, version, frame[4:]).topics[0].partitions[0]

@@ -14,6 +14,7 @@ from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicParti
 from minikafka.base.ports import Buffer
 from minikafka.broker.apis.produce import ProduceApi
 from minikafka.broker.partition_report import rows_of
+from minikafka.broker.services import ClientConnection
 from minikafka.record.batch import Record, build
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
@@ -33,7 +34,8 @@ class Connected:
         self.answered: list[dict[TopicPartition, int]] = []
         self.append_times: list[datetime | None] = []
         queue = AnswerQueue(self.replicas.purgatory, self._sent)
-        self.api = ProduceApi(self.replicas, queue, self.broker.clock, lambda: None)
+        client = ClientConnection(1, "PLAINTEXT")
+        self.api = ProduceApi(client, self.replicas, queue, self.broker.clock, lambda: None)
 
     def _sent(self, buffers: Sequence[Buffer]) -> None:
         data = b"".join(buffers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.cold import Cold
+from support.cold import Cold, context
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
@@ -21,7 +21,7 @@ async def test_a_producer_gets_an_id_of_its_own_with_epoch_0(version: int, timeo
     request = codec.request(
         INIT_PRODUCER_ID, version, transactional_id=None, transaction_timeout=timeout
     )
-    answers = [await init_producer_id(cold.services, request, version) for _ in range(2)]
+    answers = [await init_producer_id(cold.services, request, context(version)) for _ in range(2)]
     assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [
         (0, 0, 0),
         (0, 1, 0),
@@ -32,7 +32,7 @@ async def test_a_producer_that_brings_its_old_id_gets_a_new_one() -> None:
     request = codec.request(
         INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=77, producer_epoch=3
     )
-    answer = await init_producer_id(Cold().services, request, 4)
+    answer = await init_producer_id(Cold().services, request, context(4))
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 0, 0)
 
 
@@ -48,7 +48,7 @@ async def test_an_old_id_without_its_epoch_or_the_other_way_round_is_refused(
         producer_id=producer_id,
         producer_epoch=epoch,
     )
-    answer = await init_producer_id(Cold().services, request, version)
+    answer = await init_producer_id(Cold().services, request, context(version))
     assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
@@ -58,7 +58,7 @@ async def test_an_old_id_without_its_epoch_or_the_other_way_round_is_refused(
 )
 async def test_transactions_are_not_served(transactional_id: str, code: ErrorCode) -> None:
     request = codec.request(INIT_PRODUCER_ID, 4, transactional_id=transactional_id)
-    answer = await init_producer_id(Cold().services, request, 4)
+    answer = await init_producer_id(Cold().services, request, context(4))
     assert (answer.error_code, answer.producer_id) == (code, -1)
 
 
@@ -66,7 +66,7 @@ async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
     cold = Cold()
     cold.znodes.failures = [NotConnected()]
     answer = await init_producer_id(
-        cold.services, codec.request(INIT_PRODUCER_ID, 1, transactional_id=None), 1
+        cold.services, codec.request(INIT_PRODUCER_ID, 1, transactional_id=None), context(1)
     )
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -79,7 +79,7 @@ def test_a_replica_tells_what_it_remembers_of_its_producers() -> None:
     cold.replicas.errors[TopicPartition("t", 1)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     asked = [{"name": "t", "partition_indexes": [0, 1, 2]}]
     request = codec.request(DESCRIBE_PRODUCERS, 0, topics=asked)
-    answer = describe_producers(cold.services, request, 0)
+    answer = describe_producers(cold.services, request, context(0))
     frame = codec.encode_response(1, DESCRIBE_PRODUCERS, 0, answer)
     (topic,) = codec.decode_response(DESCRIBE_PRODUCERS, 0, frame[4:]).topics
     assert [int(row.error_code) for row in topic.partitions] == [

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.cold import Cold, context, state
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment
@@ -20,7 +20,7 @@ ID = bytes(range(16))
 
 async def create(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
     request = codec.request(CREATE_TOPICS, version, topics=topics, timeout=60_000, **rest)
-    handling = asyncio.ensure_future(create_topics(cold.services, request, version))
+    handling = asyncio.ensure_future(create_topics(cold.services, request, context(version)))
     for _ in range(10):
         await asyncio.sleep(0)
     cold.lead_what_is_created()
@@ -82,7 +82,7 @@ async def test_a_broker_that_does_not_rule_sends_the_client_to_the_controller() 
     assert [t.error_code for t in answer.topics] == [ErrorCode.NOT_CONTROLLER] * 2
     for version, asked in ((5, {"topic_names": ["t"]}), (6, {"topics": [{"name": "t"}]})):
         got = await delete_topics(
-            cold.services, codec.request(DELETE_TOPICS, version, **asked), version
+            cold.services, codec.request(DELETE_TOPICS, version, **asked), context(version)
         )
         assert got.responses[0].error_code == ErrorCode.NOT_CONTROLLER
 
@@ -98,7 +98,7 @@ def existing(**rest: Any) -> Cold:
 async def delete(cold: Cold, version: int, **asked: Any) -> Any:
     """Delete with a controller that begins at once."""
     request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
-    deleting = asyncio.ensure_future(delete_topics(cold.services, request, version))
+    deleting = asyncio.ensure_future(delete_topics(cold.services, request, context(version)))
     for _ in range(10):
         await asyncio.sleep(0)
     cold.forget_what_is_marked()
@@ -154,7 +154,9 @@ async def test_a_name_that_no_topic_can_have_is_an_unknown_topic(name: str, vers
 async def test_a_topic_named_twice_is_left_alone() -> None:
     cold = existing()
     asked = [{"name": None, "topic_id": ID}, {"name": "a"}]
-    got = await delete_topics(cold.services, codec.request(DELETE_TOPICS, 6, topics=asked), 6)
+    got = await delete_topics(
+        cold.services, codec.request(DELETE_TOPICS, 6, topics=asked), context(6)
+    )
     assert [r.error_code for r in got.responses] == [ErrorCode.INVALID_REQUEST] * 2
     assert cold.znodes.multis == []
 
@@ -167,7 +169,7 @@ async def test_forbidden_deletion_has_the_code_of_its_version(
 ) -> None:
     cold = existing(config={"delete.topic.enable": "false"})
     got = await delete_topics(
-        cold.services, codec.request(DELETE_TOPICS, version, topic_names=["a"]), version
+        cold.services, codec.request(DELETE_TOPICS, version, topic_names=["a"]), context(version)
     )
     assert got.responses[0].error_code == code
 
@@ -181,7 +183,7 @@ async def test_partitions_are_added_and_each_topic_has_its_own_answer(version: i
         {"name": "none", "count": 3, "assignments": None},
     ]
     request = codec.request(CREATE_PARTITIONS, version, topics=topics, timeout=0)
-    got = await create_partitions(cold.services, request, version)
+    got = await create_partitions(cold.services, request, context(version))
     frame = codec.encode_response(1, CREATE_PARTITIONS, version, got)
     results = codec.decode_response(CREATE_PARTITIONS, version, frame[4:]).results
     assert {result.name: int(result.error_code) for result in results} == {
@@ -197,7 +199,7 @@ async def test_partitions_that_are_only_tried_are_not_added() -> None:
     cold = with_two_partitions()
     topics = [{"name": "t", "count": 3, "assignments": None}]
     request = codec.request(CREATE_PARTITIONS, 3, topics=topics, validate_only=True)
-    got = await create_partitions(cold.services, request, 3)
+    got = await create_partitions(cold.services, request, context(3))
     assert [result.error_code for result in got.results] == [0]
     assert cold.znodes.multis == []
 

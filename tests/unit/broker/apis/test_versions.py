@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.cold import Cold
+from support.cold import Cold, context
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis import versions as api
@@ -19,7 +19,7 @@ def table(entity) -> dict[int, tuple[int, int]]:
 def test_every_version_tells_the_whole_table(version: int) -> None:
     named = {"client_software_name": "a", "client_software_version": "1.0"}
     request = codec.request(API_VERSIONS, version, **named)
-    answer = api.api_versions(Cold().services, request, version)
+    answer = api.api_versions(Cold().services, request, context(version))
     assert answer.error_code == ErrorCode.NONE
     assert table(answer) == SERVED
 
@@ -29,7 +29,7 @@ def test_every_version_tells_the_whole_table(version: int) -> None:
 )
 def test_a_client_without_a_proper_name_is_refused(name: str, software: str) -> None:
     named = {"client_software_name": name, "client_software_version": software}
-    answer = api.api_versions(Cold().services, codec.request(API_VERSIONS, 3, **named), 3)
+    answer = api.api_versions(Cold().services, codec.request(API_VERSIONS, 3, **named), context(3))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.api_keys == ()
 

@@ -1,0 +1,135 @@
+"""Appends that the broker's own coordinators make to partitions it leads, acknowledged like acks=all.
+
+Invariant: a future succeeds only when the high watermark has passed its batch, and every future ends: with
+its offset, with a KafkaError, or cancelled by whoever awaits it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock
+from minikafka.replication.partition import Partition
+from minikafka.replication.purgatory import Purgatory
+
+_ALL: Final = -1
+"""acks of an internal append."""
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class PendingAppend(NamedTuple):
+    """One appended batch that is acknowledged once the high watermark reaches `required`."""
+
+    required: int
+    base_offset: int
+    done: asyncio.Future[int]
+
+
+class InternalAppends:
+    """The internal appends of all partitions.
+
+    `lookup(tp)` returns the hosted partition or None, `error_for(tp)` the error code of one that is not hosted.
+    """
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        clock: Clock,
+        lookup: Callable[[TopicPartition], Partition | None],
+        error_for: Callable[[TopicPartition], int],
+    ) -> None:
+        self._purgatory = purgatory
+        self._clock = clock
+        self._lookup = lookup
+        self._error_for = error_for
+        self._waiting: dict[Partition, PartitionAppends] = {}
+
+    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+        """Append now; return a future of the batch's base offset that is done when the batch is committed."""
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        partition = self._lookup(tp)
+        if partition is None:
+            done.set_exception(_error(self._error_for(tp), tp))
+            return done
+        buffer = bytearray(batch)  # the append stamps offset and epoch into it
+        required = self._purgatory.append(
+            partition,
+            buffer,
+            memoryview(buffer),
+            0,
+            len(buffer),
+            _ALL,
+            self._clock.now(),
+            self._clock.wall_ms(),
+        )
+        if required < 0:
+            done.set_exception(_error(-required, tp))
+            return done
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            waiting = self._waiting[partition] = PartitionAppends(partition, self._forget)
+        waiting.pending.append(PendingAppend(required, partition.appended_base, done))
+        partition.produce_waits(waiting)
+        if required <= partition.high_watermark:  # a duplicate that is committed already
+            self._purgatory.ready[waiting] = None
+        self._purgatory.finish_soon()
+        return done
+
+    def close(self) -> None:
+        """Fail everything that waits, because the broker stops."""
+        for waiting in tuple(self._waiting.values()):
+            waiting.fail_waiting(waiting.partition, _NOT_LEADER)
+            waiting.drain()
+
+    def _forget(self, waiting: PartitionAppends) -> None:
+        if self._waiting.get(waiting.partition) is waiting:
+            del self._waiting[waiting.partition]
+
+
+class PartitionAppends:
+    """The internal appends to one partition that wait for the high watermark: a ProduceWaiter.
+
+    `on_empty(self)` is called when none is left.
+    """
+
+    __slots__ = ("on_empty", "partition", "pending")
+
+    def __init__(self, partition: Partition, on_empty: Callable[[PartitionAppends], None]) -> None:
+        self.partition = partition
+        self.on_empty = on_empty
+        self.pending: deque[PendingAppend] = deque()
+
+    def fail_waiting(self, partition: Partition, error: int) -> None:
+        """Fail every append that is not committed, if they are appends to this partition."""
+        if partition is not self.partition:
+            return
+        self.drain()
+        while self.pending:
+            append = self.pending.popleft()
+            if not append.done.done():  # cancelled by whoever awaited it
+                append.done.set_exception(_error(error, partition.tp))
+        self.on_empty(self)
+
+    def drain(self) -> None:
+        """Acknowledge the appends below the high watermark."""
+        pending = self.pending
+        high_watermark = self.partition.high_watermark
+        while pending and pending[0].required <= high_watermark:
+            append = pending.popleft()
+            if not append.done.done():
+                append.done.set_result(append.base_offset)
+        if not pending:
+            self.on_empty(self)
+
+    def waiting_for(self, partition: Partition) -> int:
+        """Return the number of appends that are not committed."""
+        return len(self.pending)
+
+
+def _error(code: int, tp: TopicPartition) -> KafkaError:
+    return KafkaError(ErrorCode(code), f"append to {tp}")

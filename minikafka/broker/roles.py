@@ -1,0 +1,80 @@
+"""The roles of the partitions hosted here, reported in order to the coordinators that depend on them.
+
+Invariant: a listener hears of every change exactly once, in the order in which the changes happen, and between
+two calls about one partition the leader epoch never falls unless `stopped` lies between them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from minikafka.base.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class RoleListener(Protocol):
+    """A component that loads and unloads state by the roles of partitions, such as a group coordinator.
+
+    The calls are synchronous and arrive in the middle of a request of the controller, so a listener must return
+    within a millisecond: longer work, such as reading the partition, goes into a task that it spawns.
+    """
+
+    def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Note that this broker leads the partition in this epoch, and may append to it.
+
+        Called again, without `stopped` in between, when a later epoch has the same leader.
+        """
+
+    def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Note that another broker, or none, leads the partition in this epoch."""
+
+    def stopped(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Note that the broker no longer hosts the partition; the epoch is the last one reported.
+
+        Reasons: StopReplica, deletion of the topic, an offline log directory, shutdown of the broker.
+        """
+
+
+class Roles:
+    """The last reported role of every hosted partition, and the listeners it is reported to."""
+
+    def __init__(self) -> None:
+        self._listeners: list[RoleListener] = []
+        self._epochs: dict[TopicPartition, int] = {}
+
+    def add(self, listener: RoleListener) -> None:
+        """Report every change to this listener. Only before the broker starts."""
+        assert not self._epochs, "a role listener is added before the broker starts"
+        self._listeners.append(listener)
+
+    def leads(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Report that this broker has become leader."""
+        self._epochs[tp] = leader_epoch
+        self._report(lambda listener: listener.became_leader(tp, leader_epoch))
+
+    def follows(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Report that this broker has become follower."""
+        self._epochs[tp] = leader_epoch
+        self._report(lambda listener: listener.became_follower(tp, leader_epoch))
+
+    def stopped(self, tp: TopicPartition) -> None:
+        """Report that the partition is no longer hosted, unless that was the last report."""
+        leader_epoch = self._epochs.pop(tp, None)
+        if leader_epoch is not None:
+            self._report(lambda listener: listener.stopped(tp, leader_epoch))
+
+    def stopped_all(self) -> None:
+        """Report that no partition is hosted any longer."""
+        for tp in tuple(self._epochs):
+            self.stopped(tp)
+
+    def _report(self, call: Callable[[RoleListener], None]) -> None:
+        """Call every listener. A defect of one must not stop the controller's request or the other listeners."""
+        for listener in self._listeners:
+            try:
+                call(listener)
+            except Exception:
+                logger.exception("%s failed on a change of roles", type(listener).__name__)
