@@ -1,0 +1,297 @@
+"""The order of one connection's requests when some of them are answered later."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from support.memory_cluster import MemoryCluster
+from support.memory_transport import MemoryLink
+from support.until import until
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Buffer, Link
+from minikafka.broker import listener
+from minikafka.broker.cold_requests import WAITING_BYTES_MAX, WAITING_MAX
+from minikafka.broker.services import LATER, RequestContext, Services
+from minikafka.client import NewTopic
+from minikafka.record.batch import Record, build
+from minikafka.wire.codec import decode_response, encode_request, request, response
+from minikafka.wire.versions import FETCH, FIND_COORDINATOR, METADATA, PRODUCE
+
+T0 = TopicPartition("t", 0)
+
+
+class Peer:
+    """A client that sends frames as it is told and keeps the responses."""
+
+    link: MemoryLink
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.is_closed = False
+        self._buffer = bytearray(64 << 10)
+
+    def connected(self, link: Link) -> None:
+        assert isinstance(link, MemoryLink)
+        self.link = link
+
+    def disconnected(self, error: Exception | None) -> None:
+        self.is_closed = True
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.data += self._buffer[:count]
+
+    def drained(self) -> None:
+        pass
+
+    def frames(self) -> list[bytes]:
+        found, at = [], 0
+        while at + 4 <= len(self.data):
+            size = int.from_bytes(self.data[at : at + 4], "big")
+            found.append(bytes(self.data[at + 4 : at + 4 + size]))
+            at += 4 + size
+        return found
+
+    def answered(self) -> list[int]:
+        """The correlation ids of the responses, in their order."""
+        return [int.from_bytes(frame[:4], "big") for frame in self.frames()]
+
+
+class Parking:
+    """A handler of FindCoordinator that answers when the test says so, as JoinGroup will."""
+
+    def __init__(self) -> None:
+        self.parked: list[RequestContext] = []
+        self.keys: list[str] = []
+
+    def __call__(self, services: Services, asked: Any, context: RequestContext) -> Any:
+        self.parked.append(context)
+        self.keys.append(asked.key)
+        return LATER
+
+    def answer(self, number: int = 0) -> None:
+        self.parked[number].answer(response(FIND_COORDINATOR, 0, node_id=7, host="h", port=1))
+
+
+class Bench:
+    """One broker, a connection to it, and the parking handler."""
+
+    def __init__(self, cluster: MemoryCluster, peer: Peer, parking: Parking) -> None:
+        self.cluster = cluster
+        self.peer = peer
+        self.parking = parking
+
+    @property
+    def log_end(self) -> int:
+        return self.cluster.brokers[0].replicas.partitions[T0].log.log_end_offset
+
+    def send(self, *frames: bytes) -> None:
+        self.peer.link.send([b"".join(frames)])
+
+    async def answered(self, *correlations: int) -> None:
+        await until(lambda: self.peer.answered() == list(correlations))
+
+
+@pytest.fixture
+async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    parking = Parking()
+    monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, parking)
+    async with MemoryCluster(1) as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 1, 1))
+        peer = Peer()
+        await cluster.transport.connect(lambda: peer, "127.0.0.1", 9092)
+        yield Bench(cluster, peer, parking)
+
+
+def find(correlation: int, key: str = "group", client_id: str | None = "me") -> bytes:
+    body = request(FIND_COORDINATOR, 0, key=key)
+    return encode_request(FIND_COORDINATOR, 0, correlation, client_id, body)
+
+
+def metadata(correlation: int) -> bytes:
+    return encode_request(METADATA, 9, correlation, "me", request(METADATA, 9, topics=None))
+
+
+def produce(correlation: int) -> bytes:
+    rows = [{"index": 0, "records": build([Record(0, 1000, None, b"x", ())])}]
+    body = request(
+        PRODUCE,
+        9,
+        transactional_id=None,
+        acks=-1,
+        timeout=60_000,
+        topic_data=[{"name": "t", "partition_data": rows}],
+    )
+    return encode_request(PRODUCE, 9, correlation, "me", body)
+
+
+def fetch(correlation: int) -> bytes:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    body = request(
+        FETCH,
+        4,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[{"topic": "t", "partitions": [partition]}],
+    )
+    return encode_request(FETCH, 4, correlation, "me", body)
+
+
+async def test_cold_request_begins_when_the_earlier_ones_are_answered(bench: Bench) -> None:
+    bench.send(find(1, "a"), find(2, "b"), metadata(3), find(4, "c"))
+    await until(lambda: bench.parking.keys)
+    bench.parking.answer(0)
+    await bench.answered(1)
+    assert bench.parking.keys == ["a", "b"]
+    bench.parking.answer(1)
+    await bench.answered(1, 2, 3)
+    assert bench.parking.keys == ["a", "b", "c"]
+    bench.parking.answer(2)
+    await bench.answered(1, 2, 3, 4)
+
+
+async def test_produce_and_fetch_do_not_wait_for_a_parked_request(bench: Bench) -> None:
+    bench.send(find(1), metadata(2), produce(3))
+    await until(lambda: bench.log_end == 1)
+    bench.send(fetch(4), produce(5))
+    await until(lambda: bench.log_end == 2)
+    assert bench.peer.answered() == []
+    bench.parking.answer()
+    await bench.answered(1, 2, 3, 4, 5)
+    found = decode_response(FETCH, 4, bench.peer.frames()[3])
+    assert found.responses[0].partitions[0].records
+
+
+async def test_waiting_requests_survive_the_receive_buffer(bench: Bench) -> None:
+    keys = [f"{number}-" + "k" * 900 for number in range(40)]
+    for number, key in enumerate(keys):
+        bench.send(find(number, key, f"client-{number}"))
+        await until(lambda: not bench.peer.link.other._inbox)
+    for number in range(40):
+        await until(lambda: len(bench.parking.parked) == number + 1)  # noqa: B023  awaited here
+        bench.parking.answer(number)
+    await bench.answered(*range(40))
+    assert bench.parking.keys == keys
+    assert [context.client_id for context in bench.parking.parked] == [
+        f"client-{number}" for number in range(40)
+    ]
+
+
+async def test_context_names_connection_client_listener_principal_and_version(
+    bench: Bench,
+) -> None:
+    bench.send(find(1, client_id=None))
+    other = Peer()
+    await bench.cluster.transport.connect(lambda: other, "127.0.0.1", 9092)
+    other.link.send([find(1, client_id="other")])
+    await until(lambda: len(bench.parking.parked) == 2)
+    first, second = bench.parking.parked
+    assert (first.client_id, second.client_id) == (None, "other")
+    assert first.version == 0
+    assert first.connection.id != second.connection.id
+    assert first.connection.peer == bench.peer.link.other.peer()
+    assert first.connection.listener == "PLAINTEXT"
+    assert first.connection.principal == "User:ANONYMOUS"
+
+
+async def test_handler_may_answer_before_it_returns(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(services: Services, asked: Any, context: RequestContext) -> Any:
+        context.answer(response(FIND_COORDINATOR, 0, node_id=7, host="h", port=1))
+        return LATER
+
+    bench.send(find(1))
+    await until(lambda: bench.parking.parked)
+    monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, at_once)
+    bench.send(*(find(number) for number in range(2, 200)))
+    bench.parking.answer()
+    await bench.answered(*range(1, 200))
+
+
+async def test_requests_that_wait_are_dropped_when_the_connection_closes(bench: Bench) -> None:
+    bench.send(find(1, "a"), find(2, "b"), produce(3))
+    await until(lambda: bench.log_end == 1)
+    ours = bench.peer.link.other
+    bench.peer.link.abort()
+    await until(lambda: ours._gone)
+    bench.parking.answer()
+    for _ in range(3):
+        await bench.cluster.brokers[0].clock.sleep(0)
+    assert bench.parking.keys == ["a"]
+
+
+def _kafka_error(*_: Any) -> Any:
+    raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+
+
+def _defect(*_: Any) -> Any:
+    raise KeyError("a defect")
+
+
+async def _late_kafka_error(*_: Any) -> Any:
+    _kafka_error()
+
+
+async def _late_defect(*_: Any) -> Any:
+    _defect()
+
+
+def _not_a_response(*_: Any) -> Any:
+    return 7
+
+
+@pytest.mark.parametrize(
+    "failing", [_kafka_error, _defect, _late_kafka_error, _late_defect, _not_a_response]
+)
+async def test_handler_that_fails_closes_its_connection_and_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., Any]
+) -> None:
+    monkeypatch.setitem(listener.HANDLERS, METADATA, failing)
+    bench.send(find(1, "a"), metadata(2), find(3, "b"))
+    await until(lambda: bench.parking.parked)
+    bench.parking.answer()
+    await until(lambda: bench.peer.is_closed)
+    assert bench.parking.keys == ["a"]
+    other = Peer()
+    await bench.cluster.transport.connect(lambda: other, "127.0.0.1", 9092)
+    other.link.send([produce(1)])
+    await until(lambda: other.answered() == [1])
+    assert bench.cluster.crashes == []
+
+
+async def test_malformed_request_closes_the_connection_in_its_turn(bench: Bench) -> None:
+    cut = encode_request(METADATA, 9, 2, "me", b"\0\0\0\7")
+    bench.send(find(1, "a"), cut, find(3, "b"))
+    await until(lambda: bench.parking.parked)
+    assert not bench.peer.is_closed
+    bench.parking.answer()
+    await until(lambda: bench.peer.is_closed)
+    assert bench.parking.keys == ["a"]
+
+
+@pytest.mark.parametrize("key_bytes", [1, 30_000], ids=["many", "large"])
+async def test_connection_is_not_read_while_too_many_requests_wait(
+    bench: Bench, key_bytes: int
+) -> None:
+    count = 4 * WAITING_MAX
+    frames = [find(number, "k" * key_bytes) for number in range(count)]
+    bench.send(*frames)
+    ours = bench.peer.link.other
+    await until(lambda: ours._paused)
+    read = count * len(frames[0]) - len(ours._inbox) - len(bench.peer.link._queue)
+    assert read < WAITING_BYTES_MAX + (256 << 10) + 4 * len(frames[0])
+    for number in range(count):
+        await until(lambda: len(bench.parking.parked) == number + 1)  # noqa: B023  awaited here
+        bench.parking.answer(number)
+    await bench.answered(*range(count))
+    assert not ours._paused

@@ -1,0 +1,163 @@
+"""The order in which a coordinator hears of the roles of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.memory_cluster import MemoryCluster
+
+from minikafka.base.errors import StorageFailed
+from minikafka.base.model import (
+    LeaderAndIsrRequest,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicPartition,
+)
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+EPOCH = 100
+
+
+class Recorder:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, TopicPartition, int]] = []
+
+    def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
+        self.heard.append(("leader", tp, leader_epoch))
+
+    def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:
+        self.heard.append(("follower", tp, leader_epoch))
+
+    def stopped(self, tp: TopicPartition, leader_epoch: int) -> None:
+        self.heard.append(("stopped", tp, leader_epoch))
+
+
+class Failing(Recorder):
+    """A listener with a defect."""
+
+    def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
+        raise KeyError("a defect")
+
+
+class Hosted:
+    """One broker whose controller is played by the test."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self.cluster = cluster
+        self.broker = cluster.brokers[0]
+        self.replicas = self.broker.replicas
+        self.recorder = Recorder()
+        self.replicas.roles.add(self.recorder)
+
+    @property
+    def heard(self) -> list[tuple[str, TopicPartition, int]]:
+        """What was heard since the last look."""
+        heard, self.recorder.heard = self.recorder.heard, []
+        return heard
+
+    async def tell(self, *states: PartitionState, topic_id: bytes | None = None) -> None:
+        info = self.broker.info
+        ids = (("t", topic_id),) if topic_id else ()
+        await self.replicas.handle(LeaderAndIsrRequest(0, EPOCH, info.epoch, states, (info,), ids))
+
+    async def stop(self, tp: TopicPartition, leader_epoch: int, *, delete: bool) -> None:
+        partitions = (StopReplicaPartition(tp, leader_epoch, delete),)
+        await self.replicas.handle(StopReplicaRequest(0, EPOCH, self.broker.info.epoch, partitions))
+
+
+@pytest.fixture
+async def hosted() -> AsyncIterator[Hosted]:
+    async with MemoryCluster(1) as cluster:
+        yield Hosted(cluster)
+
+
+def state(tp: TopicPartition, leader: int, epoch: int) -> PartitionState:
+    return PartitionState(tp, leader, epoch, (0, 9), 5, EPOCH, (0, 9), is_new=True)
+
+
+async def test_roles_are_reported_in_order_with_their_epochs(hosted: Hosted) -> None:
+    await hosted.tell(state(T0, 0, 1), state(T1, 9, 4))
+    await hosted.tell(state(T0, 0, 2))
+    await hosted.tell(state(T1, 0, 5), state(T0, 9, 3))
+    await hosted.tell(state(T0, -1, 4))
+    assert hosted.heard == [
+        ("leader", T0, 1),
+        ("follower", T1, 4),
+        ("leader", T0, 2),
+        ("leader", T1, 5),
+        ("follower", T0, 3),
+        ("follower", T0, 4),
+    ]
+
+
+async def test_refused_role_is_not_reported(hosted: Hosted) -> None:
+    await hosted.tell(state(T0, 0, 2))
+    await hosted.tell(state(T0, 9, 2))
+    await hosted.tell(state(T0, 9, 1))
+    await hosted.stop(T0, 1, delete=True)
+    assert hosted.heard == [("leader", T0, 2)]
+
+
+async def test_stop_is_reported_once_when_a_deletion_follows_it(hosted: Hosted) -> None:
+    await hosted.tell(state(T0, 0, 1))
+    await hosted.stop(T0, 1, delete=False)
+    await hosted.stop(T0, 1, delete=True)
+    await hosted.tell(state(T0, 0, 1))
+    assert hosted.heard == [("leader", T0, 1), ("stopped", T0, 1), ("leader", T0, 1)]
+
+
+async def test_replica_of_a_recreated_topic_is_stopped_before_the_new_one_leads(
+    hosted: Hosted,
+) -> None:
+    await hosted.tell(state(T0, 0, 7), topic_id=b"0123456789abcdef")
+    await hosted.tell(state(T0, 0, 0), topic_id=b"another-topic-id")
+    assert hosted.heard == [("leader", T0, 7), ("stopped", T0, 7), ("leader", T0, 0)]
+
+
+async def test_offline_directory_stops_every_partition_in_it(hosted: Hosted) -> None:
+    await hosted.tell(state(T0, 0, 1), state(T1, 9, 2))
+    log = hosted.replicas.partitions[T0].log
+    failure = StorageFailed(log.directory, OSError("no space"))
+    partition = hosted.replicas.partitions[T0]
+    for _ in range(2):
+        hosted.replicas.purgatory.storage_failed(partition, failure)
+    assert hosted.heard[2:] == [("stopped", T0, 1), ("stopped", T1, 2)]
+
+
+async def test_shutdown_stops_every_partition(hosted: Hosted) -> None:
+    await hosted.tell(state(T0, 0, 1), state(T1, 9, 2))
+    await hosted.cluster.stop(0, controlled=False)
+    assert hosted.heard[2:] == [("stopped", T0, 1), ("stopped", T1, 2)]
+
+
+async def test_leader_may_append_when_it_is_reported(hosted: Hosted) -> None:
+    leads: list[bool] = []
+
+    class Looking(Recorder):
+        def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
+            leads.append(hosted.replicas.error_for(tp) == 0)
+
+    hosted.replicas.roles.add(Looking())
+    await hosted.tell(state(T0, 0, 1))
+    assert leads == [True]
+
+
+async def test_listener_that_fails_stops_neither_the_request_nor_the_others(
+    hosted: Hosted, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with MemoryCluster(1) as cluster:
+        cluster.brokers[0].replicas.roles.add(Failing())
+        second = Hosted(cluster)
+        await second.tell(state(T0, 0, 1), state(T1, 0, 1))
+        assert second.heard == [("leader", T0, 1), ("leader", T1, 1)]
+    assert "Failing failed" in caplog.text
+
+
+async def test_listener_is_refused_after_the_first_report(hosted: Hosted) -> None:
+    await hosted.tell(state(T0, 0, 1))
+    with pytest.raises(AssertionError):
+        hosted.replicas.roles.add(Recorder())
