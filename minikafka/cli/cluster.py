@@ -1,41 +1,39 @@
-"""`cluster describe | health`: brokers, racks, controller, epochs, log directories; and whether all is well.
+"""`cluster describe | health`: the brokers, controller and log directories, and whether anything is wrong.
 
-What the Kafka protocol does not tell (epochs) is asked over the control plane, which only `--data` can
-reach: with `--bootstrap` it is null.
+Epochs are not part of the Kafka protocol. They are read over the control plane, which needs `--data`;
+with `--bootstrap` they are null.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.cli import target
-from minikafka.cli.progress import size
-from minikafka.cli.target import (
-    bootstrap_option,
-    bootstrap_servers,
-    data_option,
-    fail_unless,
-    json_option,
-    run,
-)
-from minikafka.client import Client, ClusterInfo, TopicInfo
-from minikafka.client.answers import LogDir
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.state import ClusterState
+from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers, find_cluster
+from minikafka.cli.options import bootstrap_option, data_option, json_option
+
+if TYPE_CHECKING:
+    from minikafka.client import Client, ClusterInfo, TopicInfo
+    from minikafka.client.answers import LogDir
+    from minikafka.cluster.local import LocalCluster
+    from minikafka.cluster.state import ClusterState
 
 
 @click.group()
 def cluster() -> None:
-    """Show the cluster as a whole."""
+    """Describe the cluster, or check its health."""
 
 
 class View(NamedTuple):
-    """What was found. `dirs`: by broker that answered; `state`: None where only Kafka bytes can be asked."""
+    """What `cluster describe` shows.
+
+    `dirs`: the log directories of each broker that answered. `state`: None with `--bootstrap`.
+    """
 
     info: ClusterInfo
     dirs: Mapping[int, list[LogDir]]
@@ -47,16 +45,16 @@ class View(NamedTuple):
 @data_option
 @json_option
 def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
-    """Show id, controller, brokers, racks, epochs and log directories."""
-    local = None if bootstrap else target.cluster(data)
+    """Show the cluster id, controller, brokers, racks, epochs and log directories."""
+    local = None if bootstrap else find_cluster(data)
 
-    async def work(servers: str) -> View:
-        async with Client(servers) as client:
-            info = await client.admin.describe_cluster()
-            dirs = await client.admin.describe_log_dirs()
+    async def work(client: Client) -> View:
+        info = await client.admin.describe_cluster()
+        dirs = await client.admin.describe_log_dirs()
         return View(info, dirs, await local.state() if local else None)
 
-    shown = as_json_view(run(work(bootstrap_servers(bootstrap, data))), local)
+    view = run_with_client(work, bootstrap_servers(bootstrap, data))
+    shown = as_json_view(view, local)
     if as_json:
         click.echo(json.dumps(shown))
     else:
@@ -64,7 +62,7 @@ def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
-    """What `describe --json` prints; brokers that are known but not alive have `alive` false."""
+    """Return the object of `describe --json`; brokers that are down are included with `alive` false."""
     known = {broker.id: broker for broker in local.record.brokers} if local else {}
     brokers = []
     for broker_id in sorted({*known, *view.info.brokers}):
@@ -83,10 +81,10 @@ def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
                 "log_dirs": [_directory(found) for found in dirs],
             }
         )
-    ruler = view.info.controller_id
+    controller = view.info.controller_id
     return {
         "cluster_id": view.info.cluster_id,
-        "controller": ruler if ruler >= 0 else None,
+        "controller": controller if controller >= 0 else None,
         "controller_epoch": view.state.controller_epoch if view.state else None,
         "brokers": brokers,
     }
@@ -104,7 +102,7 @@ def _directory(found: LogDir) -> dict[str, Any]:
 
 
 def _print(shown: dict[str, Any]) -> None:
-    from rich.table import Table  # only here: it takes longer to load than all the rest
+    from rich.table import Table
 
     from minikafka.cli.console import plain_console
 
@@ -126,6 +124,8 @@ def _print(shown: dict[str, Any]) -> None:
 
 
 def _directory_cells(found: dict[str, Any]) -> tuple[str, str, str]:
+    from minikafka.cli.progress import size
+
     path = f"{found['path']} {found['error']}" if found["error"] else found["path"]
     return path, str(found["partitions"]), size(found["size"])
 
@@ -139,20 +139,19 @@ def _or_dash(value: object) -> str:
 @data_option
 @json_option
 def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
-    """Count what is offline, under-replicated or not led by its preferred replica.
+    """Count partitions that are offline, under-replicated or not led by their preferred leader.
 
-    Exit code 1 when a broker of the cluster, the controller, a leader or a replica is missing.
+    Exit code 1 when a broker is down, there is no controller, or a partition is offline or under-replicated.
     """
-    local = None if bootstrap else target.cluster(data)
+    local = None if bootstrap else find_cluster(data)
 
-    async def work(servers: str) -> dict[str, Any]:
-        async with Client(servers) as client:
-            info, topics = await client.admin.describe()
-            moving = await client.admin.list_reassignments() if info.controller_id >= 0 else {}
+    async def work(client: Client) -> dict[str, Any]:
+        info, topics = await client.admin.describe()
+        moving = await client.admin.list_reassignments() if info.controller_id >= 0 else {}
         known = [broker.id for broker in local.record.brokers] if local else info.brokers
         return diagnose(info, topics, moving, known)
 
-    found = run(work(bootstrap_servers(bootstrap, data)))
+    found = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
         click.echo(json.dumps(found))
     else:
@@ -169,27 +168,30 @@ def diagnose(
     moving: Mapping[TopicPartition, ReplicaAssignment],
     known: Iterable[int],
 ) -> dict[str, Any]:
-    """The counts, as `health --json` prints them. Replicas that are only coming are not missed yet."""
-    offline, short, elsewhere = [], [], []
+    """Return the object of `health --json`. `known`: ids of all brokers of the cluster, up or down.
+
+    A replica that a reassignment is still adding does not make its partition under-replicated.
+    """
+    offline, under_replicated, not_preferred = [], [], []
     for topic in topics:
         for number, partition in sorted(topic.partitions.items()):
             tp = TopicPartition(topic.name, number)
-            coming = moving[tp].adding if tp in moving else ()
+            adding = moving[tp].adding if tp in moving else ()
             if partition.leader < 0:
                 offline.append(str(tp))
-            if set(partition.replicas) - set(coming) - set(partition.isr):
-                short.append(str(tp))
+            if set(partition.replicas) - set(adding) - set(partition.isr):
+                under_replicated.append(str(tp))
             if partition.replicas and partition.leader != partition.replicas[0]:
-                elsewhere.append(str(tp))
-    away = sorted(set(known) - info.brokers.keys())
-    ruler = info.controller_id if info.controller_id >= 0 else None
+                not_preferred.append(str(tp))
+    down = sorted(set(known) - info.brokers.keys())
+    controller = info.controller_id if info.controller_id >= 0 else None
     return {
-        "healthy": not (offline or short or away) and ruler is not None,
-        "controller": ruler,
-        "brokers_away": away,
+        "healthy": not (offline or under_replicated or down) and controller is not None,
+        "controller": controller,
+        "brokers_away": down,
         "offline_partitions": offline,
-        "under_replicated_partitions": short,
-        "not_led_by_preferred": elsewhere,
+        "under_replicated_partitions": under_replicated,
+        "not_led_by_preferred": not_preferred,
         "reassignments": len(moving),
     }
 

@@ -1,6 +1,6 @@
-"""`configs describe | set | delete`: settings of a topic, a broker, or all brokers, with where they come from.
+"""`configs describe | set | delete`: settings of a topic, a broker or all brokers, with their sources.
 
-Exit code 1 when the resource is not there, or a key or value is refused; then nothing was changed.
+Exit code 1 when the topic or broker does not exist, or a key or value is refused; nothing is changed then.
 """
 
 from __future__ import annotations
@@ -8,40 +8,39 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.base.errors import KafkaError
-from minikafka.cli.target import (
-    bootstrap_option,
-    bootstrap_servers,
-    data_option,
-    json_option,
-    pairs,
-    run,
-)
-from minikafka.client import Client
-from minikafka.client.answers import ConfigSource, Resource, ResourceType, Setting, Settings
+from minikafka.cli.execution import run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers
+from minikafka.cli.options import bootstrap_option, data_option, json_option, key_value_pairs
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+    from minikafka.client.answers import Resource, Setting, Settings
 
 
 @click.group()
 def configs() -> None:
-    """Show and change settings of topics and brokers while they run."""
+    """Show and change settings of topics and brokers without a restart."""
 
 
 def _resource(command: Callable[..., None]) -> Callable[..., None]:
-    """Exactly one of `--topic`, `--broker`, `--brokers-default`, as `resource`."""
+    """Add --topic, --broker and --brokers-default; exactly one must be given, and becomes `resource`."""
 
     @click.option("-t", "--topic", metavar="TOPIC", help="Settings of this topic.")
     @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
-    @click.option("--brokers-default", is_flag=True, help="What all brokers have by default.")
+    @click.option("--brokers-default", is_flag=True, help="Settings that apply to every broker.")
     @wraps(command)
     def with_resource(
         topic: str | None, broker: int | None, brokers_default: bool, **rest: object
     ) -> None:
+        from minikafka.client.answers import Resource, ResourceType
+
         if (topic is not None) + (broker is not None) + brokers_default != 1:
-            raise click.UsageError("name one: --topic t, --broker 1 or --brokers-default")
+            raise click.UsageError("give exactly one of --topic, --broker and --brokers-default")
         if topic is not None:
             resource = Resource(ResourceType.TOPIC, topic)
         else:
@@ -53,20 +52,20 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
 
 @configs.command()
 @_resource
-@click.option("--all", "all_", is_flag=True, help="Also what has its default.")
+@click.option("--all", "all_", is_flag=True, help="Also settings that have their default value.")
 @bootstrap_option
 @data_option
 @json_option
 def describe(
     resource: Resource, all_: bool, bootstrap: str | None, data: str | None, as_json: bool
 ) -> None:
-    """Show settings: what was given for the resource or its broker, and by `--all` the defaults too."""
+    """Show settings that were changed from their defaults; with --all, every setting."""
+    from minikafka.client.answers import ConfigSource
 
-    async def work(servers: str) -> Settings:
-        async with Client(servers) as client:
-            return (await client.admin.describe_configs([resource], synonyms=True))[resource]
+    async def work(client: Client) -> Settings:
+        return (await client.admin.describe_configs([resource], synonyms=True))[resource]
 
-    found = run(work(bootstrap_servers(bootstrap, data)))
+    found = run_with_client(work, bootstrap_servers(bootstrap, data))
     if not found.outcome.ok:
         raise KafkaError(found.outcome.code, found.outcome.message or title(resource))
     entries = sorted(
@@ -76,14 +75,14 @@ def describe(
         rows = [as_row(entry) for entry in entries]
         click.echo(json.dumps({**_named(resource), "configs": rows}))
         return
-    click.echo(f"{'All' if all_ else 'Given'} configs of {title(resource)}:")
+    click.echo(f"{'All' if all_ else 'Changed'} configs of {title(resource)}:")
     for entry in entries:
         click.echo(line(entry))
 
 
 @configs.command("set")
 @_resource
-@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE…", callback=pairs)
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE…", callback=key_value_pairs)
 @bootstrap_option
 @data_option
 @json_option
@@ -94,7 +93,7 @@ def set_(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Give keys values, all of them or none; other keys stay as they are."""
+    """Set each KEY to VALUE; if one is refused, none is changed."""
     _alter(bootstrap_servers(bootstrap, data), resource, settings, as_json)
 
 
@@ -111,20 +110,19 @@ def delete(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Take keys back, so that they have the value of before again."""
+    """Remove the settings KEY…, so that the next source or the default applies again."""
     _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys), as_json)
 
 
 def _alter(
     servers: str, resource: Resource, changes: Mapping[str, str | None], as_json: bool
 ) -> None:
-    async def work() -> None:
-        async with Client(servers) as client:
-            outcome = (await client.admin.alter_configs({resource: changes}))[resource]
-            if not outcome.ok:
-                raise KafkaError(outcome.code, outcome.message or title(resource))
+    async def work(client: Client) -> None:
+        outcome = (await client.admin.alter_configs({resource: changes}))[resource]
+        if not outcome.ok:
+            raise KafkaError(outcome.code, outcome.message or title(resource))
 
-    run(work())
+    run_with_client(work, servers)
     if as_json:
         click.echo(json.dumps({**_named(resource), "changed": dict(changes)}))
     else:
@@ -132,14 +130,14 @@ def _alter(
 
 
 def title(resource: Resource) -> str:
-    """`topic t`, `broker 1`, `all brokers`."""
+    """Return the resource's name for a person: `topic t`, `broker 1` or `all brokers`."""
     if not resource.name:
         return "all brokers"
     return f"{resource.type.name.lower()} {resource.name}"
 
 
 def line(entry: Setting) -> str:
-    """One setting for a person, with its sources in the order in which they win, as Kafka's tool writes it."""
+    """Return one setting as kafka-configs.sh prints it, its sources in order of precedence."""
     value = "(sensitive)" if entry.sensitive else _text(entry.value)
     synonyms = ", ".join(
         f"{s.source.name}:{s.name}={'(sensitive)' if entry.sensitive else _text(s.value)}"
@@ -150,7 +148,7 @@ def line(entry: Setting) -> str:
 
 
 def as_row(entry: Setting) -> dict[str, Any]:
-    """One setting for a program."""
+    """Return one setting for `--json`."""
     return {
         "name": entry.name,
         "value": entry.value,

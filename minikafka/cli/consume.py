@@ -1,37 +1,34 @@
-"""`consume`: records of a topic to standard output, one a line."""
+"""`consume`: print the records of a topic to standard output, one per line."""
 
 from __future__ import annotations
 
 import base64
 import json
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
-from minikafka.cli.target import (
-    bootstrap_option,
-    bootstrap_servers,
-    data_option,
-    errors_name_topic,
-    json_option,
-    run,
-    topic_argument,
-)
-from minikafka.client import Client
-from minikafka.client.consumer import ConsumedRecord
+from minikafka.cli.execution import run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers
+from minikafka.cli.options import bootstrap_option, data_option, json_option, topic_argument
+from minikafka.cli.topic_errors import explain_topic_errors
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+    from minikafka.client.consumer import ConsumedRecord
 
 
 class Offsets(NamedTuple):
-    """Where to begin, and the offset at which each partition ends, if one was given."""
+    """The offset at which to start (or earliest, latest), and the offset before which to stop, if any."""
 
     start: Any
     end: int | None
 
 
 def parse_offsets(context: click.Context, option: click.Parameter, text: str) -> Offsets:
-    """earliest, latest, N, or N:M."""
+    """Parse the value of --offset: earliest, latest, N or N:M; a click callback. Raises BadParameter."""
     if text in ("earliest", "latest"):
         return Offsets(text, None)
     start, separator, end = text.partition(":")
@@ -45,7 +42,9 @@ def parse_offsets(context: click.Context, option: click.Parameter, text: str) ->
 
 @click.command()
 @topic_argument
-@click.option("-p", "--partition", type=click.IntRange(0), help="Default: all.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(0), help="Read only this partition (default: all)."
+)
 @click.option(
     "-o",
     "--offset",
@@ -53,11 +52,15 @@ def parse_offsets(context: click.Context, option: click.Parameter, text: str) ->
     default="earliest",
     show_default=True,
     metavar="WHERE",
-    help="earliest, latest, an offset, or FROM:TO (TO is not read).",
+    help="Where to start: earliest, latest, an offset, or FROM:TO (stops before TO).",
 )
-@click.option("-e", "--exit", "until_end", is_flag=True, help="Stop at the end of the topic.")
+@click.option(
+    "-e", "--exit", "until_end", is_flag=True, help="Stop at the end that each partition has now."
+)
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after N records.")
-@click.option("-K", "--key-delimiter", metavar="DELIM", help="Print KEY DELIM VALUE.")
+@click.option(
+    "-K", "--key-delimiter", metavar="DELIM", help="Print the key and DELIM in front of each value."
+)
 @bootstrap_option
 @data_option
 @json_option
@@ -72,51 +75,51 @@ def consume(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Print the records of TOPIC, in order per partition; waits for more unless told otherwise."""
+    """Print the records of TOPIC, in order within each partition, and wait for more until Ctrl-C."""
     delimiter = key_delimiter.encode() if key_delimiter else None
     if sys.stdout is None:
-        raise MinikafkaError("standard output is closed: nobody would see the records")
+        raise MinikafkaError("standard output is closed: the records cannot be printed")
 
-    async def work(servers: str) -> None:
+    async def work(client: Client) -> None:
         left = count
-        async with Client(servers) as client:
-            partitions = None if partition is None else [partition]
-            if isinstance(offset.start, int):
-                await _check_start(client, topic, partitions, offset.start)
-            records = client.consume(
-                topic,
-                partitions=partitions,
-                start=offset.start,
-                until_end=until_end or offset.end is not None,
-            )
-            async for record in records:
-                if offset.end is not None and record.offset >= offset.end:
-                    continue
-                _write(as_line(record, delimiter) if not as_json else as_json_line(topic, record))
-                left = left and left - 1
-                if left == 0:
-                    break
-            await records.aclose()
+        partitions = None if partition is None else [partition]
+        if isinstance(offset.start, int):
+            await _check_start(client, topic, partitions, offset.start)
+        records = client.consume(
+            topic,
+            partitions=partitions,
+            start=offset.start,
+            until_end=until_end or offset.end is not None,
+        )
+        async for record in records:
+            if offset.end is not None and record.offset >= offset.end:
+                continue
+            _write(as_line(record, delimiter) if not as_json else as_json_line(topic, record))
+            left = left and left - 1
+            if left == 0:
+                break
+        await records.aclose()
 
-    with errors_name_topic(topic):
-        run(work(bootstrap_servers(bootstrap, data)))
+    with explain_topic_errors(topic):
+        run_with_client(work, bootstrap_servers(bootstrap, data))
 
 
 async def _check_start(
     client: Client, topic: str, partitions: list[int] | None, start: int
 ) -> None:
-    """Raises KafkaError when a partition has no such offset, and is not about to have it next."""
+    """Raise KafkaError if `start` is outside the range of a partition; its end is still inside."""
     first = await client.list_offsets(topic, "earliest", partitions)
     end = await client.list_offsets(topic, "latest", list(first))
     for number, lowest in sorted(first.items()):
         if not lowest <= start <= end[number]:
-            text = f"{topic}-{number} has no offset {start}: it can be read from {lowest}"
-            highest = f" to {end[number]}, its end" if end[number] > lowest else ", its end, only"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text + highest)
+            text = (
+                f"{topic}-{number} has no offset {start}: its offsets are {lowest} to {end[number]}"
+            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
 
 
 def _write(line: bytes) -> None:
-    """At once: somebody may be watching. Raises BrokenPipeError, and MinikafkaError for all else."""
+    """Write a line to standard output and flush it. Raises BrokenPipeError and MinikafkaError."""
     try:
         sys.stdout.buffer.write(line + b"\n")
         sys.stdout.buffer.flush()
@@ -127,13 +130,13 @@ def _write(line: bytes) -> None:
 
 
 def as_line(record: ConsumedRecord, delimiter: bytes | None) -> bytes:
-    """The value, behind the key if a delimiter was given."""
+    """Return a record as a line: its value, with the key and `delimiter` in front if that is given."""
     value = record.value or b""
     return value if delimiter is None else (record.key or b"") + delimiter + value
 
 
 def as_json_line(topic: str, record: ConsumedRecord) -> bytes:
-    """The whole record; bytes that are not UTF-8 stand as {"base64": …}."""
+    """Return a record as a line of JSON; bytes that are not UTF-8 become {"base64": …}."""
     fields = {
         "topic": topic,
         "partition": record.partition,

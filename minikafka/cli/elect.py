@@ -1,42 +1,60 @@
-"""`elect`: have leaders elected: the preferred ones, or any live replica where data may be lost (KIP-460, R61).
+"""`elect`: elect preferred leaders, or any live replica at the risk of losing records (KIP-460, R61).
 
-Exit code 0: every partition named is led as asked, also where nothing had to change
-(ELECTION_NOT_NEEDED); 1: one is not, with its reason.
+Exit code 0: every named partition has the requested leader, including those that needed no election
+(ELECTION_NOT_NEEDED). Exit code 1: at least one does not; its reason is printed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
-from minikafka.cli.target import (
-    bootstrap_option,
-    bootstrap_servers,
-    data_option,
-    fail_unless,
-    json_option,
-    run,
-    unknown_topics,
-)
-from minikafka.client import Client, Outcome
-from minikafka.client.admin import Admin
+from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers
+from minikafka.cli.options import bootstrap_option, data_option, json_option
+from minikafka.cli.topic_errors import unknown_topics
+
+if TYPE_CHECKING:
+    from minikafka.client import Client, Outcome
+    from minikafka.client.admin import Admin
 
 
 @click.command()
-@click.option("--preferred", is_flag=True, help="Elect the first replica, where it is in the ISR.")
-@click.option("--unclean", is_flag=True, help="Elect any live replica; acked records may be lost.")
 @click.option(
-    "-t", "--topic", "topics", multiple=True, help="Topic of the --partition, or all of it."
+    "--preferred",
+    is_flag=True,
+    help="Elect the preferred leader (the first replica) if it is in the ISR.",
 )
-@click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True)
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Elect any live replica if there is no leader; acknowledged records may be lost.",
+)
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Topic of the --partition; without --partition, all its partitions.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="N",
+    help="Partition of the --topic; may be repeated.",
+)
 @click.option("--all", "all_", is_flag=True, help="Every partition of the cluster.")
-@click.option("--file", metavar="FILE", help="Partitions in the JSON of Kafka's election tool.")
+@click.option("--file", metavar="FILE", help="JSON file in the format of Kafka's election tool.")
 @bootstrap_option
 @data_option
 @json_option
@@ -53,19 +71,20 @@ def elect(
 ) -> None:
     """Elect leaders of partitions."""
     if preferred == unclean:
-        raise click.UsageError("choose --preferred or --unclean")
+        raise click.UsageError("give exactly one of --preferred and --unclean")
     if sum(map(bool, (topics, all_, file))) != 1 or (partitions and not topics):
-        raise click.UsageError("name --topic t (and --partition 0), or --file, or --all")
+        raise click.UsageError("give --topic (and --partition), or --file, or --all")
     named = placement.partitions_file(file) if file else None
     if partitions:
         named = placement.given_partitions(topics, partitions)
 
-    async def work(servers: str) -> dict[TopicPartition, Outcome]:
-        async with Client(servers) as client:
-            wanted = await _of_topics(client.admin, topics) if topics and not partitions else named
-            return await client.admin.elect_leaders(wanted, unclean=unclean)
+    async def work(client: Client) -> dict[TopicPartition, Outcome]:
+        whole_topics = topics and not partitions
+        wanted = await _partitions_of(client.admin, topics) if whole_topics else named
+        return await client.admin.elect_leaders(wanted, unclean=unclean)
 
-    outcomes = dict(sorted(run(work(bootstrap_servers(bootstrap, data))).items()))
+    found = run_with_client(work, bootstrap_servers(bootstrap, data))
+    outcomes = dict(sorted(found.items()))
     kind = "preferred" if preferred else "unclean"
     if as_json:
         rows = [as_row(tp, outcome) for tp, outcome in outcomes.items()]
@@ -75,8 +94,8 @@ def elect(
     fail_unless(all(is_success(outcome) for outcome in outcomes.values()))
 
 
-async def _of_topics(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartition]:
-    """All partitions of these topics. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+async def _partitions_of(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartition]:
+    """Return all partitions of these topics. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
     known = await admin.describe_topics(topics)
     missing = [name for name in topics if name not in known]
     if missing:
@@ -89,12 +108,12 @@ async def _of_topics(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartiti
 
 
 def is_success(outcome: Outcome) -> bool:
-    """Whether the partition is led as asked."""
+    """True if the partition has the requested leader."""
     return outcome.ok or outcome.code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 def as_row(tp: TopicPartition, outcome: Outcome) -> dict[str, Any]:
-    """One partition for a program: `result` is elected, not_needed or failed."""
+    """Return one partition for `--json`; `result` is elected, not_needed or failed."""
     failed = not is_success(outcome)
     return {
         "topic": tp.topic,
@@ -106,7 +125,7 @@ def as_row(tp: TopicPartition, outcome: Outcome) -> dict[str, Any]:
 
 
 def _print(kind: str, outcomes: Mapping[TopicPartition, Outcome]) -> None:
-    """The sentences of Kafka's own tool, one a partition."""
+    """Print one line per partition, in the words of kafka-leader-election.sh."""
     for tp, outcome in outcomes.items():
         if outcome.ok:
             click.echo(

@@ -1,8 +1,8 @@
-"""The `minikafka` command: a table of commands that are imported when called, and what errors look like.
+"""The `minikafka` command: the table of commands, and how their errors are shown.
 
-Invariant: exit code 0 for success, 1 for a failure, 2 for a command that cannot be understood, 130
-after Ctrl-C, death by SIGPIPE when the reader of the output has gone; a failure that was foreseen is
-one line without a traceback.
+A command's module is imported only when that command runs; `--help` reads the summaries of the table.
+Exit code: 0 success, 1 failure, 2 usage error, 130 Ctrl-C; SIGPIPE when the reader of the output has
+closed it. A foreseen failure prints one line without a traceback.
 """
 
 from __future__ import annotations
@@ -11,107 +11,123 @@ import importlib
 import os
 import signal
 import sys
-from typing import Final, NoReturn, TextIO
+from typing import Final, NamedTuple, NoReturn, TextIO
 
 import click
 
 from minikafka.base.errors import MinikafkaError
 
 _INTERRUPTED: Final = 130
+
+
+class _Entry(NamedTuple):
+    """One command: the module of this package that defines it, and its line in `--help`."""
+
+    module: str
+    summary: str
+
+
 _COMMANDS: Final = {
-    "up": "processes",
-    "down": "processes",
-    "start": "processes",
-    "stop": "processes",
-    "status": "status",
-    "broker": "broker",
-    "topics": "topics",
-    "reassign": "reassign",
-    "elect": "elect",
-    "cluster": "cluster",
-    "configs": "configs",
-    "produce": "produce",
-    "consume": "consume",
-    "trace": "trace",
-    "why": "why",
-    "plan": "plan",
+    "up": _Entry("processes", "Start a cluster that keeps running."),
+    "down": _Entry("processes", "Stop all brokers and the managed ZooKeeper; keep the data."),
+    "start": _Entry("processes", "Start one broker that is down."),
+    "stop": _Entry("processes", "Stop one broker after it has handed over its leaderships."),
+    "status": _Entry("status", "Show processes, controller and partitions."),
+    "broker": _Entry("broker", "Run one broker in the foreground."),
+    "topics": _Entry("topics", "Create, list, describe, alter and delete topics."),
+    "reassign": _Entry("reassign", "Move partitions to other brokers."),
+    "elect": _Entry("elect", "Elect leaders of partitions."),
+    "cluster": _Entry("cluster", "Describe the cluster, or check its health."),
+    "configs": _Entry("configs", "Show and change settings of topics and brokers."),
+    "produce": _Entry("produce", "Send each line of standard input as a record."),
+    "consume": _Entry("consume", "Print the records of a topic."),
+    "trace": _Entry("trace", "Show the history of a partition from the brokers' ledgers."),
+    "why": _Entry("why", "Explain what is wrong with a partition."),
+    "plan": _Entry("plan", "Show what the controller would do, without doing it."),
 }
-"""Command to the module of this package that holds it, under the command's name."""
+"""Every command by its name, in the order of `--help`."""
 
 
 class _Commands(click.Group):
-    """Commands in the order of the table."""
+    """The commands of the table, imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _COMMANDS.get(cmd_name)
-        if module is None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
             return None
-        command = getattr(importlib.import_module(f"minikafka.cli.{module}"), cmd_name)
+        command = getattr(importlib.import_module(f"minikafka.cli.{entry.module}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the summaries of the table; click's own method would import every command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="minikafka")
 def commands() -> None:
-    """A Kafka-compatible cluster on this machine: brokers, topics, records."""
-    # Called when the module of the command is loaded: from here on Ctrl-C is an exception.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Run and administer a Kafka-compatible cluster on this machine."""
 
 
 def main() -> NoReturn:
-    """Run the command that the arguments name; ends the process."""
+    """Run the command that the process's arguments name, then exit the process."""
     output = sys.stdout
     try:
         code = commands.main(standalone_mode=False)
-        if (trouble := _flush(output)) is not None:
-            code = _failed(trouble, output)
+        if (failure := _flush(output)) is not None:
+            code = _report(failure, output)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except SystemExit:
-        # click ends the process by itself when a pipe is closed, with streams that hide it in place.
+        # On a closed pipe click replaces the standard streams and exits.
         if sys.stdout is output:
             raise
-        code = _failed(BrokenPipeError(), output)
+        code = _report(BrokenPipeError(), output)
     except (MinikafkaError, OSError) as error:
-        code = _failed(error, output)
+        code = _report(error, output)
     sys.exit(code)
 
 
-def _failed(error: BaseException, output: TextIO | None) -> int:
-    """Say what went wrong; the exit code. Standard output that cannot be written is named as the cause."""
-    trouble = _flush(output)
+def _report(error: BaseException, output: TextIO | None) -> int:
+    """Print one line about a failure and return the exit code.
+
+    If standard output cannot be written, the line names that as the cause.
+    """
+    failure = _flush(output)
     if isinstance(error, BrokenPipeError):
-        # The reader has seen enough (what the network breaks is told as a Kafka error). As with other
-        # tools that is the end, and no failure to tell of.
+        # The reader of the output has closed it: end silently by SIGPIPE, as other tools do.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.raise_signal(signal.SIGPIPE)
-    text = f"standard output: {trouble.strerror}" if trouble is not None else _told(error)
+    text = f"standard output: {failure.strerror}" if failure is not None else _text_of(error)
     print(f"minikafka: {' '.join(text.split())}", file=sys.stderr)
     return 1
 
 
 def _flush(output: TextIO | None) -> OSError | None:
-    """Why what was printed cannot be written, if so; then nobody tries again when the stream closes."""
+    """Flush standard output; return the error if that fails.
+
+    After a failure the output goes to /dev/null, so that closing the stream does not fail again.
+    """
     try:
         if output is not None:
             output.flush()
-    except OSError as trouble:
-        assert output is not None, "it was written to"
+    except OSError as failure:
+        assert output is not None, "only an open stream can fail"
         os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
-        return trouble
+        return failure
     return None
 
 
-def _told(error: BaseException) -> str:
-    """The error without the number of the system's."""
+def _text_of(error: BaseException) -> str:
+    """Return the error's text, for a system error without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -1,7 +1,7 @@
-"""Which partitions are to be moved or elected, and onto which brokers, as people and Kafka's own tools write it.
+"""Parsing of partitions and replica placements, as options or as the JSON files of Kafka's own tools.
 
-Invariant: a plan names every partition once, and no broker twice for one partition; whatever breaks
-that is a UsageError (exit code 2) that says where. Whether topics and brokers exist is the cluster's to judge.
+Invariant: a plan names each partition once and no broker twice for one partition; a violation is a
+UsageError (exit code 2) that names the place. Whether topics and brokers exist is checked by the cluster.
 """
 
 from __future__ import annotations
@@ -17,21 +17,32 @@ import click
 from minikafka.base.model import BrokerId, TopicPartition
 
 Plan: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
-"""Partition to the replicas it shall have, the preferred one first."""
+"""Partition to its target replicas, the preferred leader first."""
 FILE_VERSION: Final = 1
 _PARTITION_MAX: Final = 2**31 - 1
 
 
+def parse_partition(text: str) -> TopicPartition:
+    """Parse TOPIC-PARTITION, for example `t-0`. Raises UsageError."""
+    topic, _, number = text.rpartition("-")
+    if not topic or not number.isdigit():
+        raise click.UsageError(f"{text!r} is not a partition: write TOPIC-PARTITION, as in t-0")
+    return TopicPartition(topic, int(number))
+
+
 def broker_list(text: str) -> tuple[BrokerId, ...]:
-    """`3,4,5` as brokers. Raises UsageError."""
+    """Parse broker ids such as `3,4,5`. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(_is_number(part) for part in parts):
-        raise click.UsageError(f"{text!r}: brokers are written as 1,2,3")
+        raise click.UsageError(f"{text!r} is not a list of broker ids: write 1,2,3")
     return _distinct(tuple(map(int, parts)), text)
 
 
 def given_partitions(topics: Sequence[str], partitions: Sequence[int]) -> list[TopicPartition]:
-    """What repeated `--topic` and `--partition` name: pairs in order, or several of one topic."""
+    """Return the partitions that repeated `--topic` and `--partition` name.
+
+    One `--topic` applies to every `--partition`; several are paired in order. Raises UsageError.
+    """
     if len(topics) == 1:
         topics = [topics[0]] * len(partitions)
     if len(topics) != len(partitions):
@@ -40,7 +51,7 @@ def given_partitions(topics: Sequence[str], partitions: Sequence[int]) -> list[T
 
 
 def given_plan(topics: Sequence[str], partitions: Sequence[int], replicas: Sequence[str]) -> Plan:
-    """`--topic t --partition 0 --replicas 3,4,5`, once or more."""
+    """Return the plan of repeated `--topic t --partition 0 --replicas 3,4,5`. Raises UsageError."""
     wanted = given_partitions(topics, partitions)
     if len(replicas) != len(wanted):
         raise click.UsageError("give --replicas once for each --partition")
@@ -48,30 +59,37 @@ def given_plan(topics: Sequence[str], partitions: Sequence[int], replicas: Seque
 
 
 def plan_file(file: str) -> Plan:
-    """A plan in the JSON of Kafka's reassignment tool. Raises UsageError and OSError."""
+    """Read a plan in the JSON of Kafka's reassignment tool. Raises UsageError and OSError."""
     plan: Plan = {}
     for at, entry in enumerate(_entries(file)):
         where = f"{file}: partitions[{at}]"
         tp = _partition(entry, where)
         replicas = entry.get("replicas")
         if not isinstance(replicas, list) or not replicas or not all(map(_is_id, replicas)):
-            raise click.UsageError(f"{where}: replicas must be a list of broker ids, as [1, 2, 3]")
+            raise click.UsageError(
+                f"{where}: replicas must be a list of broker ids, for example [1, 2, 3]"
+            )
         if any(directory != "any" for directory in entry.get("log_dirs") or ()):
-            raise click.UsageError(f'{where}: log_dirs can only be "any": brokers choose')
+            raise click.UsageError(
+                f'{where}: log_dirs must be "any": each broker chooses its log directory'
+            )
         if tp in plan:
-            raise click.UsageError(f"{where}: {tp} is there twice")
+            raise click.UsageError(f"{where}: {tp} is named twice")
         plan[tp] = _distinct(tuple(replicas), f"{where}: {replicas}")
     return plan
 
 
 def partitions_file(file: str) -> list[TopicPartition]:
-    """Partitions in the JSON of Kafka's election tool; replicas, if there, are passed over."""
+    """Read partitions in the JSON of Kafka's election tool; replicas in it are ignored.
+
+    Raises UsageError and OSError.
+    """
     entries = enumerate(_entries(file))
     return _once([_partition(entry, f"{file}: partitions[{at}]") for at, entry in entries])
 
 
 def as_json(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> dict[str, Any]:
-    """The plan as Kafka's reassignment tool reads and writes it."""
+    """Return the plan as the JSON object of Kafka's reassignment tool."""
     partitions = [
         {
             "topic": tp.topic,
@@ -85,18 +103,21 @@ def as_json(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> dict[str, Any]
 
 
 def as_text(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> str:
-    """The plan on one line, as Kafka's tool prints it."""
+    """Return the plan as one line of JSON, as Kafka's tool prints it."""
     return json.dumps(as_json(plan), separators=(",", ":"))
 
 
 def manual_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
-    """`1:2:3,2:3:1` as Kafka's topic tool has it: replicas by colons, partitions by commas."""
+    """Parse replicas such as `1:2:3,2:3:1`: brokers joined by colons, partitions by commas.
+
+    Return broker ids by partition number. Raises UsageError.
+    """
     assignment = {}
     for number, part in enumerate(text.split(",")):
         ids = [broker.strip() for broker in part.split(":")]
         if not all(map(_is_number, ids)):
             raise click.UsageError(
-                f"--replica-assignment {text!r}: write brokers as 1:2:3,2:3:1, a group per partition"
+                f"--replica-assignment {text!r}: write brokers as 1:2:3,2:3:1, one group per partition"
             )
         assignment[number] = _distinct(tuple(map(int, ids)), f"partition {number}: {part}")
     return assignment
@@ -112,9 +133,9 @@ def _entries(file: str) -> list[dict[str, Any]]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise click.UsageError(f"{file}: expected {shape}")
     if content.get("version", FILE_VERSION) != FILE_VERSION:
-        raise click.UsageError(f"{file}: only version {FILE_VERSION} is known")
+        raise click.UsageError(f"{file}: version must be {FILE_VERSION}")
     if not entries:
-        raise click.UsageError(f"{file}: there are no partitions in it")
+        raise click.UsageError(f"{file}: its list of partitions is empty")
     return entries
 
 
@@ -123,7 +144,7 @@ def _partition(entry: Mapping[str, Any], where: str) -> TopicPartition:
     if not isinstance(topic, str) or not topic:
         raise click.UsageError(f"{where}: topic must be a name")
     if not _is_id(number):
-        raise click.UsageError(f"{where}: partition must be a number from 0 on")
+        raise click.UsageError(f"{where}: partition must be a number, at least 0")
     return TopicPartition(topic, number or 0)
 
 

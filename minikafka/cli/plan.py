@@ -1,35 +1,45 @@
-"""`plan`: what the controller would write to ZooKeeper and send to brokers, before anything is done. Read only.
+"""`plan`: show what the controller would write to ZooKeeper and send to brokers; nothing is changed.
 
-The active controller answers from a copy of what it knows. Exit code 0 for a plan, 1 when none can be made
-(no controller answers, or the question is about what is not there), 2 for what cannot be understood.
+The active controller runs its state machine on a copy of its state. Exit code 1 when no controller answers
+or the named broker, topic or partition does not exist; 2 for a usage error.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.cli.execution import run
+from minikafka.cli.find_cluster import find_running_cluster
+from minikafka.cli.options import data_option, json_option
 from minikafka.cli.placement import given_partitions, given_plan, plan_file
-from minikafka.cli.target import data_option, json_option, run, running_cluster
-from minikafka.cluster import LocalCluster
-from minikafka.explain.trace import tell
-from minikafka.rpc.messages import PLAN
+
+if TYPE_CHECKING:
+    from minikafka.cluster.local import LocalCluster
 
 _TIMEOUT_MS: Final = 60_000
 
-topics_option = click.option("-t", "--topic", "topics", multiple=True, help="A topic.")
+topics_option = click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Topic of the --partition."
+)
 partitions_option = click.option(
-    "-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Its partition."
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Partition of the --topic; may be repeated.",
 )
 
 
 @click.group()
 def plan() -> None:
-    """Tell the writes and requests that would follow, in order; nothing is done."""
+    """Show the writes and requests that an operation would cause, in order, without doing it."""
 
 
 @plan.command("kill-broker")
@@ -37,15 +47,22 @@ def plan() -> None:
 @data_option
 @json_option
 def kill_broker(broker_id: int, data: str | None, as_json: bool) -> None:
-    """If broker ID died."""
+    """Show what would follow if broker ID died."""
     _show({"operation": "kill-broker", "broker": broker_id}, data, as_json)
 
 
 @plan.command()
-@click.option("--file", metavar="FILE", help="A plan in the JSON of Kafka's reassignment tool.")
+@click.option(
+    "--file", metavar="FILE", help="JSON file in the format of Kafka's reassignment tool."
+)
 @topics_option
 @partitions_option
-@click.option("--replicas", multiple=True, metavar="1,2,3", help="Where it shall be.")
+@click.option(
+    "--replicas",
+    multiple=True,
+    metavar="1,2,3",
+    help="The partition's new brokers, the preferred leader first.",
+)
 @data_option
 @json_option
 def reassign(
@@ -56,9 +73,9 @@ def reassign(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """If partitions were reassigned, as `minikafka reassign` with the same options does."""
+    """Show what `minikafka reassign` with the same options would cause."""
     if (file is None) == (not topics):
-        raise click.UsageError("give --file, or --topic, --partition and --replicas")
+        raise click.UsageError("give either --file, or --topic, --partition and --replicas")
     wanted = plan_file(file) if file else given_plan(topics, partitions, replicas)
     targets = [[tp.topic, tp.partition, list(to)] for tp, to in wanted.items()]
     _show({"operation": "reassign", "targets": targets}, data, as_json)
@@ -69,15 +86,15 @@ def reassign(
 @data_option
 @json_option
 def delete_topic(topics: tuple[str, ...], data: str | None, as_json: bool) -> None:
-    """If these topics were deleted."""
+    """Show what deleting these topics would cause."""
     _show({"operation": "delete-topic", "topics": list(topics)}, data, as_json)
 
 
 @plan.command()
 @topics_option
 @partitions_option
-@click.option("--preferred", is_flag=True, help="Elect first replicas; so it is without --unclean.")
-@click.option("--unclean", is_flag=True, help="Allow leaders from outside the ISR.")
+@click.option("--preferred", is_flag=True, help="Elect preferred leaders (the default).")
+@click.option("--unclean", is_flag=True, help="Allow leaders outside the ISR.")
 @data_option
 @json_option
 def elect(
@@ -88,9 +105,9 @@ def elect(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """If leaders were elected, of the given partitions or topics, or of all."""
+    """Show what electing leaders of these partitions or topics (default: all) would cause."""
     if preferred and unclean:
-        raise click.UsageError("choose --preferred or --unclean")
+        raise click.UsageError("--preferred and --unclean cannot be combined")
     question: dict[str, Any] = {"operation": "elect", "unclean": unclean, "partitions": None}
     if partitions:
         question["partitions"] = given_partitions(topics, partitions)
@@ -100,7 +117,7 @@ def elect(
 
 
 def _show(question: dict[str, Any], data: str | None, as_json: bool) -> None:
-    lines = run(_ask(running_cluster(data), question))
+    lines = run(_ask(find_running_cluster(data), question))
     if as_json:
         click.echo(json.dumps({"question": question, "lines": lines}))
         return
@@ -110,7 +127,12 @@ def _show(question: dict[str, Any], data: str | None, as_json: bool) -> None:
 
 
 async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, Any]]:
-    """The active controller's answer. Raises KafkaError: the planner's, NOT_CONTROLLER when none answers."""
+    """Return the lines of the active controller's answer.
+
+    Raises KafkaError: the one that the controller returned, or NOT_CONTROLLER when none answers.
+    """
+    from minikafka.rpc.messages import PLAN
+
     answers = await found.ask(PLAN, question, _TIMEOUT_MS)
     refused: KafkaError | None = None
     for answer in answers.values():
@@ -122,6 +144,8 @@ async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, 
 
 
 def _words(line: Mapping[str, Any]) -> str:
+    from minikafka.explain.trace import tell
+
     if line["kind"] == "assumed":
         return str(line["text"])
     return tell({"zxid": None, "queued": 0, **line})

@@ -1,62 +1,63 @@
-"""`up`, `down`, `start`, `stop`: the processes of a cluster that outlives the command."""
+"""`up`, `down`, `start`, `stop`: start and stop the processes of a cluster."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.target import (
-    cluster,
-    config_file,
-    data_option,
-    errors_name,
-    json_option,
-    load_config,
-    not_empty,
-    run,
-)
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.directory import HOST
-from minikafka.cluster.processes import ProcessId
+from minikafka.cli.execution import run
+from minikafka.cli.find_cluster import find_cluster
+from minikafka.cli.options import data_option, json_option, not_blank
+
+if TYPE_CHECKING:
+    from minikafka.cluster.local import LocalCluster
+    from minikafka.cluster.processes import ProcessId
 
 
 @click.command()
 @click.option(
     "--config",
     metavar="FILE",
-    callback=not_empty,
-    help="A cluster.toml (default: ./cluster.toml if there).",
+    callback=not_blank,
+    help="Configuration of the cluster (default: ./cluster.toml, if it exists).",
 )
-@click.option("--brokers", type=click.IntRange(1, 1000), metavar="N", help="How many brokers.")
+@click.option("--brokers", type=click.IntRange(1, 1000), metavar="N", help="Number of brokers.")
 @data_option
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     metavar="FIRST_PORT",
-    help="Port of broker 1, the others follow; 0: free ones.",
+    help="Port of broker 1; the others follow. 0: choose free ports.",
 )
 @json_option
 def up(
     config: str | None, brokers: int | None, data: str | None, port: int | None, as_json: bool
 ) -> None:
-    """Start a cluster; returns when every broker serves, and the cluster stays up.
+    """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
-    What of it runs already is left alone. Prints the bootstrap servers.
+    The cluster keeps running after the command has returned. Processes that already run are left alone.
     """
-    found = load_config(config)
+    from minikafka.cli.config_files import (
+        errors_name_file,
+        find_cluster_file,
+        load_cluster_config,
+    )
+    from minikafka.cluster.local import LocalCluster
+
+    found = load_cluster_config(config)
     wanted = LocalCluster(brokers, data=data or found.data, config=found, port=port, attached=False)
     before = _running(wanted)
-    with errors_name(config_file(config)):
+    with errors_name_file(find_cluster_file(config)):
         run(wanted.start())
     click.echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
     click.echo(json.dumps(describe(wanted)) if as_json else wanted.bootstrap)
 
 
 def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
-    """What runs of the cluster, by what it is called."""
+    """Return the running processes of the cluster, by name: `ZooKeeper`, or the id of a broker."""
     record = cluster.directory.read()
     if record is None:
         return {}
@@ -66,19 +67,19 @@ def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
 
 
 def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> str:
-    """What `up` did, for people: what runs now and ran not before, beside what ran already."""
-    fresh = [name for name, process in now.items() if before.get(name) != process]
-    if not fresh:
+    """Return the sentence of `up`: which processes were started, and which were already running."""
+    new = [name for name, process in now.items() if before.get(name) != process]
+    if not new:
         return "already running"
-    former = [name for name in now if name not in fresh]
-    if not former:
+    running = [name for name in now if name not in new]
+    if not running:
         count = len(now.keys() - {"ZooKeeper"})
         return f"{count} {'broker serves' if count == 1 else 'brokers serve'}, data"
-    return f"started {_listed(fresh)}, already running: {_listed(former)},"
+    return f"started {_listed(new)}, already running: {_listed(running)},"
 
 
 def _listed(names: Sequence[str]) -> str:
-    """`ZooKeeper, brokers 1, 2`."""
+    """Return process names as text, for example `ZooKeeper, brokers 1, 2`."""
     brokers = [name for name in names if name != "ZooKeeper"]
     words = ["ZooKeeper"] if "ZooKeeper" in names else []
     if brokers:
@@ -87,7 +88,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def describe(found: LocalCluster) -> dict[str, Any]:
-    """Addresses and processes, as `up --json` and `status --json` give them."""
+    """Return the object of `up --json`: addresses and processes of the cluster."""
+    from minikafka.cluster.directory import HOST
+
     record = found.record
     brokers = []
     for broker in record.brokers:
@@ -113,18 +116,20 @@ def describe(found: LocalCluster) -> dict[str, Any]:
 @click.command()
 @data_option
 def down(data: str | None) -> None:
-    """End all brokers and the managed ZooKeeper; the data stays."""
-    found = cluster(data)
+    """Stop all brokers and the managed ZooKeeper; keep the data."""
+    found = find_cluster(data)
     run(found.stop())
-    click.echo(f"{found.directory.path}: all processes ended", err=True)
+    click.echo(f"{found.directory.path}: all processes have stopped", err=True)
 
 
 @click.command()
 @click.argument("broker_id", type=int, metavar="ID")
 @data_option
 def start(broker_id: int, data: str | None) -> None:
-    """Start one broker, with its id, ports and data; returns when it serves."""
-    found = cluster(data)
+    """Start the broker ID with its former ports and data, and wait until it serves clients."""
+    from minikafka.cluster.directory import HOST
+
+    found = find_cluster(data)
     run(found.start(broker_id))
     click.echo(
         f"broker {broker_id} serves on {HOST}:{found.record.broker(broker_id).port}", err=True
@@ -135,6 +140,6 @@ def start(broker_id: int, data: str | None) -> None:
 @click.argument("broker_id", type=int, metavar="ID")
 @data_option
 def stop(broker_id: int, data: str | None) -> None:
-    """Shut one broker down: it hands its leaderships over first."""
-    run(cluster(data).stop(broker_id))
+    """Stop the broker ID after it has handed over its leaderships (controlled shutdown)."""
+    run(find_cluster(data).stop(broker_id))
     click.echo(f"broker {broker_id} has stopped", err=True)

@@ -1,41 +1,57 @@
-"""`reassign`: move partitions to other brokers, and follow, look at, cancel or propose such moves (K1–K3).
+"""`reassign`: move partitions to other brokers; verify, list, cancel or propose such moves (K1–K3).
 
-Exit code 0: every partition named ended where it should (or, with `--no-wait`, began to move); 1: one was
-rejected, is elsewhere, or is not there yet; 130: Ctrl-C, after saying what completed. Ctrl-C never
-cancels a reassignment: the controller goes on with it.
+Exit code 0: every named partition reached its target (with `--no-wait`: started to move). Exit code 1: at
+least one was rejected, has other replicas, or has not arrived. Exit code 130: Ctrl-C, after printing which
+moves completed. Ctrl-C does not cancel a reassignment: the controller continues it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 
 from minikafka.cli import placement
-from minikafka.cli.reassign_jobs import Cancel, Given, ListMoves, Move, Verify
-from minikafka.cli.reassign_proposal import Propose
-from minikafka.cli.target import (
-    bootstrap_option,
-    bootstrap_servers,
-    data_option,
-    fail_unless,
-    json_option,
-    run,
-    target_options,
-)
-from minikafka.client import Client
+from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers, cluster_options
+from minikafka.cli.options import bootstrap_option, data_option, json_option
+
+if TYPE_CHECKING:
+    from minikafka.cli.reassign_jobs import Given
+    from minikafka.client import Client
+    from minikafka.client.admin import Admin
 
 _ACTIONS: Final = ("verify", "list", "cancel", "generate")
 
 
 @click.command()
-@click.option("-t", "--topic", "topics", multiple=True, help="Topic of the --partition.")
-@click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True)
-@click.option("--replicas", multiple=True, metavar="3,4,5", help="Its brokers, preferred first.")
-@click.option("--file", metavar="PLAN", help="A plan in the JSON of Kafka's reassignment tool.")
-@click.option("--verify", is_flag=True, help="Say what became of the moves.")
-@click.option("--list", "list_", is_flag=True, help="Show all moves under way.")
-@click.option("--cancel", is_flag=True, help="Go back to the replicas of before.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Topic of the --partition; may be repeated.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="N",
+    help="Partition to move; may be repeated.",
+)
+@click.option(
+    "--replicas",
+    multiple=True,
+    metavar="3,4,5",
+    help="The partition's new brokers, the preferred leader first; once per --partition.",
+)
+@click.option("--file", metavar="PLAN", help="JSON file in the format of Kafka's tool.")
+@click.option("--verify", is_flag=True, help="Show whether the moves have completed.")
+@click.option("--list", "list_", is_flag=True, help="Show all moves in progress.")
+@click.option("--cancel", is_flag=True, help="Cancel moves: return to the original replicas.")
 @click.option("--generate", is_flag=True, help="Propose a plan for --topics over --brokers.")
 @click.option("--topics", "spread", metavar="A,B", help="With --generate: topics to spread.")
 @click.option("--brokers", metavar="1,2,3", help="With --generate: brokers to use (default: all).")
@@ -44,14 +60,16 @@ _ACTIONS: Final = ("verify", "list", "cancel", "generate")
     "bytes_per_second",
     type=click.IntRange(1),
     metavar="BYTES",
-    help="Bytes/s a broker may spend on it; removed when all is completed.",
+    help="Replication limit per broker in bytes/s; removed when all moves have completed.",
 )
-@click.option("--no-wait", is_flag=True, help="Return when the controller has accepted.")
+@click.option(
+    "--no-wait", is_flag=True, help="Return as soon as the controller has accepted the moves."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Wait no longer; the moves go on.",
+    help="Stop waiting after this time; the moves continue.",
 )
 @bootstrap_option
 @data_option
@@ -74,10 +92,12 @@ def reassign(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Move partitions to other brokers and wait until they are there.
+    """Move partitions to other brokers and wait until the moves have completed.
 
-    Ctrl-C says what is completed and leaves the rest running.
+    Ctrl-C prints which moves have completed; the others continue.
     """
+    from minikafka.cli.reassign_jobs import Given
+
     given = Given(
         topics,
         partitions,
@@ -89,28 +109,37 @@ def reassign(
         not no_wait,
         timeout,
         as_json,
-        target_options(bootstrap, data),
+        cluster_options(bootstrap, data),
     )
     chosen = [
         name for name, on in zip(_ACTIONS, (verify, list_, cancel, generate), strict=True) if on
     ]
     if len(chosen) > 1:
-        raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} cannot go together")
+        raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} cannot be combined")
     job = _job(chosen[0] if chosen else None, given)
 
-    async def work(servers: str) -> bool:
-        async with Client(servers) as client:
-            return await job.do(client.admin)
+    async def work(client: Client) -> bool:
+        return await job.do(client.admin)
 
-    fail_unless(run(work(bootstrap_servers(bootstrap, data))))
+    fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data)))
 
 
-def _job(action: str | None, given: Given) -> Move | Verify | ListMoves | Cancel | Propose:
-    """What to do, checked as far as it can be without the cluster. Raises UsageError."""
+class _Job(Protocol):
+    """One of the things that `reassign` does."""
+
+    async def do(self, admin: Admin) -> bool:
+        """Do the job; return True on success."""
+
+
+def _job(action: str | None, given: Given) -> _Job:
+    """Return the job that the options ask for (no action: move). Raises UsageError."""
+    from minikafka.cli.reassign_jobs import Cancel, ListMoves, Move, Verify
+    from minikafka.cli.reassign_proposal import Propose
+
     if action != "generate" and (given.spread or given.brokers):
-        raise click.UsageError("--topics and --brokers belong to --generate")
+        raise click.UsageError("--topics and --brokers can only be used with --generate")
     if action and (given.throttle or (given.timeout and action != "cancel")):
-        raise click.UsageError(f"--throttle and --timeout do not go with --{action}")
+        raise click.UsageError(f"--throttle and --timeout cannot be combined with --{action}")
     if action == "verify":
         return Verify(given, given.plan() if given.replicas or given.file else given.named())
     if action == "list":

@@ -21,7 +21,7 @@ from minikafka.cli import placement, reassign_throttle
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Progress
 from minikafka.cli.reassign_outcome import State, Verdict, count, ids, look, measure, wait
-from minikafka.cli.target import unknown_topics
+from minikafka.cli.topic_errors import unknown_topics
 from minikafka.client.admin import POLL_MS, Admin
 from minikafka.runtime.clock import SystemClock
 

@@ -13,7 +13,7 @@ from minikafka.broker.assignments import assign
 from minikafka.cli import placement
 from minikafka.cli.placement import Plan
 from minikafka.cli.reassign_outcome import ids
-from minikafka.cli.target import unknown_topics
+from minikafka.cli.topic_errors import unknown_topics
 from minikafka.client.admin import Admin
 from minikafka.runtime.clock import SystemRng
 

@@ -1,4 +1,4 @@
-"""`status`: processes, controller, epochs, and per partition leader, ISR, LEO and HW. Read only."""
+"""`status`: processes, controller and epochs; leader, ISR, log end and high watermark of each partition."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.base.model import TopicPartition
+from minikafka.cli.execution import run
+from minikafka.cli.find_cluster import find_cluster
+from minikafka.cli.options import data_option, json_option
 from minikafka.cli.processes import describe
-from minikafka.cli.target import cluster, data_option, json_option, run
-from minikafka.cluster.state import ClusterState, PartitionView
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from minikafka.cluster.state import ClusterState, PartitionView
 
 
 @click.command()
 @data_option
 @json_option
 def status(data: str | None, as_json: bool) -> None:
-    """Show the cluster; brokers that are down are named, and the others tell what they know."""
-    found = cluster(data)
+    """Show processes, controller and partitions, as reported by the brokers that answer."""
+    found = find_cluster(data)
     shown = combined(describe(found), run(found.state()))
     if as_json:
         click.echo(json.dumps(shown))
@@ -31,19 +34,18 @@ def status(data: str | None, as_json: bool) -> None:
 
 
 def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
-    """What `status --json` prints: `up --json` and the state of controller, brokers and partitions.
+    """Return the object of `status --json`: that of `up --json` plus controller, brokers and partitions.
 
-    A broker is `up`, `down` (no process) or `silent` (a process that does not answer). Offsets, and the
-    leader, are null while no leader answers. `backlog` is how many requests of the controller wait for the
-    broker's answer (C39), null when there is no channel to it. `metrics` are a broker's gauges under Kafka's
-    names; a partition is `available` when its leader says that it leads (J7). `controller_state` is what the
-    broker that rules tells of its work, null when none answers.
+    A broker is `up`, `down` (no process) or `silent` (a process that does not answer). `backlog`: number of
+    controller requests that the broker has not answered yet (C39), null when it has no channel. `metrics`:
+    the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7); without
+    it, leader and offsets are null. `controller_state`: what the controller reports, null when none answers.
     """
     answers = state.answers.values()
     backlog: dict[str, int] = next((a["backlog"] for a in answers if a.get("backlog")), {})
     return processes | {
         "brokers": [
-            broker | _told(broker, state.answers.get(broker["id"]), backlog)
+            broker | _reported(broker, state.answers.get(broker["id"]), backlog)
             for broker in processes["brokers"]
         ],
         "controller": state.controller,
@@ -55,7 +57,7 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
     }
 
 
-def _told(
+def _reported(
     process: Mapping[str, Any], answer: Mapping[str, Any] | None, backlog: Mapping[str, int]
 ) -> dict[str, Any]:
     return {
@@ -81,9 +83,7 @@ def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
 
 
 def _print(shown: dict[str, Any]) -> None:
-    from minikafka.cli.console import (
-        plain_console,
-    )  # only here: rich loads longer than all the rest
+    from minikafka.cli.console import plain_console
 
     console = plain_console()
     pid = shown["zookeeper_pid"]

@@ -1,7 +1,7 @@
-"""Topics as `topics describe` shows them: in the lines of Kafka's own tool, and as JSON.
+"""Topics as `topics describe` shows them: as the lines of Kafka's own tool, or as JSON.
 
-Invariant: a replica that a reassignment is only adding is not missed: a partition is under-replicated
-when one of the others is not in the ISR.
+A replica that a reassignment is still adding does not count: a partition is under-replicated when one
+of its other replicas is not in the ISR.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.cli.target import unknown_topics
+from minikafka.cli.topic_errors import unknown_topics
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.admin import Admin
 from minikafka.client.answers import ConfigSource, Resource, ResourceType
@@ -19,44 +19,44 @@ from minikafka.client.answers import ConfigSource, Resource, ResourceType
 NOT_MOVING = ReplicaAssignment(())
 
 
-class Found(NamedTuple):
-    """Topics with their own settings, and what is being reassigned."""
+class TopicView(NamedTuple):
+    """Topics, the settings made for each topic, and the reassignments in progress."""
 
     topics: Sequence[TopicInfo]
     configs: Mapping[str, Mapping[str, str]]
     moving: Mapping[TopicPartition, ReplicaAssignment]
 
-    def only(self, *, under_replicated: bool, unavailable: bool) -> Found:
-        """The partitions that are one or the other, as asked for, and their topics."""
+    def only(self, *, under_replicated: bool, unavailable: bool) -> TopicView:
+        """Return only the partitions that match one of the chosen conditions, and their topics."""
         topics = []
         for topic in self.topics:
             kept = {
                 number: partition
                 for number, partition in topic.partitions.items()
-                if (under_replicated and self.misses_replicas(topic.name, partition))
+                if (under_replicated and self.is_under_replicated(topic.name, partition))
                 or (unavailable and partition.leader < 0)
             }
             if kept:
                 topics.append(topic._replace(partitions=kept))
         return self._replace(topics=topics)
 
-    def misses_replicas(self, topic: str, partition: PartitionInfo) -> bool:
-        """Whether a replica that should be there is not in the ISR."""
-        coming = self.of(topic, partition.partition).adding
-        return bool(set(partition.replicas) - set(coming) - set(partition.isr))
+    def is_under_replicated(self, topic: str, partition: PartitionInfo) -> bool:
+        """True if a replica that is not just being added is missing from the ISR."""
+        adding = self.reassignment_of(topic, partition.partition).adding
+        return bool(set(partition.replicas) - set(adding) - set(partition.isr))
 
-    def of(self, topic: str, number: int) -> ReplicaAssignment:
-        """What moves a partition."""
+    def reassignment_of(self, topic: str, number: int) -> ReplicaAssignment:
+        """Return the reassignment of a partition, NOT_MOVING if there is none."""
         return self.moving.get(TopicPartition(topic, number), NOT_MOVING)
 
 
-async def find(admin: Admin, names: Sequence[str]) -> Found:
-    """These topics (none: all). Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION).
+async def read_topics(admin: Admin, names: Sequence[str]) -> TopicView:
+    """Return these topics (none named: all). Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION).
 
-    Without a controller topics are shown as the brokers know them, as if nothing were being reassigned.
+    Without a controller the view has no settings and no reassignments: only the metadata of one broker.
     """
-    cluster, found = await admin.describe(names or None)
-    known = {topic.name: topic for topic in found}
+    cluster, topics_found = await admin.describe(names or None)
+    known = {topic.name: topic for topic in topics_found}
     if cluster.controller_id >= 0 and names:
         known |= await admin.describe_topics(names)
     missing = [name for name in names if name not in known]
@@ -64,7 +64,7 @@ async def find(admin: Admin, names: Sequence[str]) -> Found:
         raise unknown_topics(missing)
     topics = [known[name] for name in dict.fromkeys(names)] if names else list(known.values())
     if cluster.controller_id < 0:
-        return Found(topics, {}, {})
+        return TopicView(topics, {}, {})
     resources = [Resource(ResourceType.TOPIC, topic.name) for topic in topics]
     settings = await admin.describe_configs(resources)
     configs = {
@@ -75,20 +75,20 @@ async def find(admin: Admin, names: Sequence[str]) -> Found:
         }
         for resource, held in settings.items()
     }
-    return Found(topics, configs, await admin.list_reassignments())
+    return TopicView(topics, configs, await admin.list_reassignments())
 
 
 def topic_id(topic: TopicInfo) -> str:
-    """As Kafka's tools write it: url-safe base64 without padding."""
+    """Return the topic id as Kafka's tools print it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 
-def as_json_topic(topic: TopicInfo, found: Found) -> dict[str, Any]:
-    """One topic for a program; `leader` is null where there is none."""
+def as_json_topic(topic: TopicInfo, view: TopicView) -> dict[str, Any]:
+    """Return one topic for `--json`; `leader` is null where a partition has none."""
     return {
         "topic": topic.name,
         "topic_id": topic_id(topic),
-        "configs": dict(found.configs.get(topic.name, {})),
+        "configs": dict(view.configs.get(topic.name, {})),
         "partitions": [
             {
                 "partition": number,
@@ -96,26 +96,26 @@ def as_json_topic(topic: TopicInfo, found: Found) -> dict[str, Any]:
                 "leader_epoch": partition.leader_epoch,
                 "replicas": list(partition.replicas),
                 "isr": list(partition.isr),
-                "adding": list(found.of(topic.name, number).adding),
-                "removing": list(found.of(topic.name, number).removing),
+                "adding": list(view.reassignment_of(topic.name, number).adding),
+                "removing": list(view.reassignment_of(topic.name, number).removing),
             }
             for number, partition in sorted(topic.partitions.items())
         ],
     }
 
 
-def lines(topic: TopicInfo, found: Found, *, with_header: bool) -> Iterator[str]:
-    """The lines of Kafka's own tool, which scripts know how to read."""
+def lines(topic: TopicInfo, view: TopicView, *, with_header: bool) -> Iterator[str]:
+    """Yield the lines that kafka-topics.sh prints, which existing scripts can parse."""
     if with_header:
         factor = max((len(p.replicas) for p in topic.partitions.values()), default=0)
-        configs = ",".join(f"{k}={v}" for k, v in found.configs.get(topic.name, {}).items())
+        configs = ",".join(f"{k}={v}" for k, v in view.configs.get(topic.name, {}).items())
         yield (
             f"Topic: {topic.name}\tTopicId: {topic_id(topic)}"
             f"\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: {factor}"
             f"\tConfigs: {configs}"
         )
     for number, partition in sorted(topic.partitions.items()):
-        moving = found.of(topic.name, number)
+        moving = view.reassignment_of(topic.name, number)
         text = (
             f"\tTopic: {topic.name}\tPartition: {number}"
             f"\tLeader: {partition.leader if partition.leader >= 0 else 'none'}"

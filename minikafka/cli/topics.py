@@ -1,41 +1,32 @@
 """`topics create | list | describe | alter | delete`, over the Kafka protocol.
 
-Exit code 1 when anything that was named is not there or was refused, each with its reason; what else was
-named is done all the same.
+Exit code 1 when a named topic does not exist or the request for it was refused, with the reason; the
+other named topics are still processed.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from minikafka.base.errors import ErrorCode
 from minikafka.cli import placement
-from minikafka.cli.progress import Amount, Progress
-from minikafka.cli.target import (
-    bootstrap_option,
-    bootstrap_servers,
-    data_option,
-    fail_unless,
-    json_option,
-    pairs,
-    run,
-)
-from minikafka.cli.topic_view import as_json_topic, find, lines
-from minikafka.client import Client, NewTopic, Outcome
-from minikafka.client.admin import POLL_MS, Admin
-from minikafka.runtime.clock import SystemClock
+from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers
+from minikafka.cli.options import bootstrap_option, data_option, json_option, key_value_pairs
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from minikafka.client import Client, Outcome
+    from minikafka.client.admin import Admin
+
 assignment_option = click.option(
     "--replica-assignment",
     "assignment",
     metavar="1:2:3,2:3:1",
-    help="Brokers of each partition by hand, the preferred one first.",
+    help="Brokers of each new partition, the preferred leader first.",
 )
 
 
@@ -46,11 +37,20 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="Default: the broker's.")
-@click.option("--replication-factor", type=click.IntRange(1), help="Default: the broker's.")
+@click.option("--partitions", type=click.IntRange(1), help="Default: the broker's num.partitions.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="Default: the broker's default.replication.factor.",
+)
 @assignment_option
 @click.option(
-    "--config", "configs", multiple=True, metavar="KEY=VALUE", callback=pairs, help="A setting."
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_value_pairs,
+    help="A topic setting; may be repeated.",
 )
 @bootstrap_option
 @data_option
@@ -66,17 +66,20 @@ def create(
     as_json: bool,
 ) -> None:
     """Create the topic NAME."""
+    from minikafka.client import NewTopic
+
     if assignment and (partitions or replication_factor):
         raise click.UsageError(
             "give --replica-assignment, or --partitions and --replication-factor, not both"
         )
-    by_hand = placement.manual_assignment(assignment) if assignment else {}
-    topic = NewTopic(name, partitions or -1, replication_factor or -1, configs, by_hand)
+    replicas = placement.manual_assignment(assignment) if assignment else {}
+    topic = NewTopic(name, partitions or -1, replication_factor or -1, configs, replicas)
 
-    async def work(admin: Admin) -> dict[str, Outcome]:
-        return await admin.create_topics([topic])
+    async def work(client: Client) -> dict[str, Outcome]:
+        return await client.admin.create_topics([topic])
 
-    _report(_run(work, bootstrap, data), as_json, "Created topic {}.")
+    outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
+    _report(outcomes, as_json, "Created topic {}.")
 
 
 @topics.command("list")
@@ -84,12 +87,12 @@ def create(
 @data_option
 @json_option
 def list_(bootstrap: str | None, data: str | None, as_json: bool) -> None:
-    """Names of all topics, one a line."""
+    """Print the names of all topics, one per line."""
 
-    async def work(admin: Admin) -> list[str]:
-        return [topic.name for topic in (await admin.describe())[1]]
+    async def work(client: Client) -> list[str]:
+        return [topic.name for topic in (await client.admin.describe())[1]]
 
-    names = _run(work, bootstrap, data)
+    names = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
         click.echo(json.dumps(names))
     else:
@@ -99,7 +102,9 @@ def list_(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1)
-@click.option("--under-replicated", is_flag=True, help="Only partitions that miss replicas.")
+@click.option(
+    "--under-replicated", is_flag=True, help="Only partitions with a replica outside the ISR."
+)
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
 @bootstrap_option
 @data_option
@@ -112,22 +117,32 @@ def describe(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Partitions, leaders, replicas and ISRs of the topics NAMES (default: all)."""
-    found = _run(lambda admin: find(admin, names), bootstrap, data)
+    """Show partitions, leaders, replicas and ISRs of the topics NAMES (default: all)."""
+    from minikafka.cli.topic_view import TopicView, as_json_topic, lines, read_topics
+
+    async def work(client: Client) -> TopicView:
+        return await read_topics(client.admin, names)
+
+    view = run_with_client(work, bootstrap_servers(bootstrap, data))
     filtered = under_replicated or unavailable
     if filtered:
-        found = found.only(under_replicated=under_replicated, unavailable=unavailable)
+        view = view.only(under_replicated=under_replicated, unavailable=unavailable)
     if as_json:
-        click.echo(json.dumps([as_json_topic(topic, found) for topic in found.topics]))
+        click.echo(json.dumps([as_json_topic(topic, view) for topic in view.topics]))
     else:
-        for topic in found.topics:
-            for line in lines(topic, found, with_header=not filtered):
+        for topic in view.topics:
+            for line in lines(topic, view, with_header=not filtered):
                 click.echo(line)
 
 
 @topics.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), required=True, help="How many in all.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    required=True,
+    help="The new number of partitions; larger than the current one.",
+)
 @assignment_option
 @bootstrap_option
 @data_option
@@ -140,23 +155,24 @@ def alter(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Give the topic NAME more partitions; `--replica-assignment` places the new ones."""
-    by_hand = list(placement.manual_assignment(assignment).values()) if assignment else []
+    """Add partitions to the topic NAME."""
+    replicas = list(placement.manual_assignment(assignment).values()) if assignment else []
 
-    async def work(admin: Admin) -> dict[str, Outcome]:
-        return await admin.create_partitions({name: partitions}, {name: by_hand})
+    async def work(client: Client) -> dict[str, Outcome]:
+        return await client.admin.create_partitions({name: partitions}, {name: replicas})
 
-    _report(_run(work, bootstrap, data), as_json, f"Topic {{}} has {partitions} partitions.")
+    outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
+    _report(outcomes, as_json, f"Topic {{}} has {partitions} partitions.")
 
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--wait", is_flag=True, help="Return when no broker has anything of them any more.")
+@click.option("--wait", is_flag=True, help="Wait until no broker holds a replica of the topics.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="With --wait: wait no longer; the deletion goes on.",
+    help="With --wait: stop waiting after this time; the deletion continues.",
 )
 @bootstrap_option
 @data_option
@@ -169,33 +185,44 @@ def delete(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Delete the topics NAMES: they are marked, and the controller deletes them."""
+    """Mark the topics NAMES for deletion; the controller then deletes them."""
     if timeout and not wait:
-        raise click.UsageError("--timeout belongs to --wait")
+        raise click.UsageError("--timeout can only be used with --wait")
 
-    async def work(admin: Admin) -> dict[str, Outcome]:
-        outcomes = await admin.delete_topics(names)
+    async def work(client: Client) -> dict[str, Outcome]:
+        outcomes = await client.admin.delete_topics(names)
         if wait:
             marked = [name for name, outcome in outcomes.items() if outcome.ok]
-            outcomes |= await _wait_until_gone(admin, marked, timeout, shown=not as_json)
+            outcomes |= await _wait_until_deleted(client.admin, marked, timeout, shown=not as_json)
         return outcomes
 
+    outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     done = "Topic {} is deleted." if wait else "Topic {} is marked for deletion."
-    _report(_run(work, bootstrap, data), as_json, done)
+    _report(outcomes, as_json, done)
 
 
-async def _wait_until_gone(
+async def _wait_until_deleted(
     admin: Admin, names: list[str], timeout: float | None, *, shown: bool
 ) -> dict[str, Outcome]:
-    """REQUEST_TIMED_OUT for those that are still there."""
+    """Wait until the topics are gone, and show the progress if `shown`.
+
+    Return REQUEST_TIMED_OUT for each topic that still exists after `timeout` seconds (None: no limit).
+    """
+    import asyncio
+
+    from minikafka.cli.progress import Amount, Progress
+    from minikafka.client import Outcome
+    from minikafka.client.admin import POLL_MS
+    from minikafka.runtime.clock import SystemClock
+
     clock = SystemClock()
     left = names
     most: dict[str, int] = {}
     try:
         async with asyncio.timeout(timeout):
             with Progress(clock, "topics deleted", shown=shown) as progress:
-                while left := await _still_there(admin, left):
-                    replicas = await _replicas_left(admin, left)
+                while left := await _still_existing(admin, left):
+                    replicas = await _replica_counts(admin, left)
                     most |= {name: max(most.get(name, 0), replicas[name]) for name in left}
                     amounts = {
                         name: Amount(most[name] - replicas[name], most[name] or None)
@@ -204,20 +231,22 @@ async def _wait_until_gone(
                     progress.update(amounts, len(names) - len(left))
                     await clock.sleep(POLL_MS)
     except TimeoutError:
-        reason = "the deletion goes on; a broker that is away holds it up until it is back"
+        reason = "the deletion continues; it cannot finish while a broker with a replica is down"
         return dict.fromkeys(left, Outcome(ErrorCode.REQUEST_TIMED_OUT, reason))
     return {}
 
 
-async def _still_there(admin: Admin, names: Iterable[str]) -> list[str]:
-    """Those names that could not be given to a new topic: the mark, or something of the old one, is there."""
+async def _still_existing(admin: Admin, names: Iterable[str]) -> list[str]:
+    """Return the topics whose deletion has not finished: creating them would fail (a dry run tells)."""
+    from minikafka.client import NewTopic
+
     probes = [NewTopic(name, 1, 1) for name in names]
     outcomes = await admin.create_topics(probes, validate_only=True)
     return [name for name, o in outcomes.items() if o.code is ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
-async def _replicas_left(admin: Admin, names: list[str]) -> dict[str, int]:
-    """How many replicas live brokers still have of each."""
+async def _replica_counts(admin: Admin, names: list[str]) -> dict[str, int]:
+    """Return the number of replicas of each topic that live brokers still hold."""
     counts = dict.fromkeys(names, 0)
     for dirs in (await admin.describe_log_dirs()).values():
         for tp in (tp for directory in dirs for tp in directory.sizes):
@@ -226,18 +255,11 @@ async def _replicas_left(admin: Admin, names: list[str]) -> dict[str, int]:
     return counts
 
 
-def _run(
-    work: Callable[[Admin], Coroutine[Any, Any, T]], bootstrap: str | None, data: str | None
-) -> T:
-    async def with_client(servers: str) -> T:
-        async with Client(servers) as client:
-            return await work(client.admin)
+def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> None:
+    """Print one line per topic, failures on standard error; exit with code 1 if there is a failure.
 
-    return run(with_client(bootstrap_servers(bootstrap, data)))
-
-
-def _report(outcomes: Mapping[str, Outcome], as_json: bool, done: str) -> None:
-    """A line per topic that was done, an error line for each other; ends with exit code 1 if there is one."""
+    `success` is the text for a topic that succeeded, with `{}` in place of its name.
+    """
     if as_json:
         rows = [
             {
@@ -253,5 +275,5 @@ def _report(outcomes: Mapping[str, Outcome], as_json: bool, done: str) -> None:
             detail = f": {outcome.message}" if outcome.message else ""
             click.echo(f"minikafka: {outcome.code.name}: {name}{detail}", err=True)
         elif not as_json:
-            click.echo(done.format(name))
+            click.echo(success.format(name))
     fail_unless(all(outcome.ok for outcome in outcomes.values()))

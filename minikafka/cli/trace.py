@@ -1,7 +1,7 @@
-"""`trace`: the causal chains of a partition, from the ledgers that the brokers keep. Read only.
+"""`trace`: the history of a partition from the brokers' ledgers, grouped by cause; read-only.
 
-Works on a cluster that is dead as on one that runs: the ledgers are files, and who runs says where the
-partition stands now. Exit code 0 when there was something to tell, 1 when nobody knows the partition.
+Works on a cluster that is up or down: the ledgers are files, and brokers that run report the partition's
+current state. Exit code 1 when no broker and no ledger knows the partition.
 """
 
 from __future__ import annotations
@@ -9,30 +9,35 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.base.model import TopicPartition
-from minikafka.cli.target import cluster, data_option, json_option, run
-from minikafka.cluster.state import ClusterState
-from minikafka.explain.gather import ledger_lines
-from minikafka.explain.trace import Chain, chains, ids, only, tell
-from minikafka.ledger.lifecycle import lifecycle
-from minikafka.ledger.reader import Line
+from minikafka.cli.execution import run
+from minikafka.cli.find_cluster import find_cluster
+from minikafka.cli.options import data_option, json_option
+
+if TYPE_CHECKING:
+    from minikafka.cluster.state import ClusterState
+    from minikafka.explain.trace import Chain
+    from minikafka.ledger.reader import Line
 
 
 @click.command()
-@click.option("-t", "--topic", required=True, help="The topic.")
-@click.option("-p", "--partition", type=click.IntRange(0), required=True, help="Its partition.")
+@click.option("-t", "--topic", required=True, help="Topic of the partition.")
+@click.option("-p", "--partition", type=click.IntRange(0), required=True, help="Partition number.")
 @click.option(
-    "--last", type=click.IntRange(1), metavar="N", help="Only the last N chains (or stages)."
+    "--last",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show only the last N events, or with --lifecycle the last N lines.",
 )
 @click.option(
     "--lifecycle",
     "as_lifecycle",
     is_flag=True,
-    help="State changes only: requested, received, completed.",
+    help="Show only state changes: requested, received, completed.",
 )
 @data_option
 @json_option
@@ -44,34 +49,39 @@ def trace(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what happened to a partition: event, decisions, writes, requests and effects, with their ids.
+    """Show what happened to a partition: each controller event with its decisions, writes and requests.
 
-    The ledger files of the brokers are read, whether they run or not.
+    Reads the ledger files of all brokers, running or not.
     """
-    found = cluster(data)
+    from minikafka.explain.gather import ledger_lines
+    from minikafka.explain.trace import chains
+
+    found = find_cluster(data)
     tp = TopicPartition(topic, partition)
     lines = ledger_lines(found, topic)
     if as_lifecycle:
         _print_lifecycle(tp, lines, last, as_json)
         return
-    told = chains(lines, tp)
+    history = chains(lines, tp)
     state = run(found.state())
-    if not told and tp not in state.partitions:
-        raise click.ClickException(f"no broker and no ledger in {found.directory.path} knows {tp}")
+    if not history and tp not in state.partitions:
+        raise click.ClickException(
+            f"{tp} is unknown to every broker and ledger in {found.directory.path}"
+        )
     if last is not None:
-        told = told[-last:]
+        history = history[-last:]
     if as_json:
-        now = standing(state, tp)
-        click.echo(json.dumps({**now, "chains": [chain.as_json() for chain in told]}))
+        now = current_state(state, tp)
+        click.echo(json.dumps({**now, "chains": [chain.as_json() for chain in history]}))
     else:
-        for chain in told:
+        for chain in history:
             _print_chain(chain, tp)
-        knows = "no broker that answers knows it" if state.answers else "no broker answers"
-        click.echo(f"now: {_standing_in_words(standing(state, tp)) or knows}")
+        unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
+        click.echo(f"now: {_as_text(current_state(state, tp)) or unknown}")
 
 
-def standing(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
-    """Where the partition stands now, by the words of the brokers that answer; null where none knows."""
+def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
+    """Return the partition's state as the brokers that answer report it; unknown values are None."""
     view = state.partitions.get(tp)
     return {
         "topic": tp.topic,
@@ -86,17 +96,21 @@ def standing(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
     }
 
 
-def _standing_in_words(now: dict[str, Any]) -> str:
-    """Nothing where nobody knows."""
+def _as_text(now: dict[str, Any]) -> str:
+    """Return the partition's state as text, "" if it is unknown."""
+    from minikafka.explain.trace import ids
+
     if now["isr"] is None:
         return ""
     leader = "none" if now["leader"] is None else now["leader"]
     waiting = {broker: count for broker, count in now["backlog"].items() if count}
-    backlog = "".join(f", {count} requests wait for broker {b}" for b, count in waiting.items())
+    backlog = "".join(f", {count} requests queued for broker {b}" for b, count in waiting.items())
     return f"leader {leader}, epoch {now['leader_epoch']}, ISR {ids(now['isr'])}{backlog}"
 
 
 def _print_chain(chain: Chain, tp: TopicPartition) -> None:
+    from minikafka.explain.trace import only, tell
+
     click.echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.title}")
     for line in chain.lines:
         place = f"{line['broker']}#{line['n']}"
@@ -106,16 +120,18 @@ def _print_chain(chain: Chain, tp: TopicPartition) -> None:
 
 
 def clock_time(wall_ms: int) -> str:
-    """UTC, to the millisecond."""
+    """Format Unix milliseconds as date and time in UTC."""
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def _print_lifecycle(
     tp: TopicPartition, lines: list[Line], last: int | None, as_json: bool
 ) -> None:
+    from minikafka.ledger.lifecycle import lifecycle
+
     stages = list(lifecycle(lines, *tp))
     if not stages:
-        raise click.ClickException(f"no ledger tells of a state change of {tp}")
+        raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages
     if as_json:
         click.echo(json.dumps([asdict(stage) for stage in stages]))

@@ -1,39 +1,46 @@
-"""`why`: what keeps a partition, or one of its offsets, from being as it should be. Read only.
+"""`why`: explain what is wrong with a partition, or why one of its offsets is not visible; read-only.
 
-Exit code 0 when the question was answered, whatever the answer is (`healthy` in --json tells a program),
-1 when it could not be (no such cluster, topic or partition), 2 for what cannot be understood.
+Exit code 0 when there is an explanation, also for a healthy partition (`healthy` in --json tells them
+apart); 1 when there is no such cluster, topic or partition; 2 for a usage error.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.base.model import NO_LEADER
-from minikafka.cli.partitions import partition_named
-from minikafka.cli.target import cluster, data_option, json_option, run
-from minikafka.explain.gather import gather
-from minikafka.explain.picture import Picture
-from minikafka.explain.trace import ids
-from minikafka.explain.why import Finding, explain
-from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.cli.execution import run
+from minikafka.cli.find_cluster import find_cluster
+from minikafka.cli.options import data_option, json_option
+from minikafka.cli.placement import parse_partition
+
+if TYPE_CHECKING:
+    from minikafka.explain.picture import Picture
+    from minikafka.explain.why import Finding
 
 
 @click.command()
 @click.argument("partition", metavar="TOPIC-PARTITION")
-@click.option("--offset", type=click.IntRange(0), help="Also: why is this offset not visible?")
+@click.option(
+    "--offset", type=click.IntRange(0), help="Also explain why consumers cannot read this offset."
+)
 @data_option
 @json_option
 def why(partition: str, offset: int | None, data: str | None, as_json: bool) -> None:
-    """Tell why TOPIC-PARTITION is offline, under-replicated, not written to, not moved or not deleted.
+    """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
 
-    Each answer goes down to the broker that stands in the way, and names the events and lines of the ledger
-    (EPOCH-NUMBER BROKER#LINE). Works on a dead cluster from the files that it left.
+    Each reason names the broker that causes it, and the events and lines in the ledgers that show it
+    (EPOCH-NUMBER BROKER#LINE). Also works on the files of a cluster that is down.
     """
-    tp = partition_named(partition)
-    picture = run(gather(cluster(data), tp, SystemClock(), SystemRng()))
+    from minikafka.explain.gather import gather
+    from minikafka.explain.why import explain
+    from minikafka.runtime.clock import SystemClock, SystemRng
+
+    tp = parse_partition(partition)
+    picture = run(gather(find_cluster(data), tp, SystemClock(), SystemRng()))
     if not picture.is_known:
         deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.deleted())
         raise click.ClickException(f"there is no partition {tp}{deleted}")
@@ -49,7 +56,7 @@ def why(partition: str, offset: int | None, data: str | None, as_json: bool) -> 
 
 
 def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
-    """What `why --json` prints."""
+    """Return the object of `why --json`."""
     return {
         "topic": picture.tp.topic,
         "partition": picture.tp.partition,
@@ -67,10 +74,12 @@ def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
 
 
 def _headline(picture: Picture) -> str:
+    from minikafka.explain.trace import ids
+
     leader = "none" if picture.leader == NO_LEADER else picture.leader
     return (
         f"{picture.tp}: leader {leader}, epoch {picture.leader_epoch}, ISR {ids(picture.isr)}, "
-        f"replicas {ids(picture.assignment.replicas)} (says {picture.source})"
+        f"replicas {ids(picture.assignment.replicas)} (source: {picture.source})"
     )
 
 

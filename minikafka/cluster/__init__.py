@@ -1,8 +1,23 @@
-"""Clusters on this machine: their processes, their data directory, and the `LocalCluster` API over both."""
+"""Clusters on this machine: their processes, their data directory, and the `LocalCluster` API over both.
+
+`LocalCluster` is loaded on first use: commands that only read the data directory do without it.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from minikafka.cluster.directory import ClusterError
-from minikafka.cluster.local import LocalCluster
+
+if TYPE_CHECKING:
+    from minikafka.cluster.local import LocalCluster
 
 __all__ = ["ClusterError", "LocalCluster"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LocalCluster":
+        from minikafka.cluster.local import LocalCluster
+
+        return LocalCluster
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, NO_LEADER, TopicPartition
 from minikafka.base.ports import Clock, Rng
-from minikafka.client import Client
 from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterRecord
 from minikafka.rpc.messages import STATE
-from minikafka.rpc.server import HttpControlPlane
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+    from minikafka.rpc.server import HttpControlPlane
 
 CALL_TIMEOUT_MS: Final = 2_000
 STATE_TIMEOUT_MS: Final = 10_000
@@ -120,6 +122,8 @@ async def brokers_know(
     record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
 ) -> bool:
     """Whether the metadata of any of these brokers has the partition; True too when one of them does not tell."""
+    from minikafka.client import Client
+
     deadline = clock.now() + NEWS_MS
 
     async def told_by(broker: int) -> bool:
@@ -144,6 +148,8 @@ def control_plane_of(
     directory: ClusterDirectory, ids: Collection[int], clock: Clock, rng: Rng
 ) -> HttpControlPlane | None:
     """What a tool calls these brokers with; None while none of them has ever been started."""
+    from minikafka.rpc.server import HttpControlPlane  # loads aiohttp, which takes 0.2 s
+
     cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
     if cluster_id is None:
         return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -38,7 +38,9 @@ from minikafka.wire.versions import (
 
 Entity: TypeAlias = Any
 Read: TypeAlias = Callable[[bytes, int], tuple[Entity, int]]
-Convert: TypeAlias = Callable[[Any, frozenset[str]], Any]
+FieldNames: TypeAlias = Callable[[], frozenset[str]]
+"""Returns every field name of an API over all its served versions; called only when it is needed."""
+Convert: TypeAlias = Callable[[Any, FieldNames], Any]
 
 REQUEST_ELEMENTS_MAX: Final = 100_000
 """Array elements and tagged fields in one request; the largest client of a small cluster stays far below."""
@@ -102,9 +104,8 @@ def encode_body(entity: Entity) -> bytes:
 
 def response(api: int, version: int, **values: Any) -> Entity:
     """A response entity from plain values: see `request`."""
-    return _build(
-        load_response_schema(api, version), values, _field_names(load_response_schema, api)
-    )
+    names = partial(_field_names, load_response_schema, api)
+    return _build(load_response_schema(api, version), values, names)
 
 
 def request(api: int, version: int, **values: Any) -> Entity:
@@ -114,7 +115,8 @@ def request(api: int, version: int, **values: Any) -> Entity:
     times milliseconds. A field that this version does not have is left out, one that no version has
     is a TypeError; a field that is not given takes Kafka's default.
     """
-    return _build(load_request_schema(api, version), values, _field_names(load_request_schema, api))
+    names = partial(_field_names, load_request_schema, api)
+    return _build(load_request_schema(api, version), values, names)
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -139,10 +141,11 @@ def _read(api: int, version: int, read: Read, at: tuple[bytes, int]) -> Entity:
         raise ProtocolViolation(f"{NAMES[api]} v{version}: {error}") from error
 
 
-def _build(entity_type: Any, values: Mapping[str, Any], names: frozenset[str]) -> Entity:
-    if not names.issuperset(values):
+def _build(entity_type: Any, values: Mapping[str, Any], names: FieldNames) -> Entity:
+    # Importing every version of an API for its names takes up to 0.1 s, so it is done only on doubt.
+    if not _own_names(entity_type).issuperset(values) and not names().issuperset(values):
         raise TypeError(
-            f"{entity_type.__name__} has no {sorted(values.keys() - names)} in any version"
+            f"{entity_type.__name__} has no {sorted(values.keys() - names())} in any version"
         )
     return entity_type(
         **{
@@ -155,6 +158,11 @@ def _build(entity_type: Any, values: Mapping[str, Any], names: frozenset[str]) -
 @cache
 def _plan(entity_type: Any) -> tuple[tuple[str, Convert, Any], ...]:
     return tuple((field.name, _converter(field), _default(field)) for field in fields(entity_type))
+
+
+@cache
+def _own_names(entity_type: Any) -> frozenset[str]:
+    return frozenset(field.name for field in fields(entity_type))
 
 
 def _converter(field: Field[Any]) -> Convert:
@@ -175,7 +183,7 @@ def _array_converter(element: Any) -> Convert:
     if not is_dataclass(element):
         return lambda items, names: None if items is None else tuple(items)
 
-    def convert(items: Iterable[Mapping[str, Any]] | None, names: frozenset[str]) -> Any:
+    def convert(items: Iterable[Mapping[str, Any]] | None, names: FieldNames) -> Any:
         return None if items is None else tuple(_build(element, item, names) for item in items)
 
     return convert

@@ -17,7 +17,7 @@ TOPIC = Resource(ResourceType.TOPIC, "t")
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({})
-    monkeypatch.setattr(module, "Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
     return scripted
 
 
@@ -47,7 +47,7 @@ def test_a_broker_and_all_brokers_have_settings_too(admin: ScriptedAdmin) -> Non
 def test_settings_are_shown_with_their_sources(admin: ScriptedAdmin) -> None:
     call("set", "--topic", "t", "retention.ms=5")
     assert call("describe", "--topic", "t").stdout == (
-        "Given configs of topic t:\n  retention.ms=5 source=DYNAMIC_TOPIC_CONFIG synonyms={}\n"
+        "Changed configs of topic t:\n  retention.ms=5 source=DYNAMIC_TOPIC_CONFIG synonyms={}\n"
     )
     shown = json.loads(call("describe", "--topic", "t", "--json").stdout)
     assert shown["configs"][0]["source"] == "DYNAMIC_TOPIC_CONFIG"

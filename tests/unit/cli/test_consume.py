@@ -75,13 +75,9 @@ class Reach:
 @pytest.mark.parametrize(
     ("partitions", "start", "said"),
     [
-        (
-            None,
-            99,
-            "OFFSET_OUT_OF_RANGE: t-0 has no offset 99: it can be read from 5 to 10, its end",
-        ),
-        (None, 3, "OFFSET_OUT_OF_RANGE: t-0 has no offset 3: it can be read from 5 to 10, its end"),
-        ([1], 8, "OFFSET_OUT_OF_RANGE: t-1 has no offset 8: it can be read from 7, its end, only"),
+        (None, 99, "OFFSET_OUT_OF_RANGE: t-0 has no offset 99: its offsets are 5 to 10"),
+        (None, 3, "OFFSET_OUT_OF_RANGE: t-0 has no offset 3: its offsets are 5 to 10"),
+        ([1], 8, "OFFSET_OUT_OF_RANGE: t-1 has no offset 8: its offsets are 7 to 7"),
     ],
 )
 async def test_an_offset_that_is_not_there_is_refused_with_those_that_are(

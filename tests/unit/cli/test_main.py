@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import minikafka
 from minikafka.cli import main as entry
+from minikafka.client.network import VERSIONS
+from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
+from minikafka.cluster.processes import identify
+from minikafka.wire import codec
+from minikafka.wire.versions import METADATA
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -66,7 +75,7 @@ def test_a_command_that_cannot_be_understood_is_exit_code_2(
             "missing.toml: there is no such file; name a TOML",
         ),
         (["up", "--config", "."], ".: Is a directory; name a cluster.toml"),
-        (["up", "--config", "latin.toml"], "latin.toml: not a text in UTF-8; name a cluster.toml"),
+        (["up", "--config", "latin.toml"], "latin.toml: not UTF-8 text; name a cluster.toml"),
         (["up", "--config", "wrong.toml"], "wrong.toml: "),
         (["broker", "--config", "empty.toml"], "empty.toml: "),
         (["topics", "list", "-b", "nonsense"], "expected host:port"),
@@ -92,20 +101,98 @@ def test_a_failure_is_one_line_and_exit_code_1(
     assert error.count("\n") == 1
 
 
-def test_a_command_loads_no_more_than_it_needs() -> None:
+HEAVY = {
+    "aiohttp",
+    "aiozk",
+    "asyncio",
+    "kio",
+    "minikafka.broker",
+    "minikafka.client",
+    "minikafka.cluster",
+    "rich",
+    "uvloop",
+}
+"""Modules that take long to import."""
+METADATA_ONLY = {"errors", "index", "metadata", "request_header", "response_header", "types"}
+"""What `topics list` needs of `kio.schema`, where every version of every API is a module."""
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Run a command in a process of its own; return the modules it has imported at its end."""
     code = (
-        "import sys; from minikafka.cli.main import commands; "
-        "commands(['--version'], standalone_mode=False); "
-        "print(sorted({'rich', 'uvloop', 'kio', 'aiohttp', 'aiozk'} & set(sys.modules)))"
+        "import sys\n"
+        "from minikafka.cli.main import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print('\\n', *sys.modules)\n"
     )
-    root = str(Path(minikafka.__file__).parents[1])
-    found = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r}); {code}"],
+    environment = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.stdout.endswith("[]\n") or "not installed" in found.stderr
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", *entry._COMMANDS, "topics list", "cluster health", "configs set", "plan reassign"],
+)
+def test_help_imports_nothing_heavy(command: str) -> None:
+    assert imported_by(*command.split(), "--help") & HEAVY == set()
+
+
+@pytest.fixture
+def data_of_running_cluster(tmp_path: Path) -> Iterator[str]:
+    """The data directory of a cluster with one broker that answers nothing but Metadata requests."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        broker = BrokerRecord(1, port, port, identify(os.getpid()))
+        directory = ClusterDirectory(tmp_path)
+        directory.write(ClusterRecord((broker,), "127.0.0.1:1"))
+        directory.broker_data(1).mkdir()
+        (directory.broker_data(1) / "meta.properties").write_text("cluster.id=id\n")
+        threading.Thread(target=answer_metadata, args=(server,), daemon=True).start()
+        yield str(tmp_path)
+
+
+def answer_metadata(server: socket.socket) -> None:
+    """Answer the first request of each connection as if it were Metadata; close others."""
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                frame = connection.recv(65_536)
+                if not frame.startswith(b"POST"):
+                    body = codec.response(METADATA, VERSIONS[METADATA], topics=TOPICS)
+                    correlation = int.from_bytes(frame[8:12], "big")
+                    answer = codec.encode_response(correlation, METADATA, VERSIONS[METADATA], body)
+                    connection.sendall(answer)
+                    connection.recv(1)
+
+
+TOPICS = [{"name": "t", "topic_id": None, "partitions": []}]
+
+
+def test_topics_list_imports_only_the_metadata_api(data_of_running_cluster: str) -> None:
+    found = imported_by("topics", "list", "--data", data_of_running_cluster)
+    assert found & HEAVY == {"asyncio", "kio", "minikafka.client", "minikafka.cluster"}
+    schemas = {name.split(".")[2] for name in found if name.startswith("kio.schema.")}
+    assert schemas == METADATA_ONLY
+    versions = {name.split(".")[3] for name in found if name.startswith("kio.schema.metadata.")}
+    assert versions == {f"v{VERSIONS[METADATA]}"}
+
+
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_status_imports_aiohttp_but_no_broker_or_client(
+    data_of_running_cluster: str, options: list[str]
+) -> None:
+    found = imported_by("status", "--data", data_of_running_cluster, *options)
+    tables = set() if options else {"rich"}
+    assert found & HEAVY == {"aiohttp", "asyncio", "minikafka.cluster"} | tables
 
 
 def test_a_file_that_is_not_there_is_told_by_its_name(
@@ -144,7 +231,10 @@ def by_shell(line: str) -> subprocess.CompletedProcess[str]:
     [
         ("$MINIKAFKA --help > /dev/full", "No space left on device"),
         ("$MINIKAFKA produce t -b 127.0.0.1:1 <&-", "standard input is closed: minikafka produce"),
-        ("$MINIKAFKA consume t -b 127.0.0.1:1 >&-", "standard output is closed: nobody would see"),
+        (
+            "$MINIKAFKA consume t -b 127.0.0.1:1 >&-",
+            "standard output is closed: the records cannot be printed",
+        ),
     ],
 )
 def test_streams_that_cannot_be_used_are_one_line_and_exit_code_1(line: str, said: str) -> None:

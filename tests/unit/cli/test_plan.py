@@ -42,7 +42,7 @@ class Scripted:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     found = Scripted()
-    monkeypatch.setattr(module, "running_cluster", lambda data: found)
+    monkeypatch.setattr(module, "find_running_cluster", lambda data: found)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli import produce
-from minikafka.cli.produce import not_stored, record, stdin_lines
+from minikafka.cli.produce import not_stored, record_of, stdin_lines
 from minikafka.client import NotProduced
 
 
@@ -28,7 +28,7 @@ from minikafka.client import NotProduced
 def test_a_line_is_cut_at_the_first_delimiter(
     line: bytes, delimiter: bytes | None, key: bytes | None, value: bytes
 ) -> None:
-    found = record(line, delimiter)
+    found = record_of(line, delimiter)
     assert (found.key, found.value) == (key, value)
 
 
@@ -57,7 +57,7 @@ async def test_lines_come_whole_in_order_and_the_last_may_lack_its_end(
             ErrorCode.MESSAGE_TOO_LARGE,
             "t-0",
             2,
-            "MESSAGE_TOO_LARGE: line 14 is larger than max.message.bytes of topic t allows; "
+            "MESSAGE_TOO_LARGE: line 14 is larger than max.message.bytes of topic t; "
             "12 records were stored (to raise it: minikafka configs set --topic t max.message.bytes=N)",
         ),
         (

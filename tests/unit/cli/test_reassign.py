@@ -24,7 +24,7 @@ MOVE = ["--topic", "t", "--partition", "0", "--replicas", "3,4,5"]
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({T0: (1, 2, 3), T1: (2, 3, 1), U0: (1,)})
-    monkeypatch.setattr(module, "Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
     return scripted
 
 

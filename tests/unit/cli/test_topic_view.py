@@ -7,7 +7,7 @@ from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.cli.topic_view import Found, as_json_topic, find, lines
+from minikafka.cli.topic_view import TopicView, as_json_topic, lines, read_topics
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.answers import Resource, ResourceType
 
@@ -20,11 +20,11 @@ TOPIC = TopicInfo(
     },
 )
 MOVING = {TopicPartition("t", 0): ReplicaAssignment((1, 2)).reassigned_to((3, 1))}
-FOUND = Found([TOPIC], {"t": {"retention.ms": "5"}}, MOVING)
+VIEW = TopicView([TOPIC], {"t": {"retention.ms": "5"}}, MOVING)
 
 
 def test_the_lines_are_those_of_kafkas_own_tool() -> None:
-    assert list(lines(TOPIC, FOUND, with_header=True)) == [
+    assert list(lines(TOPIC, VIEW, with_header=True)) == [
         "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 3"
         "\tConfigs: retention.ms=5",
         "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 3,1,2\tIsr: 1,2"
@@ -34,7 +34,7 @@ def test_the_lines_are_those_of_kafkas_own_tool() -> None:
 
 
 def test_json_says_the_same_with_null_for_no_leader() -> None:
-    found = as_json_topic(TOPIC, FOUND)
+    found = as_json_topic(TOPIC, VIEW)
     assert [row["leader"] for row in found["partitions"]] == [1, None]
     assert [row["adding"] for row in found["partitions"]] == [[3], []]
     assert found["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
@@ -46,8 +46,8 @@ def test_a_filter_shows_partitions_and_a_replica_that_is_only_coming_is_not_miss
     asked: str,
 ) -> None:
     options = {"under_replicated": False, "unavailable": False, asked: True}
-    assert [list(topic.partitions) for topic in FOUND.only(**options).topics] == [[1]]
-    settled = FOUND._replace(moving={})
+    assert [list(topic.partitions) for topic in VIEW.only(**options).topics] == [[1]]
+    settled = VIEW._replace(moving={})
     kept = [sorted(topic.partitions) for topic in settled.only(**options).topics]
     assert kept == [[0, 1] if asked == "under_replicated" else [1]]
 
@@ -58,17 +58,17 @@ async def test_topics_come_with_their_own_settings_and_what_moves_them() -> None
     admin.paused = {5}
     admin.configs[Resource(ResourceType.TOPIC, "t")] = {"retention.ms": "5"}
     await admin.alter_reassignments({tp: (5,)})
-    found = await find(admin, ["t"])
+    found = await read_topics(admin, ["t"])
     assert [topic.name for topic in found.topics] == ["t"]
     assert found.configs == {"t": {"retention.ms": "5"}}
-    assert found.of("t", 0).adding == (5,)
-    assert [topic.name for topic in (await find(admin, [])).topics] == ["t", "u"]
+    assert found.reassignment_of("t", 0).adding == (5,)
+    assert [topic.name for topic in (await read_topics(admin, [])).topics] == ["t", "u"]
     with pytest.raises(KafkaError, match="none"):
-        await find(admin, ["t", "none"])
+        await read_topics(admin, ["t", "none"])
 
 
 async def test_without_a_controller_topics_are_shown_as_the_brokers_know_them() -> None:
     admin = ScriptedAdmin({TopicPartition("t", 0): (1, 2)})
     admin.controller = -1
-    found = await find(admin, ["t"])
+    found = await read_topics(admin, ["t"])
     assert (len(found.topics), found.configs, found.moving) == (1, {}, {})

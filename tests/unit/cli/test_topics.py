@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({T0: (1, 2)})
-    monkeypatch.setattr(module, "Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
     return scripted
 
 

@@ -23,8 +23,8 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Lines:
         return combine({})
 
     found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR"))
-    monkeypatch.setattr(module, "cluster", lambda data: found)
-    monkeypatch.setattr(module, "ledger_lines", lambda found, topic: ledger.lines)
+    monkeypatch.setattr(module, "find_cluster", lambda data: found)
+    monkeypatch.setattr("minikafka.explain.gather.ledger_lines", lambda found, topic: ledger.lines)
     return ledger
 
 
@@ -57,9 +57,9 @@ def test_brokers_that_know_nothing_of_the_partition_are_not_taken_for_dead(
         return replace(combine({}), answers={1: {"backlog": {}}})
 
     found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR"))
-    monkeypatch.setattr(module, "cluster", lambda data: found)
+    monkeypatch.setattr(module, "find_cluster", lambda data: found)
     _, output = run()
-    assert output[-1] == "now: no broker that answers knows it"
+    assert output[-1] == "now: unknown to every broker that answers"
 
 
 def test_only_the_last_chains_are_told_if_so_asked(ledger: Lines) -> None:

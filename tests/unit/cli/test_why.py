@@ -20,8 +20,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     async def gather(*_: object) -> Picture:
         return scene.picture()
 
-    monkeypatch.setattr(module, "cluster", lambda data: None)
-    monkeypatch.setattr(module, "gather", gather)
+    monkeypatch.setattr(module, "find_cluster", lambda data: None)
+    monkeypatch.setattr("minikafka.explain.gather.gather", gather)
     return scene
 
 
@@ -29,7 +29,7 @@ def test_a_healthy_partition_is_answered_in_two_lines(scene: Scene) -> None:
     done = CliRunner().invoke(why, ["t-0"])
     assert done.exit_code == 0
     assert done.output == (
-        "t-0: leader 1, epoch 1, ISR 1,2,3, replicas 1,2,3 (says the controller)\n"
+        "t-0: leader 1, epoch 1, ISR 1,2,3, replicas 1,2,3 (source: the controller)\n"
         "nothing is wrong with t-0\n"
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.cli.broker import load
+from minikafka.cli.broker_process import load
 
 KEYS = (
     "broker.id = 1",

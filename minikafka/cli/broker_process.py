@@ -1,0 +1,172 @@
+"""The process of one broker: it uses the real clock, disk, network and ZooKeeper, under uvloop.
+
+SIGTERM and SIGINT cause a controlled shutdown. SIGHUP closes everything cleanly without handing over
+leaderships, for `minikafka down`, where all brokers stop. Before the broker serves clients every signal
+ends the process at once: the next start recovers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
+from minikafka.base.ports import Clock
+from minikafka.broker.broker import Broker
+from minikafka.cli.config_files import errors_name_file, read_config
+from minikafka.cluster.processes import die_with
+from minikafka.rpc.server import HttpControlPlane
+from minikafka.runtime.busy_poll import BusyPoll
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.cpu_quota import has_quota
+from minikafka.runtime.storage import DiskStorage
+from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.runtime.transport import SocketTransport
+from minikafka.zk.coordination import ZooKeeperCoordination, close_session
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 200
+_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+def run_broker(config_file: str, parent: int | None) -> None:
+    """Run a broker until it is shut down. `parent`: the broker is killed when this process ends.
+
+    Raises ConfigError, and what `serve` raises.
+    """
+    if parent is not None:
+        die_with(parent)
+    found = load(Path(config_file))
+    logging.basicConfig(format=_LINE, level=logging.INFO, stream=sys.stderr)
+    for listener in found.exposed_listeners:
+        logger.warning(
+            "%s can be reached from other machines, without encryption or authentication", listener
+        )
+    uvloop.run(serve(found))
+
+
+def load(file: Path) -> BrokerConfig:
+    """Return the broker's configuration. Raises ConfigError, which names the file."""
+    text = read_config(file, "name a TOML file with Kafka keys in [broker]")
+    with errors_name_file(file):
+        found = BrokerConfig.parse(text)
+        if not found.zookeeper_connect:
+            raise ConfigError("zookeeper.connect is not set: write host:port,host:port/chroot")
+        if not found.minikafka_cluster_secret:
+            rule = "write at least 16 characters, the same for every broker"
+            raise ConfigError(f"minikafka.cluster.secret is not set: {rule}")
+        _check_log_dirs(found)
+    return found
+
+
+def _check_log_dirs(found: BrokerConfig) -> None:
+    """Raise ConfigError if log.dirs names one directory twice, for example through a symbolic link."""
+    names: dict[str, str] = {}
+    for name in found.log_dirs:
+        path = os.path.realpath(name)
+        if path in names:
+            twice = f"{path} twice, as {names[path]} and as {name}"
+            raise ConfigError(f"log.dirs names {twice}: leave one out")
+        names[path] = name
+
+
+async def serve(config: BrokerConfig) -> None:
+    """Start the broker, wait for a signal, and shut it down.
+
+    Raises what `Broker.start` raises, and MinikafkaError when one of the broker's tasks has crashed.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[bool] = loop.create_future()
+    wired = wire(config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}")))
+    await wired.start()
+    _relax_garbage_collector()
+    address = f"{wired.info.host}:{wired.info.port}"
+    print(f"broker {config.broker_id} serves on {address}", flush=True)
+    for number, controlled in (
+        (signal.SIGTERM, True),
+        (signal.SIGINT, True),
+        (signal.SIGHUP, False),
+    ):
+        loop.add_signal_handler(number, _end, ended, controlled)
+    try:
+        controlled = await ended
+    except MinikafkaError:
+        await wired.shutdown(controlled=True)
+        raise
+    await wired.shutdown(controlled=controlled)
+    print(f"broker {config.broker_id} has stopped", flush=True)
+
+
+def _relax_garbage_collector() -> None:
+    """Collect rarely: objects of the start are kept anyway, and the per-batch path creates no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
+    """Begin the shutdown with the first signal or crash; a second signal ends the process at once."""
+    if isinstance(outcome, MinikafkaError):
+        if not ended.done():
+            ended.set_exception(outcome)
+    elif ended.done():
+        logger.warning("second signal: the broker ends without a clean shutdown")
+        os._exit(1)
+    else:
+        ended.set_result(outcome)
+
+
+def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
+    """Return a broker that uses the real ports."""
+    clock, rng, tasks = SystemClock(), SystemRng(), TaskRegistry(on_crash)
+    connect = config.zookeeper_connect
+    secret = config.minikafka_cluster_secret.encode()
+    coordination = ZooKeeperCoordination(
+        connect,
+        config.zookeeper_session_timeout_ms,
+        clock,
+        rng,
+        tasks,
+        connect_timeout_ms=config.zookeeper_connection_timeout_ms,
+    )
+    return Broker(
+        config,
+        clock,
+        rng,
+        DiskStorage(),
+        _transport(asyncio.get_running_loop()),
+        coordination,
+        lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
+        tasks,
+        ThreadExecutor(),
+        partial(_end_session, connect, clock),
+    )
+
+
+def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
+    """Return the socket transport; the loop busy-polls under dense traffic, unless there is a CPU quota."""
+    return SocketTransport(None if has_quota() else BusyPoll(loop).after_read)
+
+
+async def _end_session(connect: str, clock: Clock, session_id: int, password: bytes) -> None:
+    """End the ZooKeeper session of this broker's previous process; retry while ZooKeeper is unreachable."""
+    while True:
+        try:
+            await close_session(connect, session_id, password, clock)
+        except NotConnected as error:
+            logger.info("%s", error)
+            await clock.sleep(RETRY_MS)
+        else:
+            return

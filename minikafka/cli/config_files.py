@@ -1,0 +1,60 @@
+"""Finding and reading the TOML files that `--config` names, and errors that name the file.
+
+Without `--config` commands use `cluster.toml` in the current directory, if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from minikafka.base.config import ClusterConfig
+from minikafka.base.errors import ConfigError
+
+_CLUSTER_FILE: Final = Path("cluster.toml")
+
+
+def load_cluster_config(file: str | None) -> ClusterConfig:
+    """Return the configuration in `file`, else in ./cluster.toml, else Kafka's defaults.
+
+    Raises ConfigError, which names the file.
+    """
+    path = find_cluster_file(file)
+    if path is None:
+        return ClusterConfig()
+    text = read_config(path, "name a cluster.toml, or leave --config out for Kafka's defaults")
+    with errors_name_file(path):
+        return ClusterConfig.parse(text)
+
+
+def find_cluster_file(file: str | None) -> Path | None:
+    """Return the path of `file`, else of ./cluster.toml if it exists, else None."""
+    if file:
+        return Path(file)
+    return _CLUSTER_FILE if _CLUSTER_FILE.exists() else None
+
+
+@contextmanager
+def errors_name_file(file: Path | None) -> Iterator[None]:
+    """Put the name of the configuration file, if there is one, in front of each ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}" if file else str(error)) from error
+
+
+def read_config(file: Path, hint: str) -> str:
+    """Return the text of a configuration file.
+
+    Raises ConfigError with the file's name, the reason, and `hint`: what the user can do.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{file}: there is no such file; {hint}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not UTF-8 text; {hint}") from error
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; {hint}") from error

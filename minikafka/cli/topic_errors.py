@@ -1,0 +1,35 @@
+"""Errors about topics and partitions that do not exist, with the command that helps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from minikafka.base.errors import ErrorCode, KafkaError
+
+
+def unknown_topics(names: Sequence[str]) -> KafkaError:
+    """Return the error for topics that do not exist; its text says how to create the first one."""
+    text = f"{', '.join(names)}: no such topic; to create it: minikafka topics create {names[0]}"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+
+
+@contextmanager
+def explain_topic_errors(topic: str) -> Iterator[None]:
+    """Add advice to errors about `topic`: it, or a partition of it, is unknown or cannot be created."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code is ErrorCode.INVALID_REPLICATION_FACTOR and error.detail == topic:
+            why = "default.replication.factor is larger than the number of running brokers"
+            hint = f"to use fewer: minikafka topics create {topic} --replication-factor N"
+            raise KafkaError(error.code, f"{topic}: {why}; {hint}") from None
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        if error.detail == topic:
+            raise unknown_topics([topic]) from error
+        if not re.fullmatch(rf"{re.escape(topic)}-[0-9]+", error.detail):
+            raise
+        hint = f"to list its partitions: minikafka topics describe {topic}"
+        raise KafkaError(error.code, f"{error.detail}: no such partition; {hint}") from error
