@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import uvloop
 
 from benchmarks.controller_setting import HOST, coordination_of
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.model import Broker
 from minikafka.base.ports import Call
 from minikafka.rpc.server import HttpControlPlane
@@ -49,7 +50,7 @@ async def run(orders: Orders) -> None:
     coordination = await coordination_of(orders.connect)
     for id_ in orders.registered:
         port = listeners[id_].port
-        data = layout.encode_broker(Broker(id_, HOST, port, HOST, port))
+        data = layout.encode_broker(Broker(id_, (Endpoint("CONTROLLER", HOST, port),)))
         await coordination.create(layout.broker_path(id_), data, ephemeral=True)
     ports = {id_: listener.port for id_, listener in listeners.items()}
     print(json.dumps(ports), flush=True)

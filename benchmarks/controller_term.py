@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import uvloop
 
 from benchmarks.controller_setting import HOST, CountingCoordination, coordination_of
 from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
 from minikafka.broker.step_gate import StepGate
@@ -106,7 +108,7 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
     ledger = LedgerWriter(DiskStorage(), directory, orders.broker, clock)
     ledger.open()
     channels = CountingChannels(plane, clock, tasks, rng, ledger)
-    broker = Broker(orders.broker, HOST, orders.port, HOST, orders.port)
+    broker = Broker(orders.broker, (Endpoint("CONTROLLER", HOST, orders.port),))
     _, stat = await coordination.create(
         layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True
     )
@@ -114,7 +116,7 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
     service = ControllerService(
         coordination, channels, clock, tasks, config, broker, ledger, StepGate()
     )
-    registered = Broker(broker.id, HOST, broker.port, HOST, broker.port, stat.czxid)
+    registered = replace(broker, epoch=stat.czxid)
     return Setting(service, coordination, channels, registered, plane)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from minikafka.base.endpoints import Endpoint, check_connect, kafka_and_control, parse_endpoint
+from minikafka.base.endpoints import SecurityProtocol, check_connect
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import (
     LONG_MAX,
@@ -25,6 +25,7 @@ from minikafka.base.keys import (
     table,
     unknown_key,
 )
+from minikafka.base.listeners import Listeners, parse_listeners
 from minikafka.base.toml import read_toml, table_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
@@ -45,19 +46,22 @@ class BrokerConfig:
     listeners: tuple[str, ...] = key(
         LIST,
         ("PLAINTEXT://127.0.0.1:9092", "CONTROLLER://127.0.0.1:0"),
-        "Where the broker listens: one entry for Kafka clients, one for the control plane. "
-        "Port 0 takes a free one.",
+        "Addresses to listen on, as NAME://host:port: one or more for Kafka clients and one for the control plane. "
+        "Port 0 takes a free port.",
     )
     advertised_listeners: tuple[str, ...] = key(
-        LIST, (), "What others are told to connect to, where it differs from listeners."
-    )
-    control_plane_listener_name: str = key(
-        STRING, "CONTROLLER", "Name of the entry of listeners that takes controller requests."
+        LIST, (), "Addresses to register for clients and brokers, if they differ from listeners."
     )
     listener_security_protocol_map: tuple[str, ...] = key(
         LIST,
-        ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"),
-        "Security protocol of each listener name; PLAINTEXT is the one there is.",
+        (*(f"{item.value}:{item.value}" for item in SecurityProtocol), "CONTROLLER:PLAINTEXT"),
+        "Security protocol of each listener name, as NAME:PROTOCOL. Only PLAINTEXT is implemented.",
+    )
+    inter_broker_listener_name: str | None = key(
+        STRING, None, "Listener that followers fetch from; PLAINTEXT if not set."
+    )
+    control_plane_listener_name: str = key(
+        STRING, "CONTROLLER", "Listener that takes the controller's requests."
     )
     minikafka_cluster_secret: str = key(
         PASSWORD,
@@ -226,49 +230,21 @@ class BrokerConfig:
         return row.text(getattr(self, row.attribute))
 
     @property
-    def kafka_endpoint(self) -> Endpoint:
-        """The listener for Kafka clients and the followers of other brokers."""
-        return kafka_and_control(self.listeners, self.control_plane_listener_name)[0]
-
-    @property
-    def control_endpoint(self) -> Endpoint:
-        """The listener for controller requests; beside the Kafka one on a free port if none is given."""
-        kafka, control = kafka_and_control(self.listeners, self.control_plane_listener_name)
-        return control or Endpoint(self.control_plane_listener_name, kafka.host, 0)
-
-    @property
-    def kafka_listener(self) -> tuple[str, int]:
-        """Host and port to listen on for Kafka clients."""
-        return self.kafka_endpoint[1:]
-
-    @property
-    def control_listener(self) -> tuple[str, int]:
-        """Host and port to listen on for controller requests; port 0 takes a free one."""
-        return self.control_endpoint[1:]
-
-    @property
-    def advertised_kafka_listener(self) -> tuple[str, int]:
-        """Host and port clients are told."""
-        for endpoint in map(parse_endpoint, self.advertised_listeners):
-            if endpoint.name != self.control_plane_listener_name:
-                return endpoint[1:]
-        return self.kafka_listener
-
-    @property
-    def advertised_control_listener(self) -> tuple[str, int] | None:
-        """Host and port the controller is told; None where it is what is listened on."""
-        for endpoint in map(parse_endpoint, self.advertised_listeners):
-            if endpoint.name == self.control_plane_listener_name:
-                return endpoint[1:]
-        return None
+    def endpoints(self) -> Listeners:
+        """The listeners of the broker, and the endpoints that it registers."""
+        return parse_listeners(
+            self.listeners,
+            self.advertised_listeners,
+            self.listener_security_protocol_map,
+            self.control_plane_listener_name,
+            self.inter_broker_listener_name,
+        )
 
     @property
     def exposed_listeners(self) -> tuple[str, ...]:
-        """Entries of listeners that other machines can reach: nothing encrypts or asks who is there."""
-        endpoints = (self.kafka_endpoint, self.control_endpoint)
-        return tuple(
-            f"{item.name}://{item.host}:{item.port}" for item in endpoints if not item.is_loopback
-        )
+        """The listeners that other machines can connect to, as NAME://host:port."""
+        found = self.endpoints
+        return tuple(str(item) for item in (*found.kafka, found.control) if not item.is_loopback)
 
 
 _BROKER_KEYS: Final = table(BrokerConfig)
@@ -438,7 +414,15 @@ _CLUSTER_KEYS: Final = {
 }
 _BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
 """As cluster.brokers may count them."""
-_OF_THE_CLUSTER: Final = ("broker.id", "listeners", "log.dir", "log.dirs", "zookeeper.connect")
+_OF_THE_CLUSTER: Final = (
+    "broker.id",
+    "listeners",
+    "inter.broker.listener.name",
+    "control.plane.listener.name",
+    "log.dir",
+    "log.dirs",
+    "zookeeper.connect",
+)
 
 
 def _check_broker(config: BrokerConfig) -> None:
@@ -451,24 +435,9 @@ def _check_broker(config: BrokerConfig) -> None:
         raise ConfigError(f"log.dirs names {twice[0]} twice: leave one out")
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms is above replica.lag.time.max.ms")
-    _check_listeners(config)
+    _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_connect(config.zookeeper_connect)
     TopicConfig.from_broker(config, {})
-
-
-def _check_listeners(config: BrokerConfig) -> None:
-    known = {config.kafka_endpoint.name, config.control_endpoint.name}
-    for entry in config.listener_security_protocol_map:
-        name, _, protocol = entry.partition(":")
-        if name.upper() in known and protocol.upper() != "PLAINTEXT":
-            raise ConfigError(f"listener.security.protocol.map has {entry}: only PLAINTEXT exists")
-    for endpoint in map(parse_endpoint, config.advertised_listeners):
-        if endpoint.name not in known:
-            raise ConfigError(f"advertised.listeners names {endpoint.name}, listeners does not")
-        if endpoint.host in ("", "0.0.0.0", "::") or endpoint.port == 0:  # noqa: S104 - refused
-            raise ConfigError("advertised.listeners needs a host and a port others can reach")
-    if config.advertised_kafka_listener[0] in ("", "0.0.0.0", "::"):  # noqa: S104 - refused
-        raise ConfigError("listeners is on all interfaces: set advertised.listeners")
 
 
 def _check_cluster_keys(keys: Mapping[str, object]) -> None:

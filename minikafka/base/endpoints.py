@@ -1,9 +1,10 @@
-"""Where things listen and connect, as Kafka writes it: `NAME://host:port`, and ZooKeeper's connect string."""
+"""Network endpoints as Kafka writes them (`NAME://host:port`), and ZooKeeper's connect string."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from enum import Enum
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import ConfigError
@@ -12,16 +13,30 @@ _ENDPOINT: Final = re.compile(r"([A-Za-z0-9._-]+)://(\[[0-9A-Fa-f:.]*\]|[^:/\[\]
 _SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s,]+)(:[0-9]{1,5})?")
 
 
+class SecurityProtocol(Enum):
+    """Kafka's security protocols, by their names in `listener.security.protocol.map`."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+PLAINTEXT: Final = SecurityProtocol.PLAINTEXT
+"""Neither encryption nor authentication: the only protocol that minikafka serves so far."""
+
+
 class Endpoint(NamedTuple):
-    """One entry of `listeners`: NAME://host:port. No host: all interfaces."""
+    """One listener of a broker: its name, address and security protocol. An empty host means all interfaces."""
 
     name: str
     host: str
     port: int
+    security: SecurityProtocol = PLAINTEXT
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can connect to the endpoint."""
         if self.host == "localhost":
             return True
         try:
@@ -29,28 +44,34 @@ class Endpoint(NamedTuple):
         except ValueError:
             return False
 
+    @property
+    def is_routable(self) -> bool:
+        """False if the host is empty or a meta-address such as 0.0.0.0, which other machines cannot connect to."""
+        return self.host not in ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
 
 def parse_endpoint(text: str) -> Endpoint:
-    """NAME://host:port, the host of an IPv6 address in brackets. Raises ConfigError."""
+    """Return the endpoint written as NAME://host:port, an IPv6 host in brackets. Raises ConfigError."""
     match = _ENDPOINT.fullmatch(text)
     if match is None or int(match[3]) > 65_535:
         raise ConfigError(f"{text!r} is not a listener: write NAME://host:port")
     return Endpoint(match[1].upper(), match[2].strip("[]"), int(match[3]))
 
 
-def kafka_and_control(listeners: tuple[str, ...], control: str) -> tuple[Endpoint, Endpoint | None]:
-    """The Kafka listener and the control-plane one. Raises ConfigError when they are not one and one."""
-    parsed = [parse_endpoint(text) for text in listeners]
-    kafka = [item for item in parsed if item.name != control.upper()]
-    others = [item for item in parsed if item.name == control.upper()]
-    if len(kafka) != 1 or len(others) > 1:
-        rule = f"one entry for Kafka clients and one named {control}"
-        raise ConfigError(f"listeners cannot be {','.join(listeners)!r}: it has {rule}")
-    return kafka[0], others[0] if others else None
+def require_plaintext(security: SecurityProtocol) -> None:
+    """Raise ConfigError for a security protocol that a transport of this version cannot provide."""
+    if security is not PLAINTEXT:
+        raise ConfigError(
+            f"security protocol {security.value} is not implemented yet: use PLAINTEXT"
+        )
 
 
 def check_connect(connect: str) -> None:
-    """ZooKeeper's host:port,host:port/chroot, or nothing. Raises ConfigError."""
+    """Raise ConfigError unless the text is ZooKeeper's host:port,host:port/chroot, or empty."""
     servers, slash, chroot = connect.partition("/")
     if not connect:
         return

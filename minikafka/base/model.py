@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode
 
 BrokerId: TypeAlias = int
@@ -34,20 +35,32 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """A registered broker (`/brokers/ids/N`).
-
-    `epoch` is the czxid of the registration (R5); `control_port` is where its controller RPC listens.
-    """
+class Node(NamedTuple):
+    """A broker as clients see it: its address on one listener."""
 
     id: BrokerId
     host: str
     port: int
-    control_host: str
-    control_port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A registered broker (`/brokers/ids/N`). `epoch` is the czxid of the registration (R5)."""
+
+    id: BrokerId
+    endpoints: tuple[Endpoint, ...]
     epoch: int = -1
     rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Return the endpoint that the broker registered for this listener name, None if there is none."""
+        return next((item for item in self.endpoints if item.name == listener), None)
+
+    def node(self, listener: str) -> Node | None:
+        """Return the broker as clients of this listener see it, None if it does not have the listener."""
+        found = self.endpoint(listener)
+        return None if found is None else Node(self.id, found.host, found.port, self.rack)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -192,15 +194,25 @@ class Listener(Protocol):
 
 
 class Transport(Protocol):
-    """Byte streams between processes."""
+    """Byte streams between processes. `security`: the protocol of the listener; only PLAINTEXT is implemented."""
 
-    async def listen(self, factory: Callable[[], StreamHandler], host: str, port: int) -> Listener:
-        """Accept connections; port 0 takes a free one. Raises OSError."""
+    async def listen(
+        self,
+        factory: Callable[[], StreamHandler],
+        host: str,
+        port: int,
+        security: SecurityProtocol = PLAINTEXT,
+    ) -> Listener:
+        """Accept connections; port 0 takes a free port. Raises OSError, and ConfigError for the protocol."""
 
     async def connect(
-        self, factory: Callable[[], StreamHandler], host: str, port: int
+        self,
+        factory: Callable[[], StreamHandler],
+        host: str,
+        port: int,
+        security: SecurityProtocol = PLAINTEXT,
     ) -> StreamHandler:
-        """Open a connection. Raises OSError."""
+        """Open a connection. Raises OSError, and ConfigError for the protocol."""
 
 
 class Stat(NamedTuple):

@@ -207,14 +207,10 @@ class Broker:
 
     async def _listen(self, cluster_id: str) -> None:
         self.control_plane = self.new_control_plane(cluster_id)
-        control_host, control_port = self.config.control_listener
-        control = await self.control_plane.serve(self.on_call, control_host, control_port)
-        self.info = BrokerInfo(
-            self.config.broker_id,
-            *self.config.advertised_kafka_listener,
-            *self._advertised_control(control.port),
-            rack=self.config.broker_rack,
-        )
+        endpoints = self.config.endpoints
+        control = endpoints.control
+        serving = await self.control_plane.serve(self.on_call, control.host, control.port)
+        self.info = BrokerInfo(self.config.broker_id, (), rack=self.config.broker_rack)
         self.controller = self._candidate()
         self.config_changes = ConfigChanges(
             self.coordination,
@@ -229,13 +225,21 @@ class Broker:
         self.listener = KafkaListener(
             self._services(cluster_id), self.replicas, self.transport, self.tasks
         )
-        port = await self.listener.start(*self.config.kafka_listener)
-        self.info = replace(self.info, port=self.info.port or port)
+        ports = await self.listener.start(endpoints.kafka)
+        ports[control.name] = serving.port
+        self.info = replace(self.info, endpoints=endpoints.registered(ports))
 
     def _candidate(self) -> ControllerService:
         return ControllerService(
             self.coordination,
-            Channels(self.control_plane, self.clock, self.tasks, self.rng, self.ledger),
+            Channels(
+                self.control_plane,
+                self.clock,
+                self.tasks,
+                self.rng,
+                self.ledger,
+                self.config.endpoints.control.name,
+            ),
             self.clock,
             self.tasks,
             self.config,
@@ -261,10 +265,6 @@ class Broker:
                 self.ledger,
             ),
         )
-
-    def _advertised_control(self, real_port: int) -> tuple[str, int]:
-        host, port = self.config.advertised_control_listener or self.config.control_listener
-        return host, port or real_port
 
     def _services(self, cluster_id: str) -> Services:
         return Services(
@@ -485,11 +485,13 @@ class Broker:
         if self.controller.is_active:
             return await self.controller.controlled_shutdown(self.config.broker_id, self.info.epoch)
         controller = self.metadata.brokers.get(self.controller.controller_id)
-        if controller is None:
+        listener = self.config.endpoints.control.name
+        endpoint = controller.endpoint(listener) if controller else None
+        if endpoint is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
         call = self.control_plane.call(
-            controller.control_host,
-            controller.control_port,
+            endpoint.host,
+            endpoint.port,
             messages.CONTROLLED_SHUTDOWN,
             messages.encode_controlled_shutdown(self.config.broker_id, self.info.epoch),
             timeout_ms=_CALL_TIMEOUT_MS,

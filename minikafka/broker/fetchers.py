@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.ports import Clock, Link, Tasks, Timer, Transport
@@ -245,14 +246,14 @@ class LeaderFetcher:
         backoff_ms = _BACKOFF_MIN_MS
         fetchers = self._fetchers
         while self.follower.followed:
-            address = fetchers.addresses.get(self.leader)
-            if address is not None:
+            endpoint = fetchers.endpoints.get(self.leader)
+            if endpoint is not None:
                 try:
                     async with asyncio.timeout(_CONNECT_WITHIN_MS / 1000):
-                        made = await fetchers.transport.connect(self._new_connection, *address)
+                        made = await fetchers.transport.connect(self._new_connection, *endpoint[1:])
                 except OSError as error:
                     why = str(error) or "it does not answer"
-                    logger.info("cannot reach leader %d at %s:%d: %s", self.leader, *address, why)
+                    logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
                 else:
                     assert isinstance(made, LeaderConnection)
                     self.poke()  # what was followed here may have gone meanwhile
@@ -287,21 +288,25 @@ class Fetchers:
         self.clock = clock
         self.tasks = tasks
         self.on_storage_failed = on_storage_failed
-        self.addresses: dict[BrokerId, tuple[str, int]] = {}
+        self.endpoints: dict[BrokerId, Endpoint] = {}
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._where: dict[TopicPartition, LeaderFetcher] = {}
         self._poked: dict[LeaderFetcher, None] = {}
         self._closed = False
 
     def brokers_changed(self, brokers: Mapping[BrokerId, Broker]) -> None:
-        """Addresses of live brokers, from the controller."""
+        """Note the addresses of live brokers on the inter-broker listener, from the controller's UpdateMetadata."""
+        listener = self.config.endpoints.inter_broker
         for broker in brokers.values():
-            address = (broker.host, broker.port)
-            if self.addresses.get(broker.id) not in (None, address):
+            endpoint = broker.endpoint(listener)
+            if endpoint is None:
+                logger.warning("broker %d has registered no listener %s", broker.id, listener)
+                continue
+            if self.endpoints.get(broker.id) not in (None, endpoint):
                 fetcher = self._fetchers.get(broker.id)
                 if fetcher is not None and fetcher.connection is not None:
                     fetcher.connection.link.abort()
-            self.addresses[broker.id] = address
+            self.endpoints[broker.id] = endpoint
 
     def add(self, partition: Partition) -> None:
         """Fetch the partition from its leader from now on; begins when the current callback is over."""

@@ -1,4 +1,4 @@
-"""The Kafka listener of a broker: which handler serves which API, and every open connection.
+"""The Kafka listeners of a broker: which handler serves which API, and every open connection.
 
 Invariant: what is advertised (`wire/versions.SERVED`) has a handler here or is Produce or Fetch, which the
 connection handles itself.
@@ -7,8 +7,11 @@ connection handles itself.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.ports import Listener, Tasks, Transport
 from minikafka.broker.apis import (
     acls,
@@ -59,21 +62,26 @@ class KafkaListener:
         self._replicas = replicas
         self._transport = transport
         self._tasks = tasks
-        self._name = services.config.kafka_endpoint.name
-        self._listener: Listener | None = None
+        self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}
         self._last_id = 0
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the real port. Raises OSError."""
-        self._listener = await self._transport.listen(self._accept, host, port)
+    async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
+        """Listen on all of them; return their real ports by listener name. Raises OSError."""
+        ports = {}
+        for name, host, port, security in endpoints:
+            listening = await self._transport.listen(
+                partial(self._accept, name), host, port, security
+            )
+            self._listening.append(listening)
+            ports[name] = listening.port
         self._tasks.spawn(self._sweep(), "connections")
-        return self._listener.port
+        return ports
 
-    def _accept(self) -> Connection:
+    def _accept(self, listener: str) -> Connection:
         self._last_id += 1
         connection = Connection(
-            ClientConnection(self._last_id, self._name),
+            ClientConnection(self._last_id, listener),
             self._services,
             self._replicas,
             HANDLERS,
@@ -109,7 +117,7 @@ class KafkaListener:
 
     async def close(self) -> None:
         """Accept no more, and close what is open once its answers are out."""
-        if self._listener is not None:
-            await self._listener.close()
+        for listening in self._listening:
+            await listening.close()
         for connection in tuple(self._connections):
             connection.link.close()

@@ -14,6 +14,7 @@ from minikafka.base.model import (
     LEADER_DURING_DELETE,
     Broker,
     BrokerId,
+    Node,
     PartitionState,
     UpdateMetadataRequest,
 )
@@ -31,8 +32,13 @@ class Snapshot:
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     """Topic id → topic."""
-    encoded: dict[tuple[int, str, int], bytes] = field(default_factory=dict)
-    """(version, topic, operations) → bytes of a Metadata answer, made from this snapshot as needed."""
+    encoded: dict[tuple[int, str, int, str], bytes] = field(default_factory=dict)
+    """(version, topic, operations, listener) -> encoded topic of a Metadata response, made when first requested."""
+
+    def nodes(self, listener: str) -> list[Node]:
+        """Return the live brokers that have this listener, with their address on it."""
+        found = (broker.node(listener) for broker in self.brokers.values())
+        return [node for node in found if node is not None]
 
 
 class MetadataCache:
@@ -126,7 +132,7 @@ def _settle(future: asyncio.Future[bool], outcome: bool) -> None:
 
 def _still_true(
     old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
-) -> Iterator[tuple[tuple[int, str, int], bytes]]:
+) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
     """Encoded answers about topics that did not change."""
     for key, answer in old.encoded.items():
         if topics.get(key[1]) is old.topics.get(key[1]):

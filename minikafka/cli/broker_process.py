@@ -92,8 +92,7 @@ async def serve(config: BrokerConfig) -> None:
     wired = wire(config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}")))
     await wired.start()
     _relax_garbage_collector()
-    address = f"{wired.info.host}:{wired.info.port}"
-    print(f"broker {config.broker_id} serves on {address}", flush=True)
+    print(f"broker {config.broker_id} serves on {_addresses(wired)}", flush=True)
     for number, controlled in (
         (signal.SIGTERM, True),
         (signal.SIGINT, True),
@@ -107,6 +106,13 @@ async def serve(config: BrokerConfig) -> None:
         raise
     await wired.shutdown(controlled=controlled)
     print(f"broker {config.broker_id} has stopped", flush=True)
+
+
+def _addresses(running: Broker) -> str:
+    """Return host:port of every Kafka listener that the broker has registered, separated by commas."""
+    control = running.config.endpoints.control.name
+    endpoints = (item for item in running.info.endpoints if item.name != control)
+    return ",".join(f"{item.host}:{item.port}" for item in endpoints)
 
 
 def _relax_garbage_collector() -> None:

@@ -60,11 +60,7 @@ class Propose:
         missing = sorted(wanted - nodes.keys())
         if missing:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker {ids(missing)}")
-        return [
-            Broker(node.id, node.host, node.port, "", 0, rack=node.rack)
-            for node in nodes.values()
-            if node.id in wanted
-        ]
+        return [Broker(node.id, (), rack=node.rack) for node in nodes.values() if node.id in wanted]
 
     def _spread(
         self, topic: str, brokers: Sequence[Broker], partitions: int, factor: int

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from minikafka.base.model import Node
 from minikafka.client.admin import Admin, NewTopic
 from minikafka.client.answers import Outcome
 from minikafka.client.client import Client, Fetched, NotProduced, Produced
 from minikafka.client.consumer import ConsumedRecord
-from minikafka.client.metadata import ClusterInfo, Node, PartitionInfo, TopicInfo
+from minikafka.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from minikafka.record.batch import Record
 
 __all__ = [

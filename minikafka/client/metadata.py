@@ -12,22 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.model import NO_LEADER
+from minikafka.base.model import NO_LEADER, Node
 from minikafka.client.network import Address, Network, request
 from minikafka.wire import codec
 from minikafka.wire.versions import METADATA
 
 REFRESH_TIMEOUT_MS: Final = 5_000
 """For one broker to answer; then the next one is asked."""
-
-
-class Node(NamedTuple):
-    """A broker as metadata shows it."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 class PartitionInfo(NamedTuple):

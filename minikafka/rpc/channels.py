@@ -43,8 +43,10 @@ class Channels:
         tasks: Tasks,
         rng: Rng,
         ledger: Ledger = NOTHING,
+        listener: str = "CONTROLLER",
     ) -> None:
         self._control_plane = control_plane
+        self._listener = listener
         self._ledger = ledger
         self._clock = clock
         self._tasks = tasks
@@ -60,7 +62,13 @@ class Channels:
                 return
             self.remove(broker.id)
         channel = _Channel(
-            broker, self._control_plane, self._clock, self._rng, self._ledger, self._shared
+            broker,
+            self._listener,
+            self._control_plane,
+            self._clock,
+            self._rng,
+            self._ledger,
+            self._shared,
         )
         self._channels[broker.id] = channel
         self._tasks.spawn(channel.run(), f"channel-to-{broker.id}")
@@ -103,6 +111,7 @@ class _Channel:
     def __init__(
         self,
         broker: Broker,
+        listener: str,
         control_plane: ControlPlane,
         clock: Clock,
         rng: Rng,
@@ -110,6 +119,7 @@ class _Channel:
         shared: SharedRows,
     ) -> None:
         self.broker = broker
+        self._listener = listener
         self._shared = shared
         self._ledger = ledger
         self.queue: deque[tuple[ControllerRequest, OnResponse]] = deque()
@@ -167,13 +177,12 @@ class _Channel:
     async def _call(self, method: str, body: dict[str, object]) -> ControllerResponse:
         """One attempt. A refusal is an answer, unless a stranger gives it on the broker's port."""
         broker = self.broker
+        endpoint = broker.endpoint(self._listener)
+        if endpoint is None:
+            raise ConnectionError(f"it registered no listener {self._listener}")
         try:
             answer = await self._control_plane.call(
-                broker.control_host,
-                broker.control_port,
-                method,
-                body,
-                timeout_ms=CALL_TIMEOUT_MS,
+                endpoint.host, endpoint.port, method, body, timeout_ms=CALL_TIMEOUT_MS
             )
             return decode_response(answer)
         except KafkaError as error:

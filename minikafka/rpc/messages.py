@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from minikafka.base.endpoints import Endpoint, SecurityProtocol
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
@@ -54,6 +55,7 @@ ROWS_MAX: Final = 262_144
 REPLICAS_MAX: Final = 1024
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 """Kafka's rule; a topic name becomes a directory name."""
+_LISTENER_NAME: Final = re.compile(r"[A-Z0-9._-]{1,255}")
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
 _REQUEST_FIELDS: Final = (
     "controller_id",
@@ -292,27 +294,28 @@ class _Decoder:
 
 
 def _broker_row(broker: Broker) -> list[Any]:
-    return [
-        broker.id,
-        broker.host,
-        broker.port,
-        broker.control_host,
-        broker.control_port,
-        broker.epoch,
-        broker.rack,
-    ]
+    endpoints = [[*item[:3], item.security.value] for item in broker.endpoints]
+    return [broker.id, endpoints, broker.epoch, broker.rack]
 
 
 def _broker(row: object) -> Broker:
-    broker_id, host, port, control_host, control_port, epoch, rack = _list(row, 7)
+    broker_id, endpoints, epoch, rack = _list(row, 4)
     return Broker(
         _broker_id(broker_id),
-        _text(host, _HOST),
-        _integer(port, 1, 65535),
-        _text(control_host, _HOST),
-        _integer(control_port, 1, 65535),
+        _rows(endpoints, _endpoint),
         _integer(epoch, -1, _INT64_MAX),
         None if rack is None else _rack(rack),
+    )
+
+
+def _endpoint(row: object) -> Endpoint:
+    name, host, port, security = _list(row, 4)
+    try:
+        protocol = SecurityProtocol(security)
+    except ValueError:
+        raise _invalid("expected the name of a security protocol") from None
+    return Endpoint(
+        _text(name, _LISTENER_NAME), _text(host, _HOST), _integer(port, 1, 65535), protocol
     )
 
 

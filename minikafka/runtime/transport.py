@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
 from minikafka.base.ports import Buffer, Listener, StreamHandler
 
 QUEUE_MARK_BYTES: Final = 64 * 1024
@@ -129,8 +130,15 @@ class SocketTransport:
     def __init__(self, after_read: Callable[[], None] | None = None) -> None:
         self._after_read = after_read
 
-    async def listen(self, factory: Callable[[], StreamHandler], host: str, port: int) -> Listener:
-        """See Transport."""
+    async def listen(
+        self,
+        factory: Callable[[], StreamHandler],
+        host: str,
+        port: int,
+        security: SecurityProtocol = PLAINTEXT,
+    ) -> Listener:
+        """Accept TCP connections; port 0 takes a free port. Raises OSError, and ConfigError for the protocol."""
+        require_plaintext(security)
         loop = asyncio.get_running_loop()
         if port == 0:
             # A name with several addresses would get another free port on each: take the first.
@@ -142,9 +150,14 @@ class SocketTransport:
         return SocketListener(server)
 
     async def connect(
-        self, factory: Callable[[], StreamHandler], host: str, port: int
+        self,
+        factory: Callable[[], StreamHandler],
+        host: str,
+        port: int,
+        security: SecurityProtocol = PLAINTEXT,
     ) -> StreamHandler:
-        """See Transport."""
+        """Open a TCP connection. Raises OSError, and ConfigError for the protocol."""
+        require_plaintext(security)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
             lambda: SocketConnection(factory(), self._after_read), host, port

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import Broker, BrokerId, PartitionState
+from minikafka.base.model import BrokerId, Node, PartitionState
 from minikafka.wire.primitives import (
     INT16,
     INT32,
@@ -26,10 +26,13 @@ from minikafka.wire.primitives import (
 )
 
 FLEXIBLE: Final = 9
+LISTENER_NOT_FOUND_SINCE: Final = 6
+"""Older clients get LEADER_NOT_AVAILABLE for a leader without their listener, as in Kafka."""
 NOT_ASKED: Final = -(2**31)
 """Authorized operations when the request did not ask for them."""
 
 _LEADER_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
+_LISTENER_NOT_FOUND: Final = int(ErrorCode.LISTENER_NOT_FOUND)
 _REPLICA_NOT_AVAILABLE: Final = int(ErrorCode.REPLICA_NOT_AVAILABLE)
 _PARTITION: Final = Struct(">hii")
 _PARTITION_EPOCH: Final = Struct(">hiii")
@@ -43,10 +46,14 @@ def encode_topic(
     partitions: Iterable[PartitionState],
     alive: Container[BrokerId],
     operations: int = NOT_ASKED,
+    elsewhere: Container[BrokerId] = (),
 ) -> bytes:
-    """One element of the `topics` array. `alive`: the live brokers; `topic_id`: 16 bytes or None."""
+    """Return one element of the `topics` array. `topic_id`: 16 bytes or None.
+
+    `alive`: the live brokers that have the client's listener; `elsewhere`: the live brokers that do not.
+    """
     flexible = version >= FLEXIBLE
-    encoded = [_partition(version, state, alive) for state in partitions]
+    encoded = [_partition(version, state, alive, elsewhere) for state in partitions]
     parts = [INT16.pack(error), compact_string(name) if flexible else string(name or "")]
     if version >= 10:
         parts.append(topic_id or NULL_UUID)
@@ -63,7 +70,7 @@ def encode_topic(
 
 def encode(
     version: int,
-    brokers: Sequence[Broker],
+    brokers: Sequence[Node],
     cluster_id: str,
     controller_id: BrokerId,
     topics: Sequence[bytes],
@@ -73,7 +80,7 @@ def encode(
     flexible = version >= FLEXIBLE
     parts = [INT32.pack(0)] if version >= 3 else []
     parts.append(compact_array(len(brokers)) if flexible else array(len(brokers)))
-    parts += [_broker(version, broker) for broker in brokers]
+    parts += [_broker(version, node) for node in brokers]
     if version >= 2:
         parts.append(compact_string(cluster_id) if flexible else string(cluster_id))
     if version >= 1:
@@ -87,21 +94,30 @@ def encode(
     return b"".join(parts)
 
 
-def _broker(version: int, broker: Broker) -> bytes:
+def _broker(version: int, node: Node) -> bytes:
     text = compact_string if version >= FLEXIBLE else string
-    parts = [INT32.pack(broker.id), text(broker.host), INT32.pack(broker.port)]
+    parts = [INT32.pack(node.id), text(node.host), INT32.pack(node.port)]
     if version >= 1:
-        parts.append(text(broker.rack))
+        parts.append(text(node.rack))
     if version >= FLEXIBLE:
         parts.append(NO_TAGS)
     return b"".join(parts)
 
 
-def _partition(version: int, state: PartitionState, alive: Container[BrokerId]) -> bytes:
-    """A leader that is not alive is none; version 0 leaves dead replicas out and says so, as Kafka does."""
+def _partition(
+    version: int,
+    state: PartitionState,
+    alive: Container[BrokerId],
+    elsewhere: Container[BrokerId],
+) -> bytes:
+    """Encode one partition; a leader that the client cannot reach is -1, with the reason as the error.
+
+    As in Kafka, version 0 omits unreachable replicas and reports REPLICA_NOT_AVAILABLE.
+    """
     leader, error, replicas, isr = state.leader, 0, state.replicas, state.isr
     if leader not in alive:
-        leader, error = -1, _LEADER_NOT_AVAILABLE
+        has_other_listener = version >= LISTENER_NOT_FOUND_SINCE and leader in elsewhere
+        leader, error = -1, _LISTENER_NOT_FOUND if has_other_listener else _LEADER_NOT_AVAILABLE
     if version == 0:
         replicas = tuple(replica for replica in replicas if replica in alive)
         isr = tuple(replica for replica in isr if replica in alive)

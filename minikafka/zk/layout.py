@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
-from minikafka.base.endpoints import parse_endpoint
+from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol, parse_endpoint
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Stat
@@ -62,8 +62,6 @@ PERSISTENT: Final = (
 )
 """Nodes that every broker makes sure of when it starts; the list is Kafka's."""
 
-_KAFKA_LISTENER: Final = "PLAINTEXT"
-_CONTROL_LISTENER: Final = "CONTROLLER"
 _LOG_DIR_FAILURE: Final = 1
 _TOPIC_ID_BYTES: Final = 16
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
@@ -112,20 +110,17 @@ def broker_config_path(name: str) -> str:
 
 
 def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
-    """A registration: Kafka's JSON version 5, both listeners among the endpoints."""
+    """Return a registration in Kafka's JSON version 5. `host` and `port` are those of the first PLAINTEXT endpoint."""
+    plain = next((item for item in broker.endpoints if item.security is PLAINTEXT), None)
     fields: dict[str, Any] = {
         "features": {},
         "listener_security_protocol_map": {
-            _KAFKA_LISTENER: "PLAINTEXT",
-            _CONTROL_LISTENER: "PLAINTEXT",
+            item.name: item.security.value for item in broker.endpoints
         },
-        "endpoints": [
-            _endpoint(_KAFKA_LISTENER, broker.host, broker.port),
-            _endpoint(_CONTROL_LISTENER, broker.control_host, broker.control_port),
-        ],
+        "endpoints": list(map(str, broker.endpoints)),
         "jmx_port": -1,
-        "port": broker.port,
-        "host": broker.host,
+        "port": plain.port if plain else -1,
+        "host": plain.host if plain else None,
         "version": 5,
         "timestamp": str(wall_ms),
     }
@@ -135,27 +130,18 @@ def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
 
 
 def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
-    """A registration; the broker epoch is the node's czxid (R5). Raises ValueError."""
+    """Return the broker of a registration; its epoch is the node's czxid (R5). Raises ValueError."""
     if broker_id > _INT_MAX:
-        raise ValueError("a broker id that large cannot be")
+        raise ValueError(f"broker id {broker_id} is above {_INT_MAX}")
     fields = _decode(data)
-    listeners = dict(map(_parse_endpoint, _list(fields, "endpoints")))
-    for name in (_KAFKA_LISTENER, _CONTROL_LISTENER):
-        if name not in listeners:
-            raise ValueError(f"no {name} among the endpoints")
-    for host, port in listeners.values():
-        if not _HOST.fullmatch(host) or not port:
-            raise ValueError("an endpoint names no host or port that can be")
+    protocols = fields.get("listener_security_protocol_map")
+    endpoints = tuple(_endpoint(text, protocols) for text in _list(fields, "endpoints"))
+    if not endpoints or len({item.name for item in endpoints}) < len(endpoints):
+        raise ValueError("endpoints must name at least one listener, each once")
     rack = fields.get("rack")
     if rack is not None and not (type(rack) is str and rack.isprintable() and len(rack) < 256):
         raise ValueError("rack is not a printable string of at most 255 characters")
-    return Broker(
-        broker_id,
-        *listeners[_KAFKA_LISTENER],
-        *listeners[_CONTROL_LISTENER],
-        epoch=stat.czxid,
-        rack=rack,
-    )
+    return Broker(broker_id, endpoints, epoch=stat.czxid, rack=rack)
 
 
 def topic_id_text(topic_id: bytes) -> str:
@@ -436,13 +422,13 @@ def _is_partition(key: str) -> bool:
     return key.isdecimal() and len(key) <= len(str(_INT_MAX)) and int(key) <= _INT_MAX
 
 
-def _endpoint(name: str, host: str, port: int) -> str:
-    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
-
-
-def _parse_endpoint(text: Any) -> tuple[str, tuple[str, int]]:
+def _endpoint(text: Any, protocols: Any) -> Endpoint:
+    """Return one endpoint of a registration with its security protocol. Raises ValueError."""
     try:
         endpoint = parse_endpoint(str(text))
-    except ConfigError:
-        raise ValueError("an endpoint is not NAME://host:port") from None
-    return endpoint.name, (endpoint.host, endpoint.port)
+        protocol = SecurityProtocol(protocols[endpoint.name])
+    except (ConfigError, LookupError, TypeError, ValueError):
+        raise ValueError("an endpoint is not NAME://host:port with a protocol") from None
+    if not _HOST.fullmatch(endpoint.host) or not endpoint.port:
+        raise ValueError(f"the endpoint of {endpoint.name} has no valid host and port")
+    return endpoint._replace(security=protocol)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from support.endpoints import endpoints
 from support.znodes import Znodes
 
 from minikafka.base.config import BrokerConfig
@@ -233,7 +234,10 @@ class Cold:
 
 def broker(broker_id: int, rack: str | None = None) -> Broker:
     return Broker(
-        broker_id, f"host-{broker_id}", 9000 + broker_id, "127.0.0.1", 9500 + broker_id, 1, rack
+        broker_id,
+        endpoints(f"host-{broker_id}", 9000 + broker_id, "127.0.0.1", 9500 + broker_id),
+        1,
+        rack,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from support.endpoints import endpoints
 from support.memory_coordination import Ensemble, MemoryCoordination
 from support.recording_ledger import RecordingLedger
 
@@ -84,7 +85,9 @@ class Candidate:
         self.coordination: Any = coordination or MemoryCoordination(ensemble)
         self.channels = RecordingChannels()
         self.tasks = tasks or TaskRegistry()
-        self.info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
+        self.info = Broker(
+            broker_id, endpoints("127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
+        )
         keys = {key.replace("_", "."): value for key, value in config.items()}
         self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **keys})
         self.ledger = RecordingLedger()

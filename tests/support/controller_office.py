@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from support.controller_bench import Candidate, new_ensemble, state_of, until
+from support.endpoints import endpoints
 from support.manual_clock import ManualClock
 from support.memory_coordination import Ensemble, MemoryCoordination
 
@@ -93,7 +94,9 @@ class Office:
         return ControllerResponse(0, tuple((p.tp, 0) for p in request.partitions))
 
     def register(self, broker_id: int) -> None:
-        info = Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
+        info = Broker(
+            broker_id, endpoints("127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
+        )
         path = layout.broker_path(broker_id)
         self.ensemble.put(path, layout.encode_broker(info))
         self.ensemble.nodes[path].owner = 100 + broker_id

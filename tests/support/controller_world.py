@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from support.endpoints import endpoints
+
 from minikafka.base.model import (
     Broker,
     LeaderAndIsr,
@@ -61,7 +63,9 @@ Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
 def broker(broker_id: int, epoch: int = 1) -> Broker:
-    return Broker(broker_id, "127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id, epoch)
+    return Broker(
+        broker_id, endpoints("127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id), epoch
+    )
 
 
 def image(*replica_lists: list[int]) -> TopicImage:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Sequence
 
+from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
 from minikafka.base.ports import Buffer, Link, Listener, StreamHandler, Transport
 
 MARK_BYTES = 64 * 1024
@@ -25,7 +26,14 @@ class MemoryTransport:
         self._listeners: dict[int, MemoryListener] = {}
         self._free_port = 20_000
 
-    async def listen(self, factory: Callable[[], StreamHandler], host: str, port: int) -> Listener:
+    async def listen(
+        self,
+        factory: Callable[[], StreamHandler],
+        host: str,
+        port: int,
+        security: SecurityProtocol = PLAINTEXT,
+    ) -> Listener:
+        require_plaintext(security)
         if port in self._listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} is in use")
         listener = MemoryListener(self, factory, host, port or self._next_port())
@@ -33,8 +41,13 @@ class MemoryTransport:
         return listener
 
     async def connect(
-        self, factory: Callable[[], StreamHandler], host: str, port: int
+        self,
+        factory: Callable[[], StreamHandler],
+        host: str,
+        port: int,
+        security: SecurityProtocol = PLAINTEXT,
     ) -> StreamHandler:
+        require_plaintext(security)
         await asyncio.sleep(0)
         listener = self._listeners.get(port)
         if listener is None:

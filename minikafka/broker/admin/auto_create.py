@@ -84,11 +84,13 @@ class AutoCreate:
         if self._controller.is_active:
             return messages.decode_created(await self.handle_create_topics(body))
         controller = self._metadata.brokers.get(self._controller.controller_id)
-        if controller is None:
+        listener = self._config.endpoints.control.name
+        endpoint = controller.endpoint(listener) if controller else None
+        if endpoint is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
         answer = await self._control_plane.call(
-            controller.control_host,
-            controller.control_port,
+            endpoint.host,
+            endpoint.port,
             messages.CREATE_TOPICS,
             body,
             timeout_ms=AUTO_CREATE_TIMEOUT_MS,

@@ -3,6 +3,8 @@
 Metadata 3, versions 0–12.
 - Answered from the local snapshot; the controller is one of the listed brokers or -1. A topic's bytes
   are kept until the snapshot is swapped.
+- Brokers are listed with their endpoint on the listener that the client came in on; brokers without that listener
+  are left out. A partition led by one of those is LISTENER_NOT_FOUND (before version 6: LEADER_NOT_AVAILABLE).
 - All topics: null, or in version 0 an empty list; an empty list from version 1 means none.
 - An unknown topic is created in the background where the request (version 4 on) and
   `auto.create.topics.enable` allow it, and is LEADER_NOT_AVAILABLE until the controller's update
@@ -20,10 +22,11 @@ DescribeCluster 60, versions 0–1.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.metadata import Snapshot
 from minikafka.broker.services import Entity, Handler, RequestContext, Services
@@ -48,13 +51,13 @@ def metadata(
 ) -> bytes | Awaitable[bytes]:
     """Handle Metadata; the answer is the encoded body."""
     if not services.metadata.version:
-        return _first_metadata(services, request, context.version)
-    return _metadata(services, request, context.version)
+        return _first_metadata(services, request, context)
+    return _metadata(services, request, context)
 
 
-async def _first_metadata(services: Services, request: Entity, version: int) -> bytes:
+async def _first_metadata(services: Services, request: Entity, context: RequestContext) -> bytes:
     await _first_news(services)
-    return _metadata(services, request, version)
+    return _metadata(services, request, context)
 
 
 async def _first_news(services: Services) -> None:
@@ -67,27 +70,29 @@ async def _first_news(services: Services) -> None:
         )
 
 
-def _metadata(services: Services, request: Entity, version: int) -> bytes:
+def _metadata(services: Services, request: Entity, context: RequestContext) -> bytes:
     snapshot = services.metadata.snapshot
     asked = request.topics
-    if asked is None or (version == 0 and not asked):
-        topics = [_known(services, version, name, request) for name in snapshot.topics]
+    if asked is None or (context.version == 0 and not asked):
+        topics = [_known(services, name, request, context) for name in snapshot.topics]
     else:
-        topics = _asked(services, version, request)
+        topics = _asked(services, request, context)
     cluster_operations = NOT_ASKED
     if getattr(request, "include_cluster_authorized_operations", False):
         cluster_operations = CLUSTER_OPERATIONS
+    nodes = snapshot.nodes(context.connection.listener)
     return encode(
-        version,
-        list(snapshot.brokers.values()),
+        context.version,
+        nodes,
         services.cluster_id,
-        _controller_id(services),
+        _controller_id(services, nodes),
         topics,
         cluster_operations,
     )
 
 
-def _asked(services: Services, version: int, request: Entity) -> list[bytes]:
+def _asked(services: Services, request: Entity, context: RequestContext) -> list[bytes]:
+    version = context.version
     snapshot = services.metadata.snapshot
     topics: dict[Any, bytes] = {}
     missing: dict[str, None] = {}
@@ -95,23 +100,23 @@ def _asked(services: Services, version: int, request: Entity) -> list[bytes]:
         topic_id = id_bytes(getattr(topic, "topic_id", None))
         if version < _IDS_ASKED_SINCE and (topic.name is None or topic_id != NULL_UUID):
             name = topic.name or ""
-            topics[name] = _failed(services, version, name, ErrorCode.INVALID_REQUEST, topic_id)
+            topics[name] = _failed(version, name, ErrorCode.INVALID_REQUEST, topic_id)
         elif topic.name is None or topic_id != NULL_UUID:
-            topics[topic_id] = _by_id(services, version, topic_id, request)
+            topics[topic_id] = _by_id(services, topic_id, request, context)
         elif topic.name in snapshot.topics:
-            topics[topic.name] = _known(services, version, topic.name, request)
+            topics[topic.name] = _known(services, topic.name, request, context)
         else:
             missing[topic.name] = None
     for name, error in _missing(services, version, request, missing).items():
-        topics[name] = _failed(services, version, name, error)
+        topics[name] = _failed(version, name, error)
     return list(topics.values())
 
 
-def _by_id(services: Services, version: int, topic_id: bytes, request: Entity) -> bytes:
+def _by_id(services: Services, topic_id: bytes, request: Entity, context: RequestContext) -> bytes:
     name = services.metadata.snapshot.topic_names.get(topic_id)
     if name is None:
-        return _failed(services, version, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
-    return _known(services, version, name, request)
+        return _failed(context.version, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+    return _known(services, name, request, context)
 
 
 def _missing(
@@ -124,45 +129,45 @@ def _missing(
     return {name: error_for_unknown(name) for name in names}
 
 
-def _known(services: Services, version: int, name: str, request: Entity) -> bytes:
+def _known(services: Services, name: str, request: Entity, context: RequestContext) -> bytes:
     snapshot = services.metadata.snapshot
     with_operations = getattr(request, "include_topic_authorized_operations", False)
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
-    key = (version, name, operations)
+    key = (context.version, name, operations, context.connection.listener)
     encoded = snapshot.encoded.get(key)
     if encoded is None:
-        encoded = snapshot.encoded[key] = _encode_known(snapshot, version, name, operations)
+        encoded = snapshot.encoded[key] = _encode_known(snapshot, *key)
     return encoded
 
 
-def _encode_known(snapshot: Snapshot, version: int, name: str, operations: int) -> bytes:
+def _encode_known(
+    snapshot: Snapshot, version: int, name: str, operations: int, listener: str
+) -> bytes:
     states = snapshot.topics[name]
+    reachable = {node.id for node in snapshot.nodes(listener)}
     return encode_topic(
         version,
         name,
         snapshot.topic_ids.get(name),
         ErrorCode.NONE,
         [states[partition] for partition in sorted(states)],
-        snapshot.brokers,
+        reachable,
         operations,
+        snapshot.brokers.keys() - reachable,
     )
 
 
 def _failed(
-    services: Services,
-    version: int,
-    name: str | None,
-    error: ErrorCode,
-    topic_id: bytes | None = None,
+    version: int, name: str | None, error: ErrorCode, topic_id: bytes | None = None
 ) -> bytes:
-    return encode_topic(version, name, topic_id, error, (), services.metadata.brokers)
+    return encode_topic(version, name, topic_id, error, (), ())
 
 
-def _controller_id(services: Services) -> int:
-    """The controller if clients can find it in the list; some fail on one that they cannot."""
-    brokers = services.metadata.brokers
+def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
+    """Return the controller if it is among the nodes, else -1: some clients fail on an id that is not listed."""
+    listed = {node.id for node in nodes}
     for controller_id in (services.controller.controller_id, services.metadata.controller_id):
-        if controller_id in brokers:
+        if controller_id in listed:
             return controller_id
     return -1
 
@@ -182,19 +187,15 @@ async def describe_cluster(services: Services, request: Entity, context: Request
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
         operations = CLUSTER_OPERATIONS
+    nodes = services.metadata.snapshot.nodes(context.connection.listener)
     return response(
         DESCRIBE_CLUSTER,
         context.version,
         cluster_id=services.cluster_id,
-        controller_id=_controller_id(services),
+        controller_id=_controller_id(services, nodes),
         brokers=[
-            {
-                "broker_id": broker.id,
-                "host": broker.host,
-                "port": broker.port,
-                "rack": broker.rack,
-            }
-            for broker in services.metadata.brokers.values()
+            {"broker_id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node in nodes
         ],
         cluster_authorized_operations=operations,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.controller_bench import Candidate, create_topic, until
 from support.controller_office import T0, Office
+from support.endpoints import endpoints
 
 from minikafka.base.model import (
     Broker,
@@ -70,7 +71,7 @@ async def test_a_new_topic_is_watched_and_created_and_its_added_partitions_too(
 async def test_the_address_of_a_live_broker_is_watched(office: Office) -> None:
     assert (WatchKind.DATA, layout.broker_path(2)) in office.coordination.watched()
     assert (WatchKind.CHILDREN, layout.LOG_DIR_EVENTS) in office.coordination.watched()
-    moved = Broker(2, "elsewhere", 1, "elsewhere", 2)
+    moved = Broker(2, endpoints("elsewhere", 1, "elsewhere", 2))
     office.ensemble.put(layout.broker_path(2), layout.encode_broker(moved))
     await until(
         lambda: any(

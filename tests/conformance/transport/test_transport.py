@@ -10,6 +10,8 @@ import uvloop
 from support.memory_transport import MemoryTransport
 from support.until import until
 
+from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
+from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Buffer, Link, Transport
 from minikafka.runtime.transport import SocketTransport
 
@@ -297,6 +299,19 @@ def test_a_port_that_is_taken_is_an_oserror(run: Run) -> None:
         again = await transport.listen(Recorder, "127.0.0.1", listener.port)
         assert again.port == listener.port
         await again.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("security", [item for item in SecurityProtocol if item is not PLAINTEXT])
+def test_transport_refuses_protocols_other_than_plaintext(
+    run: Run, security: SecurityProtocol
+) -> None:
+    async def scenario(transport: Transport) -> None:
+        with pytest.raises(ConfigError, match=f"{security.value} is not implemented yet"):
+            await transport.listen(Recorder, "127.0.0.1", 0, security)
+        with pytest.raises(ConfigError, match=f"{security.value} is not implemented yet"):
+            await transport.connect(Recorder, "127.0.0.1", 1, security)
 
     run(scenario)
 

@@ -115,11 +115,8 @@ def test_milliseconds_go_before_minutes_before_hours(keys, retention_ms):
         (ONE | {"log.dirs": "a,b,a"}, "^log.dirs names a twice: leave one out$"),
         (ONE | {"replica.fetch.wait.max.ms": 500, "replica.lag.time.max.ms": 400}, "above"),
         (ONE | {"listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
-        (ONE | {"listeners": "PLAINTEXT://:9092"}, "advertised.listeners"),
-        (ONE | {"advertised.listeners": "OTHER://h:1"}, "listeners does not"),
-        (ONE | {"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "others can reach"),
-        (ONE | {"advertised.listeners": "PLAINTEXT://h:0"}, "others can reach"),
-        (ONE | {"listener.security.protocol.map": "PLAINTEXT:SSL"}, "only PLAINTEXT"),
+        (ONE | {"listeners": "SSL://h:1"}, "inter.broker.listener.name"),
+        (ONE | {"listener.security.protocol.map": "PLAINTEXT:SSL"}, "No security protocol"),
         (ONE | {"zookeeper.connect": "h:2181/"}, "chroot"),
         (
             ONE | {"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1},
@@ -142,30 +139,31 @@ def test_a_topic_setting_that_cannot_be_is_refused(overrides):
         TopicConfig.from_broker(broker(), overrides)
 
 
-def test_listeners_are_what_is_listened_on_and_told():
-    config = broker(listeners="PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:0")
-
-    assert config.kafka_listener == config.advertised_kafka_listener == ("127.0.0.1", 9092)
-    assert config.control_listener == ("127.0.0.1", 0)
-    assert config.advertised_control_listener is None
-    assert config.exposed_listeners == ()
-
-
-def test_advertised_listeners_are_told_instead_and_exposure_is_known():
+def test_endpoints_are_read_from_the_listener_keys():
     config = broker(
-        listeners=["PLAINTEXT://0.0.0.0:9092", "CONTROLLER://127.0.0.1:9093"],
-        advertised_listeners="PLAINTEXT://kafka.example:19092,CONTROLLER://kafka.example:19093",
+        listeners="INSIDE://127.0.0.1:1,OUTSIDE://0.0.0.0:2,ADMIN://127.0.0.1:3",
+        advertised_listeners=[
+            "INSIDE://127.0.0.1:1",
+            "OUTSIDE://kafka.example:2",
+            "ADMIN://127.0.0.1:3",
+        ],
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,ADMIN:PLAINTEXT",
+        control_plane_listener_name="ADMIN",
+        inter_broker_listener_name="INSIDE",
     )
 
-    assert config.advertised_kafka_listener == ("kafka.example", 19092)
-    assert config.advertised_control_listener == ("kafka.example", 19093)
-    assert config.exposed_listeners == ("PLAINTEXT://0.0.0.0:9092",)
+    assert [str(item) for item in config.endpoints.kafka] == [
+        "INSIDE://127.0.0.1:1",
+        "OUTSIDE://0.0.0.0:2",
+    ]
+    assert str(config.endpoints.control) == "ADMIN://127.0.0.1:3"
+    assert config.endpoints.inter_broker == "INSIDE"
+    assert config.exposed_listeners == ("OUTSIDE://0.0.0.0:2",)
 
 
-def test_without_a_control_listener_there_is_one_beside_the_kafka_one():
-    config = broker(listeners="PLAINTEXT://127.0.0.2:9092")
-
-    assert config.control_listener == ("127.0.0.2", 0)
+def test_default_listeners_are_reached_from_this_machine_only():
+    assert broker().exposed_listeners == ()
+    assert [item.name for item in broker().endpoints.advertised] == ["PLAINTEXT", "CONTROLLER"]
 
 
 def test_log_dir_stands_in_for_log_dirs():

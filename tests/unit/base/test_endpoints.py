@@ -1,10 +1,17 @@
-"""Listeners and connect strings, as Kafka writes them."""
+"""Endpoints and connect strings, as Kafka writes them."""
 
 from __future__ import annotations
 
 import pytest
 
-from minikafka.base.endpoints import Endpoint, check_connect, kafka_and_control, parse_endpoint
+from minikafka.base.endpoints import (
+    PLAINTEXT,
+    Endpoint,
+    SecurityProtocol,
+    check_connect,
+    parse_endpoint,
+    require_plaintext,
+)
 from minikafka.base.errors import ConfigError
 
 
@@ -17,7 +24,7 @@ from minikafka.base.errors import ConfigError
         ("A://host.example:1", Endpoint("A", "host.example", 1)),
     ],
 )
-def test_a_listener_has_a_name_a_host_and_a_port(text, endpoint):
+def test_endpoint_is_parsed_into_name_host_and_port(text, endpoint):
     assert parse_endpoint(text) == endpoint
 
 
@@ -35,7 +42,7 @@ def test_a_listener_has_a_name_a_host_and_a_port(text, endpoint):
         "A://h:1/x",
     ],
 )
-def test_what_is_no_listener_is_refused(text):
+def test_endpoint_is_refused_when_malformed(text):
     with pytest.raises(ConfigError, match="NAME://host:port"):
         parse_endpoint(text)
 
@@ -47,28 +54,24 @@ def test_what_is_no_listener_is_refused(text):
         ("", False), ("0.0.0.0", False), ("192.0.2.1", False), ("example.org", False), ("::", False),
     ],
 )  # fmt: skip
-def test_only_addresses_of_this_machine_alone_are_loopback(host, is_loopback):
+def test_endpoint_is_loopback_only_at_addresses_of_this_machine(host, is_loopback):
     assert Endpoint("A", host, 1).is_loopback is is_loopback
 
 
-def test_the_control_listener_is_told_from_the_kafka_one_by_name_in_any_order():
-    kafka, control = kafka_and_control(("C://h:2", "A://h:1"), "c")
-
-    assert kafka == Endpoint("A", "h", 1)
-    assert control == Endpoint("C", "h", 2)
-    assert kafka_and_control(("A://h:1",), "C")[1] is None
+@pytest.mark.parametrize("text", ["A://h:1", "A://[::1]:0", "A://:9092"])
+def test_endpoint_prints_as_it_is_written(text):
+    assert str(parse_endpoint(text)) == text
 
 
-@pytest.mark.parametrize(
-    "listeners", [(), ("C://h:1",), ("A://h:1", "B://h:2"), ("A://h:1", "C://h:2", "C://h:3")]
-)
-def test_a_broker_has_one_kafka_listener_and_at_most_one_for_control(listeners):
-    with pytest.raises(ConfigError, match="one entry for Kafka clients"):
-        kafka_and_control(listeners, "C")
+@pytest.mark.parametrize("security", [item for item in SecurityProtocol if item is not PLAINTEXT])
+def test_only_plaintext_is_implemented(security):
+    require_plaintext(PLAINTEXT)
+    with pytest.raises(ConfigError, match=f"{security.value} is not implemented yet"):
+        require_plaintext(security)
 
 
 @pytest.mark.parametrize("connect", ["", "h:2181", "h", "a:1,b:2,[::1]:3/chroot/deep", "h:2181/x"])
-def test_a_connect_string_is_servers_and_a_chroot(connect):
+def test_connect_string_holds_servers_and_a_chroot(connect):
     check_connect(connect)
 
 
@@ -89,6 +92,6 @@ def test_a_connect_string_is_servers_and_a_chroot(connect):
         ":2181",
     ],
 )
-def test_what_zookeeper_would_not_understand_is_refused(connect):
+def test_connect_string_is_refused_when_malformed(connect):
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
         check_connect(connect)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from support.endpoints import endpoints
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
@@ -20,7 +21,8 @@ from minikafka.broker.assignments import (
 
 def brokers(count: int, racks: int = 0) -> list[Broker]:
     return [
-        Broker(n, "h", 1, "h", 2, rack=f"rack-{n % racks}" if racks else None) for n in range(count)
+        Broker(n, endpoints("h", 1, "h", 2), rack=f"rack-{n % racks}" if racks else None)
+        for n in range(count)
     ]
 
 
@@ -66,7 +68,7 @@ def test_more_replicas_than_racks_use_every_rack() -> None:
 
 @pytest.mark.row("R70")
 def test_a_broker_without_a_rack_turns_racks_off() -> None:
-    some = [*brokers(4, 2), Broker(4, "h", 1, "h", 2)]
+    some = [*brokers(4, 2), Broker(4, endpoints("h", 1, "h", 2))]
     assert assign(some, 5, 3, 0, 0) == assign(brokers(5), 5, 3, 0, 0)
 
 
@@ -96,7 +98,7 @@ def test_an_assignment_by_hand_is_taken_as_it_is() -> None:
 
 @pytest.mark.row("R70")
 def test_more_partitions_go_on_in_the_round_that_begins_at_the_first_preferred_replica() -> None:
-    numbered = [Broker(id_, "h", 1, "h", 2) for id_ in (1, 2, 3)]
+    numbered = [Broker(id_, endpoints("h", 1, "h", 2)) for id_ in (1, 2, 3)]
     assert assign_more(numbered, {0: (2, 3), 1: (3, 1)}, 3) == {2: (1, 3), 3: (2, 3), 4: (3, 1)}
     one = assign_more(numbered, {0: (9, 1)}, 2)  # the first preferred replica is away
     assert one == {1: (2, 3), 2: (3, 1)}

@@ -81,6 +81,9 @@ async def test_a_controlled_shutdown_asks_the_next_controller_when_the_one_it_as
     async with MemoryCluster(controlled_shutdown_retry_backoff_ms=10) as cluster:
         first = next(b for b in cluster.brokers.values() if b.controller.is_active)
         leaving = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        endpoint = first.info.endpoint("CONTROLLER")
+        assert endpoint is not None
+        control_port = endpoint.port
         asked: list[int] = []
         call = MemoryControlPlane.call
 
@@ -89,7 +92,7 @@ async def test_a_controlled_shutdown_asks_the_next_controller_when_the_one_it_as
         ) -> Any:
             if method == messages.CONTROLLED_SHUTDOWN:
                 asked.append(port)
-                if port == first.info.control_port:
+                if port == control_port:
                     await asyncio.get_running_loop().create_future()
             return await call(self, host, port, method, *rest, **how)
 
@@ -98,7 +101,7 @@ async def test_a_controlled_shutdown_asks_the_next_controller_when_the_one_it_as
         await until(lambda: bool(asked))
         first.coordination.expire()  # type: ignore[attr-defined]
         await stopped
-        assert asked[0] == first.info.control_port
+        assert asked[0] == control_port
         first.coordination.attach()  # type: ignore[attr-defined]
         await until(lambda: first.info.id in first.metadata.brokers)
 

@@ -12,6 +12,7 @@ from support.controller_bench import until
 from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import StreamHandler
@@ -106,7 +107,7 @@ class DeafOnce:
         self.tried = 0
         self.second = asyncio.Event()
 
-    async def connect(self, factory: object, host: str, port: int) -> StreamHandler:
+    async def connect(self, factory: object, *_: object) -> StreamHandler:
         self.tried += 1
         if self.tried == 1:
             await asyncio.Event().wait()
@@ -121,7 +122,7 @@ async def test_a_leader_whose_address_does_not_answer_is_connected_to_anew(
     transport: Any = DeafOnce()
     tasks = TaskRegistry()
     made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
-    made.addresses[3] = ("127.0.0.1", 9)
+    made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await asyncio.wait_for(transport.second.wait(), 30)
     await made.close()
@@ -134,7 +135,7 @@ class Slow:
     def __init__(self) -> None:
         self.asked, self.made, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def connect(self, factory: Any, host: str, port: int) -> StreamHandler:
+    async def connect(self, factory: Any, *_: object) -> StreamHandler:
         self.asked.set()
         await self.made.wait()
         handler: LeaderConnection = factory()
@@ -151,7 +152,7 @@ async def test_a_connection_that_is_made_when_nothing_is_followed_any_more_is_cl
     transport: Any = Slow()
     tasks = TaskRegistry()
     made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
-    made.addresses[3] = ("127.0.0.1", 9)
+    made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await transport.asked.wait()
     made.remove(TopicPartition("t", 0))

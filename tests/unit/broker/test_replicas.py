@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
+from support.endpoints import endpoints
 from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
@@ -348,7 +349,7 @@ async def test_settings_of_topics_that_are_hosted_no_more_are_forgotten(hosted: 
 async def test_without_traffic_too_a_dead_follower_outside_the_isr_holds_nothing_back(
     hosted: Hosted,
 ) -> None:
-    both = (hosted.broker.info, Broker(9, "127.0.0.1", 9092, "127.0.0.1", 9093))
+    both = (hosted.broker.info, Broker(9, endpoints("127.0.0.1", 9092, "127.0.0.1", 9093)))
 
     async def live(*brokers: Broker) -> None:
         await hosted.handle(UpdateMetadataRequest(0, EPOCH, hosted.epoch, (), brokers, ()))

@@ -60,8 +60,8 @@ def test_each_broker_gets_its_keys_and_the_secret_of_the_cluster(tmp_path: Path)
     assert {file.zookeeper_connect for file in files} == {record.zookeeper}
     assert len({file.minikafka_cluster_secret for file in files}) == 1
     for file, broker in zip(files, record.brokers, strict=True):
-        assert file.kafka_listener == ("127.0.0.1", broker.port)
-        assert file.control_listener == ("127.0.0.1", broker.control_port)
+        assert file.endpoints.kafka[0].port == broker.port
+        assert file.endpoints.control.port == broker.control_port
 
 
 @pytest.mark.parametrize("key", ["broker.id", "listeners", "log.dirs", "zookeeper.connect"])

@@ -120,7 +120,7 @@ def test_a_broker_that_cannot_delete_makes_the_topic_ineligible_until_it_restart
 def test_an_answer_of_an_earlier_incarnation_counts_for_nothing():
     world = two().mark("t")
     world.register(0, epoch=2)
-    world.brokers[0] = world.brokers[0].__class__(0, "127.0.0.1", 9092, "127.0.0.1", 19092, 1)
+    world.brokers[0] = replace(world.brokers[0], epoch=1)
     world.deleted(0, T0)
     assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_STARTED
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.controller_world import World, broker, image, state
+from support.endpoints import endpoints
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
@@ -240,7 +241,7 @@ def test_a_bounced_sole_replica_leads_again_with_a_new_epoch() -> None:
 @pytest.mark.row("R22")
 def test_new_endpoints_under_the_same_registration_reach_every_broker() -> None:
     world = World().create("t", [0, 1]).clear()
-    moved = Broker(2, "other", 1, "other", 2, 1)
+    moved = Broker(2, endpoints("other", 1, "other", 2), 1)
     world.brokers[2] = moved
     world.handle(BrokersChanged(dict(world.brokers)))
     assert moved in world.sent_to(0, UpdateMetadataRequest)[0].live_brokers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.endpoints import endpoints
 
 from minikafka.base.model import (
     Broker,
@@ -37,7 +38,7 @@ def leader_and_isr(*states: PartitionState) -> LeaderAndIsrRequest:
 
 
 def update_metadata(*states: PartitionState) -> UpdateMetadataRequest:
-    brokers = tuple(Broker(id_, "h", 1, "h", 2) for id_ in (1, 2))
+    brokers = tuple(Broker(id_, endpoints("h", 1, "h", 2)) for id_ in (1, 2))
     return UpdateMetadataRequest(9, 5, 77, states, brokers, (), "5-1")
 
 

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
+from support.endpoints import endpoints
 from support.manual_clock import ManualClock
 from support.recording_ledger import RecordingLedger
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
     Broker,
@@ -88,7 +90,13 @@ class World:
 
 def broker(broker_id: int, epoch: int = 1) -> Broker:
     port = 9000 + 10 * broker_id + epoch
-    return Broker(broker_id, "127.0.0.1", 9092, "127.0.0.1", port, epoch)
+    return Broker(broker_id, endpoints("127.0.0.1", 9092, "127.0.0.1", port), epoch)
+
+
+def control_port(broker: Broker) -> int:
+    endpoint = broker.endpoint("CONTROLLER")
+    assert endpoint is not None
+    return endpoint.port
 
 
 def request(epoch: int) -> StopReplicaRequest:
@@ -254,6 +262,17 @@ async def test_resigning_inside_a_response_drops_what_is_queued(world: World) ->
     assert world.tasks.names() == []
 
 
+async def test_channel_keeps_the_request_while_the_broker_has_no_control_listener(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.channels.add(Broker(2, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)))
+    world.send(2, 1)
+    await world.settle()
+    assert world.plane.attempts.empty()
+    assert world.channels.backlog()[2] == 1
+    assert "to broker 2: it registered no listener CONTROLLER" in caplog.text
+
+
 async def test_after_a_stop_the_next_term_begins_with_fresh_channels(world: World) -> None:
     world.send(1, 1)
     await world.attempt()
@@ -270,14 +289,14 @@ async def test_after_a_stop_the_next_term_begins_with_fresh_channels(world: Worl
 @pytest.mark.row("R19")
 async def test_a_bounced_broker_gets_a_new_channel_to_its_new_address(world: World) -> None:
     world.send(1, 1)
-    assert (await world.attempt()).port == broker(1).control_port
+    assert (await world.attempt()).port == control_port(broker(1))
     world.channels.add(broker(1))
     await world.settle()
     assert world.plane.cancelled == 0
     world.channels.add(broker(1, epoch=2))
     world.send(1, 2)
     attempt = await world.attempt()
-    assert (attempt.port, attempt.epoch) == (broker(1, epoch=2).control_port, 2)
+    assert (attempt.port, attempt.epoch) == (control_port(broker(1, epoch=2)), 2)
     assert world.plane.cancelled == 1
 
 

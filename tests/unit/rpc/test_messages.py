@@ -6,6 +6,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from support.endpoints import endpoints
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
@@ -36,8 +37,8 @@ STATE = PartitionState(
     is_new=True,
 )
 BROKERS = (
-    Broker(1, "127.0.0.1", 9092, "127.0.0.1", 19092, epoch=2**40, rack="a"),
-    Broker(2, "::1", 9093, "host-2.example", 19093),
+    Broker(1, endpoints("127.0.0.1", 9092, "127.0.0.1", 19092), epoch=2**40, rack="a"),
+    Broker(2, endpoints("::1", 9093, "host-2.example", 19093)),
 )
 TOPIC_IDS = (("orders", bytes(range(16))),)
 LEADER_AND_ISR = LeaderAndIsrRequest(1, 4, 2**40, (STATE,), BROKERS, TOPIC_IDS)

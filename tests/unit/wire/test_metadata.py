@@ -6,13 +6,13 @@ import pytest
 from kafka.protocol.metadata import MetadataResponse
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import Broker, PartitionState, TopicPartition
+from minikafka.base.model import Node, PartitionState, TopicPartition
 from minikafka.wire import codec, versions
 from minikafka.wire.metadata import encode, encode_topic
 
 BROKERS = [
-    Broker(1, "host-one", 9092, "127.0.0.1", 1, rack="east"),
-    Broker(2, "host-two", 9093, "127.0.0.1", 2),
+    Node(1, "host-one", 9092, "east"),
+    Node(2, "host-two", 9093, None),
 ]
 TOPIC_ID = bytes(range(16))
 ALL = range(13)

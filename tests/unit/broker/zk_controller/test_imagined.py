@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.endpoints import endpoints
 from support.memory_coordination import Ensemble, MemoryCoordination
 
 from minikafka.base.errors import NoNode
@@ -78,7 +79,7 @@ def test_a_watch_never_fires(store: ImaginedStore) -> None:
 
 def test_brokers_do_what_they_are_told_when_they_are_asked_to_answer() -> None:
     channels = ImaginedChannels()
-    channels.add(Broker(1, "h", 1, "h", 2))
+    channels.add(Broker(1, endpoints("h", 1, "h", 2)))
     told: list[tuple[int, ControllerRequest, ControllerResponse]] = []
     tp = TopicPartition("t", 0)
     stop = StopReplicaRequest(1, 1, 1, (StopReplicaPartition(tp, 1, delete=True),))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.controller_world import World, image
+from support.endpoints import endpoints
 
 from minikafka.base.errors import (
     BadVersion,
@@ -42,7 +43,7 @@ from minikafka.zk import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 CHECK = Check("/controller_epoch", 4)
-BROKER = Broker(1, "h", 1, "h", 2, epoch=77)
+BROKER = Broker(1, endpoints("h", 1, "h", 2), epoch=77)
 MANY = [TopicPartition("t", i) for i in range(PARTITIONS_MAX + 1)]
 
 EVENTS: list[tuple[Any, dict[str, Any]]] = [

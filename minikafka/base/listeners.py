@@ -1,0 +1,181 @@
+"""The listeners of one broker, from Kafka's keys `listeners`, `advertised.listeners` and those next to them.
+
+The rules are Kafka's, and so are most of the messages. One difference: a broker always has a control listener,
+which takes the controller's requests. Without an entry of its own it listens on a free port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from minikafka.base.endpoints import (
+    PLAINTEXT,
+    Endpoint,
+    SecurityProtocol,
+    parse_endpoint,
+    require_plaintext,
+)
+from minikafka.base.errors import ConfigError
+
+_MAP: Final = "listener.security.protocol.map"
+
+
+class Listeners(NamedTuple):
+    """Where one broker listens, and the endpoints that it registers for clients and other brokers.
+
+    `kafka`: the listeners for Kafka requests, in the order of the configuration. `inter_broker`: the name of the
+    one that followers fetch from. `advertised`: the endpoints to register; port 0 stands for the listener's own.
+    """
+
+    kafka: tuple[Endpoint, ...]
+    control: Endpoint
+    inter_broker: str
+    advertised: tuple[Endpoint, ...]
+
+    def registered(self, ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
+        """Return the endpoints to register. `ports`: the real port of every listener, by listener name."""
+        return tuple(item._replace(port=item.port or ports[item.name]) for item in self.advertised)
+
+
+def parse_listeners(
+    listeners: Sequence[str],
+    advertised: Sequence[str],
+    protocols: Iterable[str],
+    control_name: str,
+    inter_broker_name: str | None,
+) -> Listeners:
+    """Return the listeners that these values of the configuration describe. Raises ConfigError.
+
+    `protocols`: entries NAME:PROTOCOL of `listener.security.protocol.map`.
+    """
+    by_name = _protocols(protocols)
+    control_name = control_name.upper()
+    inter_broker = _inter_broker(inter_broker_name, by_name)
+    if control_name == inter_broker:
+        raise ConfigError(
+            "control.plane.listener.name should have a different value from the inter broker listener name. "
+            f"Currently they both have the value {control_name}"
+        )
+    found = _listening(listeners, by_name)
+    kafka = tuple(item for item in found.values() if item.name != control_name)
+    if not kafka:
+        raise ConfigError(
+            f"listeners needs a listener besides {control_name}, got {','.join(listeners)!r}"
+        )
+    shown = _advertised(advertised, found, control_name)
+    if inter_broker not in shown:
+        raise ConfigError(
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
+            f"Found {inter_broker}. The valid options based on currently configured listeners are "
+            f"{','.join(name for name in shown if name != control_name)}"
+        )
+    control = found.get(control_name)
+    if control is None:
+        [host] = [item.host for item in kafka if item.name == inter_broker]
+        control = Endpoint(control_name, host, 0, by_name.get(control_name, PLAINTEXT))
+        shown.setdefault(control_name, control._replace(host=shown[inter_broker].host))
+    for endpoint in (*kafka, control):
+        _require_implemented(endpoint)
+    _require_routable(shown.values())
+    return Listeners(kafka, control, inter_broker, tuple(shown.values()))
+
+
+def _protocols(entries: Iterable[str]) -> dict[str, SecurityProtocol]:
+    by_name = {}
+    for entry in entries:
+        name, colon, protocol = (word.strip().upper() for word in entry.partition(":"))
+        if not name or not colon or name in by_name:
+            raise ConfigError(
+                f"Error parsing configuration property '{_MAP}': {entry!r}: write each name once, as NAME:PROTOCOL"
+            )
+        try:
+            by_name[name] = SecurityProtocol(protocol)
+        except ValueError:
+            known = ", ".join(item.value for item in SecurityProtocol)
+            text = (
+                f"Invalid security protocol `{protocol}` defined in {_MAP}: must be one of {known}"
+            )
+            raise ConfigError(text) from None
+    return by_name
+
+
+def _inter_broker(name: str | None, by_name: Mapping[str, SecurityProtocol]) -> str:
+    """Return the name of the inter-broker listener; without a value the one that is named for PLAINTEXT."""
+    if name is None:
+        return PLAINTEXT.value
+    if name.upper() not in by_name:
+        raise ConfigError(
+            f"Listener with name {name.upper()} defined in inter.broker.listener.name not found in {_MAP}."
+        )
+    return name.upper()
+
+
+def _listening(
+    listeners: Sequence[str], by_name: Mapping[str, SecurityProtocol]
+) -> dict[str, Endpoint]:
+    """Return the entries of `listeners` by name; names and ports must be different."""
+    text = ",".join(listeners)
+    found: dict[str, Endpoint] = {}
+    for endpoint in map(parse_endpoint, listeners):
+        if endpoint.name in found:
+            raise ConfigError(f"Each listener must have a different name, listeners: {text}")
+        if any(_share_port(endpoint, other) for other in found.values()):
+            raise ConfigError(f"Each listener must have a different port, listeners: {text}")
+        if endpoint.name not in by_name:
+            raise ConfigError(
+                f"Error creating broker listeners from '{text}': "
+                f"No security protocol defined for listener {endpoint.name}"
+            )
+        found[endpoint.name] = endpoint._replace(security=by_name[endpoint.name])
+    return found
+
+
+def _share_port(one: Endpoint, other: Endpoint) -> bool:
+    """True if the ports are the same and not one of them is for IPv4 and the other for IPv6."""
+    return one.port == other.port != 0 and (":" in one.host) is (":" in other.host)
+
+
+def _advertised(
+    entries: Sequence[str], found: Mapping[str, Endpoint], control_name: str
+) -> dict[str, Endpoint]:
+    """Return the advertised endpoints by name: those given, or else the listeners themselves."""
+    given = {item.name: item for item in map(parse_endpoint, entries)}
+    if not given:
+        return dict(found)
+    if len(given) != len(entries):
+        raise ConfigError(
+            f"Each listener must have a different name, advertised.listeners: {','.join(entries)}"
+        )
+    if not given.keys() <= found.keys() | {control_name}:
+        raise ConfigError(
+            "advertised.listeners listener names must be equal to or a subset of the ones defined in listeners. "
+            f"Found {','.join(given)}. The valid options based on the current configuration are {','.join(found)}"
+        )
+    for item in given.values():
+        if not item.port:
+            raise ConfigError(
+                f"advertised.listeners needs a port that others can reach, got {item}"
+            )
+    if control_name in found:
+        given.setdefault(control_name, found[control_name])
+    return {
+        name: item._replace(security=found[name].security if name in found else PLAINTEXT)
+        for name, item in given.items()
+    }
+
+
+def _require_implemented(endpoint: Endpoint) -> None:
+    try:
+        require_plaintext(endpoint.security)
+    except ConfigError as error:
+        raise ConfigError(f"listener {endpoint.name}: {error}") from None
+
+
+def _require_routable(advertised: Iterable[Endpoint]) -> None:
+    for endpoint in advertised:
+        if not endpoint.is_routable:
+            raise ConfigError(
+                f"advertised.listeners cannot use the nonroutable meta-address of {endpoint}. "
+                "Use a routable IP address."
+            )

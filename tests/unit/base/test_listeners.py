@@ -1,0 +1,152 @@
+"""parse_listeners: Kafka's rules for the keys that describe a broker's listeners."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.endpoints import Endpoint
+from minikafka.base.errors import ConfigError
+from minikafka.base.listeners import Listeners, parse_listeners
+
+MAP = "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SSL"
+
+
+def parse(
+    listeners: str,
+    advertised: str = "",
+    protocols: str = MAP,
+    control: str = "CONTROLLER",
+    inter_broker: str | None = None,
+) -> Listeners:
+    def words(text: str) -> list[str]:
+        return text.split(",") if text else []
+
+    return parse_listeners(
+        words(listeners), words(advertised), words(protocols), control, inter_broker
+    )
+
+
+def test_listeners_are_one_control_listener_and_the_others_in_order() -> None:
+    found = parse("inside://h:1,CONTROLLER://h:2,OUTSIDE://h:3", inter_broker="inside")
+    assert found.kafka == (Endpoint("INSIDE", "h", 1), Endpoint("OUTSIDE", "h", 3))
+    assert found.control == Endpoint("CONTROLLER", "h", 2)
+    assert found.inter_broker == "INSIDE"
+
+
+def test_listeners_are_registered_at_their_own_addresses_unless_advertised() -> None:
+    found = parse("PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:2")
+    assert found.registered({"PLAINTEXT": 9, "CONTROLLER": 2}) == (
+        Endpoint("PLAINTEXT", "127.0.0.1", 9),
+        Endpoint("CONTROLLER", "127.0.0.1", 2),
+    )
+
+
+def test_only_advertised_listeners_are_registered() -> None:
+    found = parse(
+        "PLAINTEXT://0.0.0.0:1,INSIDE://0.0.0.0:2,CONTROLLER://h:3", "PLAINTEXT://a.example:11"
+    )
+    assert found.registered({"PLAINTEXT": 1, "INSIDE": 2, "CONTROLLER": 3}) == (
+        Endpoint("PLAINTEXT", "a.example", 11),
+        Endpoint("CONTROLLER", "h", 3),
+    )
+
+
+def test_control_listener_is_advertised_where_the_key_says() -> None:
+    found = parse("PLAINTEXT://h:1,CONTROLLER://h:2", "PLAINTEXT://a:1,CONTROLLER://b:3")
+    assert found.advertised == (Endpoint("PLAINTEXT", "a", 1), Endpoint("CONTROLLER", "b", 3))
+
+
+def test_control_listener_takes_a_free_port_next_to_the_inter_broker_one_by_default() -> None:
+    found = parse("OUTSIDE://h:1,PLAINTEXT://0.0.0.0:2", "PLAINTEXT://a.example:2")
+    assert found.control == Endpoint("CONTROLLER", "0.0.0.0", 0)
+    assert found.registered({"CONTROLLER": 7}) == (
+        Endpoint("PLAINTEXT", "a.example", 2),
+        Endpoint("CONTROLLER", "a.example", 7),
+    )
+
+
+def test_two_listeners_may_share_a_port_when_one_is_ipv6() -> None:
+    found = parse("PLAINTEXT://127.0.0.1:1,INSIDE://[::1]:1")
+    assert [item.port for item in found.kafka] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"listeners": ""}, "listeners needs a listener besides CONTROLLER, got ''"),
+        ({"listeners": "CONTROLLER://h:1"}, "needs a listener besides CONTROLLER"),
+        (
+            {"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"},
+            "Each listener must have a different name, listeners: PLAINTEXT://h:1,PLAINTEXT://h:2",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1,INSIDE://i:1"},
+            "Each listener must have a different port, listeners: PLAINTEXT://h:1,INSIDE://i:1",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1,OTHER://h:2"},
+            "No security protocol defined for listener OTHER",
+        ),
+        (
+            {"listeners": "INSIDE://h:1,OUTSIDE://h:2"},
+            "Found PLAINTEXT. The valid options based on currently configured listeners are INSIDE,OUTSIDE",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "inter_broker": "OTHER"},
+            "Listener with name OTHER defined in inter.broker.listener.name not found",
+        ),
+        (
+            {"listeners": "INSIDE://h:1", "control": "inside", "inter_broker": "INSIDE"},
+            "Currently they both have the value INSIDE",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "advertised": "OTHER://h:1"},
+            "Found OTHER. The valid options based on the current configuration are PLAINTEXT",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "advertised": "PLAINTEXT://a:1,PLAINTEXT://b:1"},
+            "Each listener must have a different name, advertised.listeners: PLAINTEXT://a:1",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1,INSIDE://h:2", "advertised": "INSIDE://h:2"},
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners",
+        ),
+        (
+            {"listeners": "PLAINTEXT://0.0.0.0:1"},
+            "cannot use the nonroutable meta-address of PLAINTEXT://0.0.0.0:1",
+        ),
+        ({"listeners": "PLAINTEXT://:1"}, "nonroutable meta-address of PLAINTEXT://:1"),
+        (
+            {"listeners": "PLAINTEXT://h:1,CONTROLLER://[::]:2"},
+            "nonroutable meta-address of CONTROLLER://[::]:2",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "advertised": "PLAINTEXT://h:0"},
+            "needs a port that others can reach, got PLAINTEXT://h:0",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "protocols": "PLAINTEXT"},
+            "'PLAINTEXT': write each name once, as NAME:PROTOCOL",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "protocols": "PLAINTEXT:PLAINTEXT,plaintext:SSL"},
+            "'plaintext:SSL': write each name once",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "protocols": "PLAINTEXT:TLS"},
+            "Invalid security protocol `TLS` defined in listener.security.protocol.map",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1,SECURE://h:2"},
+            "listener SECURE: security protocol SSL is not implemented yet: use PLAINTEXT",
+        ),
+        (
+            {"listeners": "PLAINTEXT://h:1", "control": "SECURE"},
+            "listener SECURE: security protocol SSL is not implemented yet",
+        ),
+    ],
+)
+def test_listeners_are_refused_with_the_reason(arguments: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(**arguments)
+    assert reason in str(caught.value)

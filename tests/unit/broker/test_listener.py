@@ -1,0 +1,94 @@
+"""Several Kafka listeners on one broker: registration, Metadata per listener, replication between brokers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.memory_cluster import MemoryCluster
+from support.until import until
+
+from minikafka.base.errors import ConfigError, ErrorCode
+from minikafka.broker.broker import Broker
+from minikafka.client import Client, NewTopic, Record
+from minikafka.zk import layout
+
+KEYS = {
+    "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,ADMIN://127.0.0.1:0",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,ADMIN:PLAINTEXT",
+    "inter.broker.listener.name": "INSIDE",
+    "control.plane.listener.name": "ADMIN",
+}
+
+
+def port(broker: Broker, listener: str) -> int:
+    endpoint = broker.info.endpoint(listener)
+    assert endpoint is not None
+    return endpoint.port
+
+
+def client(cluster: MemoryCluster, broker: Broker, listener: str) -> Client:
+    return Client(f"127.0.0.1:{port(broker, listener)}", transport=cluster.transport)
+
+
+async def test_metadata_names_the_brokers_on_the_listener_of_the_client() -> None:
+    async with MemoryCluster(2, **KEYS) as cluster:
+        brokers = cluster.brokers.values()
+        await until(lambda: all(len(broker.metadata.brokers) == 2 for broker in brokers))
+        for listener in ("INSIDE", "OUTSIDE"):
+            async with client(cluster, cluster.brokers[0], listener) as user:
+                found = await user.describe_cluster()
+            expected = {broker.info.id: port(broker, listener) for broker in brokers}
+            assert {id_: node.port for id_, node in found.brokers.items()} == expected
+
+
+async def test_registration_holds_every_endpoint_of_the_broker() -> None:
+    async with MemoryCluster(1, **KEYS) as cluster:
+        [broker] = cluster.brokers.values()
+        data, _ = await broker.coordination.get(layout.broker_path(0))
+        fields = json.loads(data)
+        names = ("INSIDE", "OUTSIDE", "ADMIN")
+        assert fields["endpoints"] == [f"{n}://127.0.0.1:{port(broker, n)}" for n in names]
+        assert fields["listener_security_protocol_map"] == dict.fromkeys(names, "PLAINTEXT")
+        assert (fields["host"], fields["port"]) == ("127.0.0.1", port(broker, "INSIDE"))
+
+
+async def test_followers_fetch_from_the_inter_broker_listener() -> None:
+    async with MemoryCluster(2, **KEYS) as cluster:
+        async with client(cluster, cluster.brokers[0], "OUTSIDE") as user:
+            await user.create_topics(NewTopic("t", partitions=1, replication_factor=2))
+            await user.produce("t", [Record(value=b"v")])
+        for broker in cluster.brokers.values():
+            endpoints = broker.replicas.fetchers.endpoints.values()
+            assert {endpoint.name for endpoint in endpoints} == {"INSIDE"}
+
+
+async def test_broker_without_the_listener_is_missing_from_metadata_and_leads_nothing() -> None:
+    async with MemoryCluster(2, **KEYS) as cluster:
+        await cluster.stop(1, controlled=False)
+        cluster.config |= {
+            "listeners": "INSIDE://127.0.0.1:0,ADMIN://127.0.0.1:0",
+            "inter.broker.listener.name": "INSIDE",
+        }
+        await cluster.start(1)
+        first = cluster.brokers[0]
+        await until(lambda: len(first.metadata.brokers) == 2)
+        async with client(cluster, first, "INSIDE") as user:
+            await user.create_topics(NewTopic("t", assignment={0: (1,)}))
+        async with client(cluster, first, "OUTSIDE") as user:
+            assert list((await user.describe_cluster()).brokers) == [0]
+            [topic] = await user.describe_topics("t")
+        assert topic.partitions[0].leader == -1
+        assert topic.partitions[0].error == ErrorCode.LISTENER_NOT_FOUND
+
+
+async def test_broker_with_a_listener_for_tls_is_refused_before_it_listens() -> None:
+    with pytest.raises(
+        ConfigError, match="listener OUTSIDE: security protocol SSL is not implemented"
+    ):
+        async with MemoryCluster(
+            1,
+            **KEYS
+            | {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SSL,ADMIN:PLAINTEXT"},
+        ):
+            pass
