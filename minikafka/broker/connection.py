@@ -12,7 +12,7 @@ from typing import Final
 
 from minikafka.base.ports import Buffer, Link, Tasks
 from minikafka.broker.apis.fetch import FetchApi
-from minikafka.broker.apis.produce import TO_BE_READ, ProduceApi
+from minikafka.broker.apis.produce import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.cold_requests import ColdRequests
 from minikafka.broker.framing import FramedStream
 from minikafka.broker.replicas import ReplicaManager
@@ -106,7 +106,7 @@ class Connection(FramedStream):
         """Handle every whole request of this tick; return the position of the first partial one."""
         produce = self.produce
         self.last_active = produce.now = self.fetch.now = self.services.clock.now()
-        produce.wall_ms = TO_BE_READ
+        produce.wall_ms = WALL_UNKNOWN
         return frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
 
     def finish(self) -> None:

@@ -1,12 +1,12 @@
-"""Requests that wait for an offset or a deadline, and the end of a tick that releases them.
+"""Requests that wait for an offset or a deadline, and the end of a tick that answers them.
 
-Delayed produce is the connection's own FIFO of answers: answers leave in the
-order of the requests, so an answer that is ready behind one that is not simply waits its turn. Delayed
-fetch: followers park in their session, consumers stand in `Partition.fetch_waiting`.
+Kafka's delayed produce is here the response queue of a connection: responses are sent in the order of the
+requests, so a response that is ready waits behind one that is not. Delayed fetches wait elsewhere: those of
+followers in their session, those of consumers in `Partition.fetch_waiting`.
 
-Invariant: a connection is in `Partition.produce_waiting` of every partition that any of its answers waits
-for, not only of the first one's, until the high watermark has passed all of them or they failed: else a
-partition that changes hands could not fail them, and they would count as committed by another's records.
+Invariant: while a response waits for partitions, its connection is in `Partition.produce_waiting` of each of
+them, not only of the first. Otherwise a partition that gets another leader could not fail the response, and
+records of the new leader would count as this one's acknowledgement.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.ports import Buffer, Clock
@@ -25,23 +25,31 @@ logger = logging.getLogger(__name__)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 ALREADY: Final = -1
-"""Required offset of an answer that only waits for the write (acks=1)."""
+"""Required offset of a response that waits only for the write to the file (acks=1)."""
 
-Pack = Callable[[int, int, int, int], bytes]
-"""(correlation, error, base offset, log start offset) -> a whole produce answer."""
+Pack: TypeAlias = Callable[[int, int, int, int], bytes]
+"""(correlation id, error code, base offset, log start offset) -> a whole Produce response for one partition."""
+SingleProduce: TypeAlias = tuple[Partition, int, int, int, int, Pack]
+"""partition, required offset, deadline (ms), correlation id, base offset, pack: a waiting response to a Produce
+request for one partition. A tuple costs 0.04 µs, an object with slots 0.25 µs."""
 
 
 class Slot:
-    """A place in a connection's FIFO whose answer comes later; empty slots hold back all behind them."""
+    """A place in the response queue whose response is set later; while it is None, the slot holds back the rest."""
 
     __slots__ = ("answer",)
 
     def __init__(self, answer: Sequence[Buffer] | None = None) -> None:
         self.answer = answer
 
+    def take(self) -> Sequence[Buffer] | None:
+        """Return the response and clear the slot, which may be used again; None if there is no response yet."""
+        answer, self.answer = self.answer, None
+        return answer
+
 
 class PendingPartition:
-    """One partition of a produce request to several: its part of the answer and what it waits for."""
+    """One partition of a Produce request: its part of the response, and the offset that part waits for."""
 
     __slots__ = ("append_time", "base_offset", "error", "number", "partition", "required")
 
@@ -49,10 +57,10 @@ class PendingPartition:
         self,
         number: int,
         error: int,
-        base_offset: int,
-        append_time: int,
-        partition: Partition | None,
-        required: int,
+        base_offset: int = -1,
+        append_time: int = -1,
+        partition: Partition | None = None,
+        required: int = ALREADY,
     ) -> None:
         self.number = number
         self.error = error
@@ -62,172 +70,187 @@ class PendingPartition:
         self.required = required
 
     def waits(self) -> bool:
-        """Whether the high watermark has not come far enough."""
+        """Return True while the high watermark has not reached the required offset."""
         return self.partition is not None and self.required > self.partition.high_watermark
 
     def fail(self, error: int) -> None:
-        """Settle it with an error."""
+        """Answer this partition with the error code."""
         self.error, self.base_offset, self.append_time, self.partition = error, -1, -1, None
 
 
 class MultiProduce:
-    """A produce request to several partitions; `encode(parts)` makes the answer when none waits."""
+    """A waiting response to a Produce request for any number of partitions; `encode()` makes the response."""
 
-    __slots__ = ("encode", "parts")
+    __slots__ = ("deadline", "encode", "parts")
 
     def __init__(
-        self, parts: list[PendingPartition], encode: Callable[[list[PendingPartition]], bytes]
+        self,
+        parts: list[PendingPartition],
+        encode: Callable[[], bytes],
+        deadline: int,
     ) -> None:
         self.parts = parts
         self.encode = encode
+        self.deadline = deadline
+
+    def take(self) -> Sequence[Buffer] | None:
+        """Return the response, or None while any partition waits."""
+        if any(part.waits() for part in self.parts):
+            return None
+        return (self.encode(),)
+
+    def fail(self, partition: Partition, error: int) -> None:
+        """Answer the part of this partition with the error code, unless its records are acknowledged."""
+        for part in self.parts:
+            if part.partition is partition and not _is_acknowledged(
+                part.required, partition, error
+            ):
+                part.fail(error)
+
+    def expire(self) -> None:
+        """Answer every partition that waits with REQUEST_TIMED_OUT."""
+        for part in self.parts:
+            if part.waits():
+                part.fail(_TIMED_OUT)
 
 
 class AnswerQueue:
-    """The answers a connection owes, oldest first.
-
-    An entry is (partition, required offset, deadline ms, correlation, base offset, pack) for a produce to
-    one partition, (None, Slot), or (None, MultiProduce, deadline).
-    """
+    """The responses that one connection is waiting for, oldest first. `send(buffers)` writes to the connection."""
 
     __slots__ = ("entries", "purgatory", "send")
 
     def __init__(self, purgatory: Purgatory, send: Callable[[Sequence[Buffer]], None]) -> None:
         self.purgatory = purgatory
         self.send = send
-        self.entries: deque[tuple[Any, ...]] = deque()
+        self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
 
     def reserve(self) -> Slot:
-        """A place for an answer that comes later."""
+        """Append and return a slot for a response that is set later."""
         slot = Slot()
-        self.entries.append((None, slot))
+        self.entries.append(slot)
         return slot
 
-    def settle(self, slot: Slot, answer: Sequence[Buffer]) -> None:
-        """The answer of a reserved place: sent at once if nothing else is owed. What it tells of is written."""
+    def answer(self, slot: Slot, answer: Sequence[Buffer]) -> None:
+        """Set the response of a slot: sent at once if it is the only one, else at the end of the tick.
+
+        The records that the response acknowledges or holds are already written.
+        """
         entries = self.entries
-        if len(entries) == 1 and entries[0][1] is slot:
+        if len(entries) == 1 and entries[0] is slot:
             entries.clear()
             self.send(answer)
         else:
             slot.answer = answer
             self.purgatory.ready[self] = None
 
-    def wait_many(self, multi: MultiProduce, deadline: int) -> None:
-        """Wait until every partition of the request is settled."""
-        self.entries.append((None, multi, deadline))
+    def wait_many(self, multi: MultiProduce) -> None:
+        """Queue the response of a request for several partitions."""
+        self.entries.append(multi)
         for part in multi.parts:
             if part.partition is not None:
                 part.partition.produce_waits(self)
 
     def close(self) -> None:
-        """The connection is gone: nothing is owed any more."""
+        """Forget all responses: the connection has ended."""
         for entry in self.entries:
-            if entry[0] is not None:
-                entry[0].produce_waiting.pop(self, None)
-            elif type(entry[1]) is MultiProduce:
-                for part in entry[1].parts:
+            if isinstance(entry, tuple):
+                partition, *_ = entry
+                partition.produce_waiting.pop(self, None)
+            elif type(entry) is MultiProduce:
+                for part in entry.parts:
                     if part.partition is not None:
                         part.partition.produce_waiting.pop(self, None)
         self.entries.clear()
 
     def drain(self) -> None:
-        """Send every answer that is ready at the head, as one write. Only after the tick's logs are written."""
+        """Send the ready responses at the head of the queue with one write. Only after the tick's logs are written."""
         entries = self.entries
         out: list[Buffer] = []
         small = True
         while entries:
             entry = entries[0]
-            partition = entry[0]
-            if partition is not None:
-                if entry[1] > partition.high_watermark:
+            if isinstance(entry, tuple):
+                partition, required, _, correlation, base_offset, pack = entry
+                if required > partition.high_watermark:
                     break
-                out.append(entry[5](entry[3], 0, entry[4], partition.log.log_start_offset))
+                out.append(pack(correlation, 0, base_offset, partition.log.log_start_offset))
             else:
-                answer = self._settled(entry[1])
+                answer = entry.take()
                 if answer is None:
                     break
-                small = small and type(entry[1]) is MultiProduce
+                small = small and type(entry) is MultiProduce
                 out.extend(answer)
             entries.popleft()
         if out:
             self.send((b"".join(out),) if small and len(out) > 1 else out)
 
-    def _settled(self, waiting: Slot | MultiProduce) -> Sequence[Buffer] | None:
-        if type(waiting) is Slot:
-            answer, waiting.answer = waiting.answer, None
-            return answer
-        assert isinstance(waiting, MultiProduce)
-        if any(part.waits() for part in waiting.parts):
-            return None
-        return (waiting.encode(waiting.parts),)
-
     def fail_waiting(self, partition: Partition, error: int) -> None:
-        """Settle every produce that waits on the partition; the answers leave at the end of the tick."""
-        self.entries = deque([self._failed(entry, partition, error) for entry in self.entries])
+        """Fail every produce that waits on the partition; the responses are sent at the end of the tick."""
+        failed: deque[SingleProduce | Slot | MultiProduce] = deque()
+        for entry in self.entries:
+            if isinstance(entry, tuple):
+                failed.append(_failed(entry, error) if entry[0] is partition else entry)
+            else:
+                if type(entry) is MultiProduce:
+                    entry.fail(partition, error)
+                failed.append(entry)
+        self.entries = failed
         self.purgatory.ready[self] = None
 
-    def _failed(self, entry: tuple[Any, ...], partition: Partition, error: int) -> tuple[Any, ...]:
-        if entry[0] is partition:
-            _, required, _, correlation, base, pack = entry
-            start = partition.log.log_start_offset
-            settled = _is_settled(required, partition, error)
-            done = (
-                pack(correlation, 0, base, start) if settled else pack(correlation, error, -1, -1)
-            )
-            return (None, Slot((done,)))
-        if entry[0] is None and type(entry[1]) is MultiProduce:
-            for part in entry[1].parts:
-                if part.partition is partition and not _is_settled(part.required, partition, error):
-                    part.fail(error)
-        return entry
-
     def waiting_for(self, partition: Partition) -> int:
-        """Produces that wait for the partition's high watermark (B3)."""
-        high_watermark = partition.high_watermark
+        """Return the number of produces that wait for the partition's high watermark (B3)."""
         waiting = 0
         for entry in self.entries:
-            if entry[0] is partition:
-                waiting += entry[1] > high_watermark
-            elif entry[0] is None and type(entry[1]) is MultiProduce:
-                waiting += any(
-                    part.partition is partition and part.waits() for part in entry[1].parts
-                )
+            if isinstance(entry, tuple):
+                waited, required, *_ = entry
+                waiting += waited is partition and required > partition.high_watermark
+            elif type(entry) is MultiProduce:
+                waiting += any(part.partition is partition and part.waits() for part in entry.parts)
         return waiting
 
     def expire(self, now: int) -> None:
-        """Answer heads whose time is over with REQUEST_TIMED_OUT, although they were appended (R47)."""
+        """Answer overdue produces at the head with REQUEST_TIMED_OUT, although their records are appended (R47)."""
         entries = self.entries
         while entries:
             entry = entries[0]
-            if entry[0] is not None and entry[2] <= now and entry[1] > entry[0].high_watermark:
-                entries[0] = (None, Slot((entry[5](entry[3], _TIMED_OUT, -1, -1),)))
-            elif entry[0] is None and type(entry[1]) is MultiProduce and entry[2] <= now:
-                for part in entry[1].parts:
-                    if part.waits():
-                        part.fail(_TIMED_OUT)
+            if isinstance(entry, tuple):
+                partition, required, deadline, correlation, _, pack = entry
+                if deadline > now or required <= partition.high_watermark:
+                    return
+                entries[0] = Slot((pack(correlation, _TIMED_OUT, -1, -1),))
+            elif type(entry) is MultiProduce and entry.deadline <= now:
+                entry.expire()
             else:
                 return
             self.drain()
 
 
-def _is_settled(required: int, partition: Partition, error: int) -> bool:
-    """Whether an answer stays a success: committed already, or acks=1 and the disk is not what failed."""
+def _failed(entry: SingleProduce, error: int) -> Slot:
+    """Return the final response of a waiting produce to a partition that fails."""
+    partition, required, _, correlation, base_offset, pack = entry
+    if _is_acknowledged(required, partition, error):
+        return Slot((pack(correlation, 0, base_offset, partition.log.log_start_offset),))
+    return Slot((pack(correlation, error, -1, -1),))
+
+
+def _is_acknowledged(required: int, partition: Partition, error: int) -> bool:
+    """Return True for a response that stays a success: it is committed, or has acks=1 and the disk did not fail."""
     if required == ALREADY:
         return error != _STORAGE_ERROR
     return required <= partition.high_watermark
 
 
 class ParkedSession(Protocol):
-    """A follower's fetch session with something to send."""
+    """A follower's fetch session that has records to send."""
 
     def serve(self, now: int) -> None:
         """Answer the parked fetch, if one is parked."""
 
 
 class Purgatory:
-    """What the current tick has to finish: logs to write, followers to serve, answers to release.
+    """The work left for the end of the tick: logs to write, followers to serve, responses to send.
 
-    `on_storage_failed(partition, error)` takes the directory offline.
+    `on_storage_failed(partition, error)` takes the partition's log directory offline.
     """
 
     __slots__ = (
@@ -275,7 +298,7 @@ class Purgatory:
             return -_STORAGE_ERROR
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Release, at the end of the tick, whoever waits on this partition."""
+        """Let the end of the tick look at every request that waits on this partition."""
         waiting = partition.produce_waiting
         if waiting:
             high_watermark = partition.high_watermark
@@ -287,7 +310,7 @@ class Purgatory:
             self.fetches.update(partition.fetch_waiting)
 
     def finish_soon(self) -> None:
-        """Finish a tick in the next turn of the event loop, for work that may or may not be inside of a tick."""
+        """Call `finish_tick` in the next turn of the event loop, whether or not a tick is in progress now."""
         if not self._is_finish_due:
             self._is_finish_due = True
             self._clock.call_later(0, self._finish_due)
@@ -297,7 +320,7 @@ class Purgatory:
         self.finish_tick(self._clock.now())
 
     def finish_tick(self, now: int) -> None:
-        """Write the logs, then serve followers and consumers, then send every answer that is ready."""
+        """Write the logs, then answer followers and consumers, then send every response that is ready."""
         if self.dirty:
             self._write(now)
         if self.sessions:
@@ -328,7 +351,7 @@ class Purgatory:
                     progress.item.mark_dirty()
 
     def storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Nothing that waits on the partition is acknowledged; its directory goes offline (S37)."""
+        """Fail every pending produce of the partition and take its log directory offline (S37)."""
         logger.error("partition %s: %s", partition.tp, failure)
         self.on_storage_failed(partition, failure)
         for queue in tuple(self.ready):

