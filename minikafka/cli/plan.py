@@ -144,8 +144,8 @@ async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, 
 
 
 def _words(line: Mapping[str, Any]) -> str:
-    from minikafka.explain.trace import tell
+    from minikafka.explain.trace import describe
 
     if line["kind"] == "assumed":
         return str(line["text"])
-    return tell({"zxid": None, "queued": 0, **line})
+    return describe({"zxid": None, "queued": 0, **line})

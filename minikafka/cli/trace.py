@@ -109,13 +109,13 @@ def _as_text(now: dict[str, Any]) -> str:
 
 
 def _print_chain(chain: Chain, tp: TopicPartition) -> None:
-    from minikafka.explain.trace import only, tell
+    from minikafka.explain.trace import describe, only_about
 
     click.echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.title}")
     for line in chain.lines:
         place = f"{line['broker']}#{line['n']}"
         click.echo(
-            f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {tell(only(line, tp))}"
+            f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {describe(only_about(line, tp))}"
         )
 
 

@@ -42,7 +42,7 @@ def why(partition: str, offset: int | None, data: str | None, as_json: bool) -> 
     tp = parse_partition(partition)
     picture = run(gather(find_cluster(data), tp, SystemClock(), SystemRng()))
     if not picture.is_known:
-        deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.deleted())
+        deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.topic_deleted())
         raise click.ClickException(f"there is no partition {tp}{deleted}")
     found = explain(picture, offset)
     if as_json:
@@ -67,7 +67,12 @@ def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
         "source": picture.source,
         "healthy": not any(finding.is_problem for finding in found),
         "blocking_brokers": sorted(
-            {broker for finding in found if finding.is_problem for broker in finding.blocking()}
+            {
+                broker
+                for finding in found
+                if finding.is_problem
+                for broker in finding.blocking_brokers()
+            }
         ),
         "findings": [finding.as_json() for finding in found],
     }

@@ -1,1 +1,1 @@
-"""Why things are as they are: the history of a partition, and what stands in the way of it."""
+"""Explanations of a partition's state: its history from the ledgers, and the causes of its problems."""

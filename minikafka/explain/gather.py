@@ -1,6 +1,6 @@
-"""Puts the picture of a partition together: brokers that run are asked, ZooKeeper is read, of the dead their files.
+"""Collects the picture of a partition: from running brokers, from ZooKeeper, and from dead brokers' files.
 
-Invariant: nothing waits longer than a call's time limit, whatever is dead, paused or cut off.
+Invariant: no step waits longer than the time limit of one call, even if brokers are dead or paused.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from minikafka.cluster.processes import is_paused
 from minikafka.explain.nodes import read_nodes
 from minikafka.explain.past import Past
 from minikafka.explain.picture import DOWN, PAUSED, SILENT, UP, BrokerPicture, Picture
-from minikafka.explain.remains import read_remains
+from minikafka.explain.replica_files import read_replica_files
 from minikafka.ledger.reader import Line, read_all
 from minikafka.rpc.messages import EXPLAIN
 
 
 def ledger_lines(found: LocalCluster, topic: str) -> list[Line]:
-    """The lines of all brokers of the cluster, of those about partitions the ones that name the topic."""
+    """Return the ledger lines of all brokers; of lines about partitions, only those that name the topic."""
     record = found.record
     return read_all([found.directory.broker_ledger(b.id) for b in record.brokers], topic)
 
 
 async def gather(found: LocalCluster, tp: TopicPartition, clock: Clock, rng: Rng) -> Picture:
-    """All that is known of the partition now. Raises ClusterError when there is no cluster."""
+    """Collect everything known about the partition. Raises ClusterError if there is no cluster."""
     body = {"topic": tp.topic, "partition": tp.partition}
     answers, nodes = await asyncio.gather(
         found.ask(EXPLAIN, body), read_nodes(found.zookeeper, tp, clock, rng)
@@ -38,12 +38,12 @@ async def gather(found: LocalCluster, tp: TopicPartition, clock: Clock, rng: Rng
             brokers[broker.id] = BrokerPicture(broker.id, _process(found, broker.id))
         else:
             brokers[broker.id] = BrokerPicture(broker.id, UP, answer)
-    remains = {
-        id_: read_remains(found.directory.broker_data(id_), tp)
+    files = {
+        id_: read_replica_files(found.directory.broker_data(id_), tp)
         for id_, broker in brokers.items()
         if broker.answer is None
     }
-    return Picture(tp, brokers, nodes, Past(ledger_lines(found, tp.topic), tp), remains)
+    return Picture(tp, brokers, nodes, Past(ledger_lines(found, tp.topic), tp), files)
 
 
 def _process(found: LocalCluster, broker_id: int) -> str:

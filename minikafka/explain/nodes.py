@@ -1,4 +1,4 @@
-"""What ZooKeeper says of one partition, read in a session of its own. Nothing is written, no watch is set."""
+"""ZooKeeper's data about one partition, read in a session of its own without writes or watches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _Node = tuple[bytes, Stat] | None
 
 
 async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -> Nodes | None:
-    """None when ZooKeeper does not answer soon. `connect` is host:port[/chroot]."""
+    """Read the partition's nodes; None if ZooKeeper does not answer in time. `connect` is
+    host:port[/chroot].
+    """
     tasks = TaskRegistry()
     coordination = ZooKeeperCoordination(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks)
     try:
@@ -35,7 +37,7 @@ async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -
 
 
 async def nodes_of(coordination: Coordination, tp: TopicPartition) -> Nodes:
-    """What is there now. Raises CoordinationError."""
+    """Read the partition's nodes in an open session. Raises CoordinationError."""
     paths = [
         layout.CONTROLLER,
         layout.topic_path(tp.topic),

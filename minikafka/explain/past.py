@@ -1,6 +1,6 @@
-"""What the ledgers say of one partition: the lines that an explanation refers to, and the last known state.
+"""The history of one partition: the ledger lines that explain its state, and its last known state.
 
-Pure over the lines of `ledger.reader`. Invariant: a reference names a line that is there.
+Pure over the lines that `ledger.reader` returns. Invariant: a reference names an existing line.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from minikafka.ledger.record import (
 
 Line = Mapping[str, Any]
 _DELETED: Final = "NonExistentReplica"
-_TELL_MARKS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "topics"}
-"""Events that tell which topics are marked for deletion, and the field that does."""
+_MARK_FIELDS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "topics"}
+"""Events that carry the topics marked for deletion, and the field with those topics."""
 
 
 class Reference(NamedTuple):
-    """A line of a ledger: the event that led to it ("" if none), and its name, BROKER#N."""
+    """A reference to a ledger line: the id of the causing event ("" if none) and the line's name,
+    BROKER#N.
+    """
 
     cause: str
     line: str
@@ -43,13 +45,13 @@ class Reference(NamedTuple):
 
 
 def reference(line: Line) -> Reference:
-    """The line's."""
+    """Return the reference to a ledger line."""
     return Reference(line["cause"], name_of(line))
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A state of the partition that ZooKeeper accepted."""
+    """A state of the partition that ZooKeeper accepted, with the ledger line that reports it."""
 
     zxid: int
     leader: int
@@ -59,7 +61,7 @@ class Written:
 
 
 class Past:
-    """The history of one partition."""
+    """The history of one partition, as the ledgers of all brokers tell it."""
 
     def __init__(self, lines: Sequence[Line], tp: TopicPartition) -> None:
         self._tp = tp
@@ -72,20 +74,20 @@ class Past:
         ]
         self._responses = [line for line in lines if line["kind"] == RESPONSE]
         self.states = sorted(_written(self._own, tp), key=attrgetter("zxid"))
-        """What was written, in ZooKeeper's order."""
+        """Written states in the order of ZooKeeper's transactions."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no line names the partition."""
+        """True if no line names the partition."""
         return not self._own
 
     def replicas(self) -> tuple[int, ...]:
-        """The brokers that hold a replica by the last decisions, sorted: the order is not told."""
+        """Return the brokers with a replica according to the last decisions, sorted by id."""
         known = {broker for broker, state in self.replica_states().items() if state != _DELETED}
         return tuple(sorted(known.union(self.states[-1].isr if self.states else ())))
 
     def replica_states(self) -> dict[int, str]:
-        """The state that each replica was decided to be in last, by broker."""
+        """Return broker id -> state of its replica according to the last decision."""
         states: dict[int, str] = {}
         for line in self._own:
             if line["kind"] == DECISION and line["machine"] == "replica" and "to" in line:
@@ -93,18 +95,18 @@ class Past:
         return states
 
     def assignment(self) -> ReplicaAssignment | None:
-        """The replicas by the last write of the topic's node; None if no line has its data."""
+        """Return the assignment in the last write of the topic node; None if no line has its data."""
         path = f"/brokers/topics/{self._tp.topic}"
         for line in reversed(self._own):
             if line["kind"] != WRITE or line["outcome"] != "ok":
                 continue
             for operation in line["operations"]:
                 if operation["path"] == path:
-                    return _assigned(operation["data"], self._tp.partition)
+                    return _decode_assignment(operation["data"], self._tp.partition)
         return None
 
-    def deleted(self) -> list[Reference]:
-        """The write that removed the topic, if it is the last that the ledger has of it."""
+    def topic_deleted(self) -> list[Reference]:
+        """Return the write that deleted the topic, if no later write concerns the topic."""
         for line in reversed(self._own):
             if line["kind"] != WRITE or line["outcome"] != "ok":
                 continue
@@ -115,14 +117,14 @@ class Past:
         return []
 
     def left_isr(self, broker: int) -> list[Reference]:
-        """The write that took the broker out of the ISR last."""
+        """Return the last write that removed the broker from the ISR."""
         for before, after in zip(reversed(self.states[:-1]), reversed(self.states), strict=False):
             if broker in before.isr and broker not in after.isr:
                 return [reference(after.line)]
         return []
 
     def joined_isr(self, broker: int) -> list[Reference]:
-        """The write since which the broker is in the ISR; none if it is not."""
+        """Return the write that last added the broker to the ISR; [] if the broker is not in the ISR."""
         since: list[Reference] = []
         for state in reversed(self.states):
             if broker not in state.isr:
@@ -131,14 +133,16 @@ class Past:
         return since
 
     def led_since(self) -> list[Reference]:
-        """The write that began the leader epoch of now."""
+        """Return the write that began the current leader epoch."""
         for state in self.states:
             if state.leader_epoch == self.states[-1].leader_epoch:
                 return [reference(state.line)]
         return []
 
-    def gone(self, broker: int) -> list[Reference]:
-        """The event by which a controller learned that the broker is gone; none if it came back."""
+    def broker_lost(self, broker: int) -> list[Reference]:
+        """Return the event by which a controller noticed that the broker is gone; [] if it has come
+        back.
+        """
         found: list[Reference] = []
         for line in reversed(self._events):
             if "brokers" not in line:
@@ -149,7 +153,7 @@ class Past:
         return found
 
     def directory_failed(self, broker: int) -> list[Reference]:
-        """The broker's own word that it lost the directory of the replica."""
+        """Return the broker's own line about the failure of the replica's log directory."""
         return [
             reference(line)
             for line in self._facts
@@ -158,44 +162,46 @@ class Past:
             and self._tp.partition in line["partitions"].get(self._tp.topic, ())
         ][-1:]
 
-    def marked(self) -> list[Reference]:
-        """The event that told a controller last of the topic's deletion mark."""
+    def deletion_marked(self) -> list[Reference]:
+        """Return the last event that told a controller about the topic's deletion mark."""
         return self._last_event(lambda line: self._tp.topic in (line.get("topics") or ()))
 
     def is_marked(self) -> bool:
-        """Whether the topic was marked for deletion when a controller looked last."""
+        """True if the topic was marked for deletion when a controller last read the marks."""
         cause = None
         for line in reversed(self._events):
-            if cause is None and line["event"] in _TELL_MARKS:
+            if cause is None and line["event"] in _MARK_FIELDS:
                 cause = line["cause"]
-            if line["cause"] == cause and self._tp.topic in line[_TELL_MARKS[line["event"]]]:
-                return not self.deleted()
+            if line["cause"] == cause and self._tp.topic in line[_MARK_FIELDS[line["event"]]]:
+                return not self.topic_deleted()
         return False
 
-    def asked_to_move(self) -> list[Reference]:
-        """The event that asked last for the partition to be reassigned."""
+    def reassignment_requested(self) -> list[Reference]:
+        """Return the last event that requested a reassignment of the partition."""
         mine = list(self._tp)
         return self._last_event(
             lambda line: any(target[:2] == mine for target in line.get("targets") or ())
         )
 
-    def _last_event(self, is_it: Any) -> list[Reference]:
-        return [reference(line) for line in self._events if is_it(line)][-1:]
+    def _last_event(self, matches: Any) -> list[Reference]:
+        return [reference(line) for line in self._events if matches(line)][-1:]
 
     def last_step(self, operation: str) -> Line | None:
-        """The step that the operation reached last for the partition."""
+        """Return the last step that the operation reached for the partition."""
         steps = (line for line in reversed(self._own) if line["kind"] == STEP)
         return next((line for line in steps if line["operation"] == operation), None)
 
-    def refused(self) -> list[Line]:
-        """The last decision about the partition, if it was a refusal."""
+    def last_refusal(self) -> list[Line]:
+        """Return the last decision about the partition, if it was a refusal."""
         for line in reversed(self._own):
             if line["kind"] == DECISION and line["machine"] == "partition":
                 return [line] if line["verdict"] == "refuse" else []
         return []
 
-    def unanswered(self, broker: int) -> list[Reference]:
-        """The oldest request about the partition that the broker has not answered, by the last controller."""
+    def oldest_unanswered(self, broker: int) -> list[Reference]:
+        """Return the last controller's oldest request about the partition that the broker has not
+        answered.
+        """
         answered = [
             (line["cause"], line["request"]) for line in self._responses if line["from"] == broker
         ]
@@ -215,7 +221,7 @@ def _epoch(line: Line) -> int:
     return int(epoch) if epoch else 0
 
 
-def _assigned(data: str | None, partition: int) -> ReplicaAssignment | None:
+def _decode_assignment(data: str | None, partition: int) -> ReplicaAssignment | None:
     node = json.loads(data) if data else {}
     names = ("partitions", "adding_replicas", "removing_replicas")
     lists = [tuple(node.get(name, {}).get(str(partition), ())) for name in names]
@@ -234,5 +240,5 @@ def _written(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
             for operation in line["operations"]:
                 if operation["data"] and path.fullmatch(operation["path"]):
                     state = json.loads(operation["data"])
-                    told = state["leader"], state["leader_epoch"], tuple(state["isr"])
-                    yield Written(line["zxid"], *told, line)
+                    leadership = state["leader"], state["leader_epoch"], tuple(state["isr"])
+                    yield Written(line["zxid"], *leadership, line)

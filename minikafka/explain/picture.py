@@ -1,7 +1,7 @@
-"""Everything that is known of one partition at one moment, for `why`: plain values, whoever supplied them.
+"""Everything known about one partition at one moment, as plain values from several sources.
 
-Invariant: what nobody knows is None or absent, never guessed; of two sources the one nearer to ZooKeeper is
-believed.
+Invariant: an unknown value is None or absent, never guessed. Where two sources disagree, the one
+closer to ZooKeeper is used.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ UP: Final = "up"
 SILENT: Final = "silent"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
-GOING: Final = ("ReplicaDeletionStarted", "ReplicaDeletionIneligible")
-"""States of replicas that are to be deleted and are not."""
+BEING_DELETED: Final = ("ReplicaDeletionStarted", "ReplicaDeletionIneligible")
+"""States of replicas that must be deleted and still exist."""
 Answer = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPicture:
-    """One broker: its process (up, silent, paused, down) and its answer to `explain`, if it gave one."""
+    """One broker: its process (up, silent, paused or down) and its answer to the `explain` call, if any."""
 
     id: int
     process: str
@@ -33,27 +33,30 @@ class BrokerPicture:
 
     @property
     def replica(self) -> Answer | None:
-        """What it says of its replica."""
+        """Return the broker's own report about its replica; None if there is none."""
         return self.answer["replica"] if self.answer else None
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """What ZooKeeper says."""
+    """ZooKeeper's data about the partition and the cluster."""
 
     controller: int | None
     brokers: tuple[int, ...]
     assignment: ReplicaAssignment | None
     state: LeaderAndIsr | None
     is_marked: bool
-    """Whether the topic is marked for deletion."""
+    """True if the topic is marked for deletion."""
     target: tuple[int, ...] | None
-    """What `/admin/reassign_partitions` asks for."""
+    """Target replicas in `/admin/reassign_partitions`; None if the partition is not listed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
-    """What a replica left on disk: high watermark of the last checkpoint and end of the log, None if not there."""
+class ReplicaFiles:
+    """A replica's offsets as found on disk, None where a file is missing.
+
+    `high_watermark` is the value of the last checkpoint, `log_end_offset` the end of the log.
+    """
 
     high_watermark: int | None
     log_end_offset: int | None
@@ -61,30 +64,30 @@ class Remains:
 
 @dataclass(frozen=True)
 class Picture:
-    """One partition. `nodes` is None when ZooKeeper does not answer."""
+    """Everything known about one partition. `nodes` is None if ZooKeeper does not answer."""
 
     tp: TopicPartition
     brokers: Mapping[int, BrokerPicture]
     nodes: Nodes | None
     past: Past
-    remains: Mapping[int, Remains] = field(default_factory=dict)
+    files: Mapping[int, ReplicaFiles] = field(default_factory=dict)
 
     @cached_property
     def controller(self) -> Answer | None:
-        """The view of the active controller, None when none answers."""
+        """Return the active controller's view of the partition; None if no controller answers."""
         views = (b.answer["controller"] for b in self.brokers.values() if b.answer)
         return max(filter(None, views), key=lambda view: view["epoch"], default=None)
 
     @cached_property
     def controller_answer(self) -> Answer | None:
-        """The whole answer of the broker that rules."""
+        """Return the whole answer of the broker that is the active controller."""
         return next(
             (b.answer for b in self.brokers.values() if b.answer and b.answer["controller"]), None
         )
 
     @cached_property
     def leader_replica(self) -> Answer | None:
-        """The replica of the leader of now, by its own word; None when it does not answer."""
+        """Return the current leader's own report about its replica; None if the leader does not answer."""
         leaders = [
             b.replica for b in self.brokers.values() if b.replica and b.replica["role"] == "leader"
         ]
@@ -95,7 +98,7 @@ class Picture:
 
     @cached_property
     def _known(self) -> tuple[int, int, tuple[int, ...], str]:
-        """(leader, leader epoch, ISR, who says so)."""
+        """Return (leader, leader epoch, ISR, name of the source)."""
         if self.nodes is not None:
             state = self.nodes.state
             if state is None:
@@ -115,12 +118,12 @@ class Picture:
 
     @property
     def leader(self) -> int:
-        """Who leads, or led last; -1 if nobody."""
+        """Id of the current or last leader; -1 if there is none."""
         return self._known[0]
 
     @property
     def leader_epoch(self) -> int:
-        """-1 when not known."""
+        """Leader epoch; -1 if unknown."""
         return self._known[1]
 
     @property
@@ -130,12 +133,12 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """Who says so."""
+        """Name of the source of leader, epoch and ISR."""
         return self._known[3]
 
     @cached_property
     def assignment(self) -> ReplicaAssignment:
-        """The replicas; where the ledger alone tells them, and not the topic's node, they come sorted."""
+        """The assigned replicas; sorted by id if only replica states in the ledger name them."""
         if self.nodes is not None and self.nodes.assignment is not None:
             return self.nodes.assignment
         view = self.controller["partition"] if self.controller else None
@@ -149,7 +152,10 @@ class Picture:
 
     @cached_property
     def deletion(self) -> Answer | None:
-        """How far the topic's deletion is, by the controller's word; when none answers, by the ledger's."""
+        """Progress of the topic's deletion from the controller, or from the ledger if none answers.
+
+        None if the topic is not being deleted.
+        """
         if self.controller is not None:
             found: Answer | None = self.controller["deletion"]
             return found
@@ -157,7 +163,7 @@ class Picture:
             return None
         moving = self.assignment.is_being_reassigned
         states = self.past.replica_states().items()
-        left = [[id_, self.tp.partition, state] for id_, state in states if state in GOING]
+        left = [[id_, self.tp.partition, state] for id_, state in states if state in BEING_DELETED]
         return {
             "waits_for": None,
             "replicas": left,
@@ -166,15 +172,15 @@ class Picture:
 
     @property
     def is_known(self) -> bool:
-        """Whether anybody knows the partition."""
+        """True if any source knows the partition."""
         if self.nodes is not None:
             return self.nodes.assignment is not None
-        if self.past.deleted():
+        if self.past.topic_deleted():
             return False
         return bool(self.assignment.replicas) or not self.past.is_empty
 
     def is_registered(self, broker: int) -> bool:
-        """Whether the broker counts as alive in ZooKeeper, as far as is known."""
+        """True if the broker is registered in ZooKeeper, as far as is known."""
         if self.nodes is not None:
             return broker in self.nodes.brokers
         if self.controller is not None:
@@ -183,19 +189,21 @@ class Picture:
         return found is not None and found.process == UP
 
     def setting(self, name: str) -> Any:
-        """A setting, by the word of the controller first; None when nobody says."""
+        """Return a setting, preferably from the controller; None if no broker answers."""
         answers = [self.controller_answer, *(b.answer for b in self.brokers.values())]
         found = (answer["settings"].get(name) for answer in answers if answer)
         return next((value for value in found if value is not None), None)
 
     def follower(self, broker: int) -> Answer | None:
-        """What the leader knows of a follower."""
+        """Return the leader's view of a follower; None if the leader does not answer or does not
+        know it.
+        """
         leader = self.leader_replica
         if leader is None:
             return None
         return next((f for f in leader["followers"] if f["broker"] == broker), None)
 
     def backlog(self, broker: int) -> int:
-        """Requests of the controller that wait for the broker's answer."""
+        """Return the number of controller requests that wait for the broker's answer."""
         answer = self.controller_answer
         return answer["backlog"].get(str(broker), 0) if answer else 0

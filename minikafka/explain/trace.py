@@ -1,8 +1,9 @@
-"""The causal chains of a partition: what happened, what was decided, written, asked for and done, and by whom.
+"""The causal chains of a partition: events, decisions, writes, requests and effects, in causal order.
 
-A chain is one event of a controller with all that followed from it for the partition, told by the id of the
-event; a leader's change of its ISR, and a directory that failed, are chains of their own. Pure over the
-lines of `ledger.reader`. Invariant: the lines of a chain are in causal order, and name their lines in the ledger.
+A chain is one controller event with everything that followed from it for the partition, identified
+by the event's id. An ISR change by a leader and the failure of a log directory are chains of their
+own. Pure over the lines that `ledger.reader` returns. Invariant: a chain's lines are in causal
+order.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ _UPDATE_METADATA: Final = "UpdateMetadata"
 
 @dataclass(slots=True)
 class Chain:
-    """What one cause did to the partition."""
+    """The effects of one cause on the partition."""
 
     cause: str
-    """The event's id, EPOCH-NUMBER; for what no event caused the name of its line, BROKER#N."""
+    """The event's id, EPOCH-NUMBER; for a chain without an event, the name of its line, BROKER#N."""
     time: int
     title: str
     lines: list[Line] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """The chain with its lines as the ledger has them."""
+        """Return the chain as JSON-able values, each line with all its fields and its text."""
         return {
             "cause": self.cause,
             "time": self.time,
             "title": self.title,
-            "lines": [dict(line) | {"text": tell(line)} for line in self.lines],
+            "lines": [dict(line) | {"text": describe(line)} for line in self.lines],
         }
 
 
 def chains(lines: Iterable[Line], tp: TopicPartition) -> list[Chain]:
-    """The chains that touched the partition, oldest first."""
+    """Return the chains that touched the partition, oldest first."""
     events: dict[str, list[Line]] = {}
     found: dict[str, Chain] = {}
     asked: set[tuple[str, int, str]] = set()
@@ -87,7 +88,7 @@ def _concerns(line: Line, tp: TopicPartition, asked: set[tuple[str, int, str]]) 
 
 
 def names_partition(line: Line, tp: TopicPartition) -> bool:
-    """Whether the line says something of just this partition."""
+    """True if the line concerns this partition."""
     kind = line["kind"]
     if kind == WRITE:
         return any(_is_about(operation["path"], tp) for operation in line["operations"])
@@ -100,7 +101,7 @@ def names_partition(line: Line, tp: TopicPartition) -> bool:
 
 
 def _is_about(path: str, tp: TopicPartition) -> bool:
-    """The partition's nodes, and those of its topic as a whole."""
+    """True if the path is a node of the partition, or of its topic as a whole."""
     parts = path.split("/")
     if tp.topic not in parts:
         return False
@@ -108,7 +109,7 @@ def _is_about(path: str, tp: TopicPartition) -> bool:
     return len(within) < 2 or within[1] == str(tp.partition)
 
 
-# In words.
+# Text.
 
 
 def _title(line: Line) -> str:
@@ -117,25 +118,25 @@ def _title(line: Line) -> str:
         return f"{line['event']}{_event_details(line)}"
     if kind == ELECTION:
         return f"broker {line['broker']} {line['outcome']} the election of epoch {line['epoch']}"
-    return tell(line)
+    return describe(line)
 
 
 def _event_details(line: Line) -> str:
-    told = []
+    details = []
     if "brokers" in line:
-        told.append(f"live brokers {ids(sorted(map(int, line['brokers'])))}")
+        details.append(f"live brokers {ids(sorted(map(int, line['brokers'])))}")
     if "of" in line:
-        told.append(f"broker {line['of']}")
-    told += [
+        details.append(f"broker {line['of']}")
+    details += [
         f"{name} {', '.join(line[name])}"
         for name in ("topics", "removed", "deletions")
         if line.get(name)
     ]
     if line.get("added"):
-        told.append(f"new topics {', '.join(line['added'])}")
+        details.append(f"new topics {', '.join(line['added'])}")
     if line.get("targets"):
-        told.append("; ".join(_target(*target) for target in line["targets"][:5]))
-    return f" ({'; '.join(told)})" if told else ""
+        details.append("; ".join(_target(*target) for target in line["targets"][:5]))
+    return f" ({'; '.join(details)})" if details else ""
 
 
 def _target(topic: str, partition: int, replicas: Sequence[int] | None) -> str:
@@ -144,28 +145,28 @@ def _target(topic: str, partition: int, replicas: Sequence[int] | None) -> str:
 
 
 def ids(brokers: Iterable[int]) -> str:
-    """Broker ids as Kafka prints them; `none` if there are none."""
+    """Format broker ids as Kafka prints them; `none` if there are none."""
     return ",".join(map(str, brokers)) or "none"
 
 
-def _leadership(told: Line) -> str:
-    if told.get("leader") is None:
+def _leadership(fields: Line) -> str:
+    if fields.get("leader") is None:
         return ""
-    return f"leader {told['leader']}, epoch {told['leader_epoch']}, ISR {ids(told['isr'])}"
+    return f"leader {fields['leader']}, epoch {fields['leader_epoch']}, ISR {ids(fields['isr'])}"
 
 
-def _tell_decision(line: Line) -> str:
+def _describe_decision(line: Line) -> str:
     subject = f"replica {line['replica']}" if "replica" in line else "partition"
     moved = f" {line['from']} -> {line['to']}" if "from" in line else ""
     election = f" by {line['election']}" if "election" in line else ""
-    reason = f": it {line['reason']}" if "reason" in line else ""
+    reason = f": the {line['machine']} {line['reason']}" if "reason" in line else ""
     leadership = f": {_leadership(line)}" if _leadership(line) else ""
     verb = {"choose": "chosen for the", "move": "", "refuse": "refused:", "illegal": "illegal:"}
     words = f"{verb[line['verdict']]} {subject}".strip()
     return f"{words}{moved}{election}{leadership}{reason}"
 
 
-def _tell_write(line: Line) -> str:
+def _describe_write(line: Line) -> str:
     zxid = f", zxid {line['zxid']:#x}" if line["zxid"] else ""
     paths = [_operation(operation) for operation in line["operations"]]
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
@@ -181,18 +182,18 @@ def _operation(operation: Line) -> str:
     return f"{path} at version {operation['expected']}{actual}"
 
 
-def _tell_request(line: Line) -> str:
+def _describe_request(line: Line) -> str:
     waiting = f" ({line['queued']} queued)" if line["queued"] > 1 else ""
-    states = [told for told in map(_leadership, line["states"]) if told]
-    told = f": {states[0]}" if len(states) == 1 else ""
+    states = [text for text in map(_leadership, line["states"]) if text]
+    leadership = f": {states[0]}" if len(states) == 1 else ""
     stops = [
         "delete" if state["delete"] else "stop" for state in line["states"] if "delete" in state
     ]
     stop = f" ({stops[0]})" if stops else ""
-    return f"{line['request']}{stop} to broker {line['to']}{waiting}{told}"
+    return f"{line['request']}{stop} to broker {line['to']}{waiting}{leadership}"
 
 
-def _tell_effect(line: Line) -> str:
+def _describe_effect(line: Line) -> str:
     head = f"{line['request']} of controller {line['from']} {line['phase']}"
     if line["phase"] == "failed" or line.get("error"):
         return f"{head}, error {line['error']}"
@@ -203,20 +204,20 @@ def _tell_effect(line: Line) -> str:
     return f"{head}: {', '.join(sorted(became))}" if became else head
 
 
-def _tell_isr(line: Line) -> str:
+def _describe_isr(line: Line) -> str:
     version = f"version {line['expected']} -> {line['actual']}"
     zxid = f", zxid {line['zxid']:#x}" if line["zxid"] else ""
     error = f" ({line['error']})" if line["error"] else ""
     return f"ISR {ids(line['before'])} -> {ids(line['isr'])}, {line['outcome']}{error}, {version}{zxid}"
 
 
-_TELL: Final[dict[str, Callable[[Line], str]]] = {
+_DESCRIBE: Final[dict[str, Callable[[Line], str]]] = {
     EVENT: _title,
     ELECTION: _title,
     STEP: lambda line: f"{line['operation']}.{line['step']}",
-    DECISION: _tell_decision,
-    WRITE: _tell_write,
-    REQUEST: _tell_request,
+    DECISION: _describe_decision,
+    WRITE: _describe_write,
+    REQUEST: _describe_request,
     RETRY: lambda line: (
         f"no answer from broker {line['to']} to {line['request']}, "
         f"attempt {line['attempt']}: {line['error']}"
@@ -226,20 +227,20 @@ _TELL: Final[dict[str, Callable[[Line], str]]] = {
         + (f", error {line['error']}" if line["error"] else "")
     ),
     ANSWER: lambda line: ", ".join(result["code"] for result in line["results"]),
-    EFFECT: _tell_effect,
-    ISR: _tell_isr,
+    EFFECT: _describe_effect,
+    ISR: _describe_isr,
     BROKER: lambda line: f"{line['fact']} {line.get('error', '')}".strip(),
 }
 
 
-def tell(line: Line) -> str:
-    """The line in words, without its time and broker."""
-    teller = _TELL.get(line["kind"])
-    return teller(line) if teller else line["kind"]
+def describe(line: Line) -> str:
+    """Return the line in words, without its time and broker."""
+    describe_kind = _DESCRIBE.get(line["kind"])
+    return describe_kind(line) if describe_kind else line["kind"]
 
 
-def only(line: Line, tp: TopicPartition) -> Line:
-    """The line without what it says of other partitions, for people."""
+def only_about(line: Line, tp: TopicPartition) -> Line:
+    """Return the line without the parts that concern other partitions."""
     if line["kind"] == WRITE:
         operations = [o for o in line["operations"] if _is_about(o["path"], tp)]
         return {**line, "operations": operations}

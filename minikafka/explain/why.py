@@ -1,7 +1,7 @@
-"""Why a partition is as it is: findings, each with what it is because of, down to a broker and to lines of the ledger.
+"""Explanations of a partition's problems: findings, each with its causes, down to brokers and ledger lines.
 
-Pure: `explain(picture)` looks at `picture.Picture` only, so that every answer has a test without a cluster.
-Invariant: a finding says what is so and who says it; a guess is worded as one.
+Pure: `explain` depends only on a `Picture`, so that every explanation is tested without a cluster.
+Invariant: a finding states a fact and its source; a guess is worded as a guess.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from minikafka.explain.picture import DOWN, PAUSED, SILENT, Picture
 from minikafka.explain.trace import ids
 
 _QUIET_MS: Final = 1_500
-"""A follower that has not fetched for so long is not just waiting for its turn: an idle one asks every 500 ms."""
+"""A follower without a fetch for this long has a problem: an idle follower fetches every 500 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is so. `brokers` are those that stand in the way."""
+    """One fact about the partition. `brokers` are those that cause the problem."""
 
     name: str
     text: str
@@ -31,7 +31,7 @@ class Finding:
     is_problem: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the finding and its causes as JSON-able values."""
         return {
             "name": self.name,
             "text": self.text,
@@ -41,15 +41,15 @@ class Finding:
             "because": [finding.as_json() for finding in self.because],
         }
 
-    def blocking(self) -> set[int]:
-        """All brokers that stand in the way, here and below."""
-        return {*self.brokers, *(b for finding in self.because for b in finding.blocking())}
+    def blocking_brokers(self) -> set[int]:
+        """Return all brokers that cause this finding or one of its causes."""
+        return {*self.brokers, *(b for finding in self.because for b in finding.blocking_brokers())}
 
 
 def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
-    """What there is to say of the partition, and of the offset if one is given; nothing if all is well."""
+    """Return the findings about the partition, and about `offset` if given; [] if all is well."""
     found = _deletion(picture)
-    if not _is_going(picture):
+    if not _is_being_deleted(picture):
         for part in (_leader, _under_replicated, _writes, _reassignment, _preferred):
             found += part(picture)
     if offset is not None:
@@ -61,12 +61,12 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
 
 
 def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
-    """What is wrong with the broker, or with its replica as a whole; nothing if it can serve."""
+    """Return the problems of the broker, or of its replica as a whole; [] if the replica can serve."""
     found = picture.brokers.get(broker)
     about = (broker,)
     if found is None:
         return [Finding("no-such-broker", f"there is no broker {broker} in this cluster", about)]
-    gone = tuple(picture.past.gone(broker))
+    gone = tuple(picture.past.broker_lost(broker))
     if found.process == DOWN:
         return [Finding("broker-down", f"broker {broker} is down: it has no process", about, gone)]
     if found.process in (SILENT, PAUSED):
@@ -100,14 +100,14 @@ def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]
         text = f"broker {broker} has no replica yet"
         if waiting:
             text += f": {waiting} requests of the controller wait for its answer"
-        yield Finding("no-replica", text, (broker,), tuple(picture.past.unanswered(broker)))
+        yield Finding("no-replica", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
 
 
 def why_behind(picture: Picture, broker: int) -> list[Finding]:
-    """Why a replica on a broker that can serve is not caught up with its leader."""
+    """Return why a replica on a working broker is not caught up with its leader."""
     leader, follower = picture.leader_replica, picture.follower(broker)
     if leader is None:
-        text = f"broker {broker} is alive, but there is no leader that it could catch up with"
+        text = f"broker {broker} is alive, but there is no leader to fetch from"
         return [Finding("no-leader-to-follow", text)]
     if follower is None:
         return []
@@ -118,7 +118,9 @@ def why_behind(picture: Picture, broker: int) -> list[Finding]:
         waiting = picture.backlog(broker)
         if waiting:
             text += f"; {waiting} requests of the controller wait for its answer"
-        return [Finding("not-fetching", text, (broker,), tuple(picture.past.unanswered(broker)))]
+        return [
+            Finding("not-fetching", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
+        ]
     if own < end:
         ago = follower["last_caught_up_ms"]
         text = (
@@ -127,7 +129,7 @@ def why_behind(picture: Picture, broker: int) -> list[Finding]:
         )
         return [Finding("behind", text, (broker,))]
     if fetched is not None and fetched > _QUIET_MS:
-        text = f"broker {broker} has everything but has not fetched since {_ago(fetched)}"
+        text = f"broker {broker} has all records but last fetched {_ago(fetched)}"
         return [Finding("not-fetching", text, (broker,))]
     pending = leader["pending_isr"]
     if pending and broker in pending["isr"] and broker not in picture.isr:
@@ -152,14 +154,14 @@ def _out_of_sync(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
 
 
 def _controller(picture: Picture) -> list[Finding]:
-    """What keeps the controller from doing what is due; nothing if it is free."""
+    """Return the reasons why the controller makes no progress; [] if it is idle and reachable."""
     if picture.controller is None:
         if picture.nodes is not None and picture.nodes.controller is not None:
             broker = picture.nodes.controller
             because = tuple(why_not_serving(picture, broker))
             text = f"the controller, broker {broker}, does not answer"
             return [Finding("controller-silent", text, (broker,), because=because)]
-        return [Finding("no-controller", "no broker rules as controller")]
+        return [Finding("no-controller", "there is no active controller")]
     answer = picture.controller_answer
     assert answer is not None
     broker = picture.controller["broker"]
@@ -182,7 +184,7 @@ def _controller(picture: Picture) -> list[Finding]:
 
 
 def _leader(picture: Picture) -> list[Finding]:
-    """Why nobody leads."""
+    """Return why the partition has no leader."""
     if picture.leader_replica is not None:
         return []
     leader = picture.leader
@@ -192,16 +194,18 @@ def _leader(picture: Picture) -> list[Finding]:
         text = f"broker {leader} was chosen to lead in epoch {picture.leader_epoch} but does not lead yet"
         if waiting:
             text += f": {waiting} requests of the controller wait for its answer"
-        asked = tuple(picture.past.unanswered(leader))
+        asked = tuple(picture.past.oldest_unanswered(leader))
         return [Finding("not-leading", text, (leader,), since + asked, tuple(_controller(picture)))]
-    led = "nobody leads it" if leader == NO_LEADER else f"its leader, broker {leader}, cannot serve"
+    led = (
+        "it has no leader" if leader == NO_LEADER else f"its leader, broker {leader}, cannot serve"
+    )
     because = [*_no_candidate(picture), *_controller(picture)]
     text = f"{picture.tp} is offline: {led}"
     return [Finding("offline", text, (), since, tuple(because))]
 
 
 def _no_candidate(picture: Picture) -> Iterator[Finding]:
-    """Why none of the replicas can lead."""
+    """Yield why none of the replicas can lead."""
     for broker in picture.isr:
         reasons = why_not_serving(picture, broker)
         if reasons:
@@ -212,14 +216,16 @@ def _no_candidate(picture: Picture) -> Iterator[Finding]:
     if alive:
         setting = picture.setting("unclean.leader.election.enable")
         allowed = "not known" if setting is None else str(setting).lower()
-        some = f"broker {alive[0]} lives" if len(alive) == 1 else f"brokers {ids(alive)} live"
+        some = (
+            f"broker {alive[0]} is alive" if len(alive) == 1 else f"brokers {ids(alive)} are alive"
+        )
         text = (
-            f"{some}, but outside the ISR {ids(picture.isr)}, and may lack "
+            f"{some} but outside the ISR {ids(picture.isr)}, and may lack "
             f"acknowledged records; unclean.leader.election.enable is {allowed} "
-            f"(minikafka elect --unclean takes the loss)"
+            f"(minikafka elect --unclean accepts the loss)"
         )
         refusals = tuple(
-            Reference(r["cause"], f"{r['broker']}#{r['n']}") for r in picture.past.refused()
+            Reference(r["cause"], f"{r['broker']}#{r['n']}") for r in picture.past.last_refusal()
         )
         yield Finding("unclean-only", text, (), refusals)
 
@@ -240,7 +246,7 @@ def _under_replicated(picture: Picture) -> list[Finding]:
 
 
 def _writes(picture: Picture) -> list[Finding]:
-    """Why writes with acks=all are refused, or wait."""
+    """Return why writes with acks=all are refused or wait."""
     leader = picture.leader_replica
     if leader is None:
         return []
@@ -259,14 +265,14 @@ def _writes(picture: Picture) -> list[Finding]:
     waiting = leader["waiting_connections"]
     text = (
         f"{behind} records are not acknowledged: the high watermark is {leader['high_watermark']}, the log "
-        f"ends at {leader['log_end_offset']}; {waiting} producers' connections wait"
+        f"ends at {leader['log_end_offset']}; {waiting} producer connections wait"
     )
     stuck = any(finding.is_problem for finding in because)
     return [Finding("not-acknowledged", text, because=because, is_problem=stuck)]
 
 
 def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
-    """The members of the ISR, and those about to join, whose logs end below the offset."""
+    """Yield the current and pending ISR members whose logs end below the offset."""
     leader = picture.leader_replica
     assert leader is not None
     pending = leader["pending_isr"]
@@ -284,29 +290,29 @@ def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
         quiet = bool(away) or own is None or fetched is None or fetched > _QUIET_MS
         yield from away
         at = (
-            "is not known in this epoch"
+            "end is not known in this leader epoch"
             if own is None
-            else f"ends at {own}, behind by {upto - own}"
+            else f"ends at {own}, {upto - own} behind"
         )
-        text = f"broker {broker}, a member of the ISR, has not fetched it yet: its log {at}"
+        text = f"broker {broker} is in the ISR but has not fetched all records: its log {at}"
         member_since = tuple(picture.past.joined_isr(broker))
         yield Finding("member-behind", text, (broker,), member_since, is_problem=quiet)
 
 
 def _offset(picture: Picture, offset: int) -> list[Finding]:
-    """Why consumers do not see an offset."""
+    """Return why consumers do not see an offset."""
     leader = picture.leader_replica
     if leader is None:
         return [Finding("offset-unknown", _offset_on_disk(picture, offset), is_problem=False)]
     end, high_watermark = leader["log_end_offset"], leader["high_watermark"]
     if offset < leader["log_start_offset"]:
-        text = f"offset {offset} is gone: the log begins at {leader['log_start_offset']}"
+        text = f"offset {offset} was deleted: the log begins at {leader['log_start_offset']}"
         return [Finding("offset-deleted", text, is_problem=False)]
     if offset >= end:
-        text = f"offset {offset} was not written: the log ends at {end}"
+        text = f"offset {offset} was never written: the log ends at {end}"
         return [Finding("offset-not-written", text, is_problem=False)]
     if offset < high_watermark:
-        text = f"offset {offset} is visible: it lies below the high watermark {high_watermark}"
+        text = f"offset {offset} is visible: it is below the high watermark {high_watermark}"
         return [Finding("offset-visible", text, is_problem=False)]
     because = list(_holding_back(picture, offset + 1))
     if len(leader["isr"]) < leader["min_isr"]:
@@ -321,21 +327,22 @@ def _offset(picture: Picture, offset: int) -> list[Finding]:
 
 
 def _offset_on_disk(picture: Picture, offset: int) -> str:
-    told = [
-        f"broker {broker} holds it up to {found.log_end_offset}"
+    found_files = [
+        f"the log on broker {broker} ends at {found.log_end_offset}"
         + (
             ""
             if found.high_watermark is None
             else f", high watermark {found.high_watermark} at the last checkpoint"
         )
-        for broker, found in sorted(picture.remains.items())
+        for broker, found in sorted(picture.files.items())
         if found.log_end_offset is not None
     ]
-    return f"no leader says whether offset {offset} is visible; on disk: {'; '.join(told) or 'nothing'}"
+    on_disk = "; ".join(found_files) or "nothing"
+    return f"without a leader, it is unknown whether offset {offset} is visible; on disk: {on_disk}"
 
 
-def _is_going(picture: Picture) -> bool:
-    """Whether the topic is on its way out, so that nobody is meant to lead or follow any more."""
+def _is_being_deleted(picture: Picture) -> bool:
+    """True if the deletion of the topic has begun, so that no replica should lead or follow."""
     deletion = picture.deletion
     if deletion is None or deletion["reassigning"]:
         return False
@@ -343,18 +350,18 @@ def _is_going(picture: Picture) -> bool:
 
 
 def _deletion(picture: Picture) -> list[Finding]:
-    """Why a topic that is marked for deletion is there still."""
+    """Return why a topic marked for deletion still exists."""
     deletion = picture.deletion
     marked = deletion is not None or (picture.nodes is not None and picture.nodes.is_marked)
-    events = tuple(picture.past.marked())
+    events = tuple(picture.past.deletion_marked())
     topic = picture.tp.topic
     if not marked:
         if events and picture.setting("delete.topic.enable") is False:
-            text = f"topic {topic} was marked for deletion, but delete.topic.enable is false: the mark was removed"
+            text = f"topic {topic} was marked for deletion; the mark was removed, as delete.topic.enable is false"
             return [Finding("deletion-disabled", text, events=events, is_problem=False)]
         return []
     because = list(_controller(picture))
-    # A controller that is held has decided more than it has told to anybody.
+    # A held controller has made decisions that no broker knows yet.
     if deletion is not None and "held-at-step" not in [finding.name for finding in because]:
         because += _holding_deletion(picture, deletion)
     text = f"topic {topic} is marked for deletion and not deleted yet"
@@ -363,10 +370,12 @@ def _deletion(picture: Picture) -> list[Finding]:
 
 def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
     if deletion["reassigning"]:
-        text = f"partitions {ids(deletion['reassigning'])} are being reassigned; that is finished first"
-        yield Finding("reassignment-first", text, events=tuple(picture.past.asked_to_move()))
+        text = f"the reassignment of partitions {ids(deletion['reassigning'])} must finish first"
+        yield Finding(
+            "reassignment-first", text, events=tuple(picture.past.reassignment_requested())
+        )
     elif deletion["waits_for"]:
-        yield Finding("deletion-waits", f"the controller waits because of {deletion['waits_for']}")
+        yield Finding("deletion-waits", f"the deletion waits because of {deletion['waits_for']}")
     seen = set()
     for broker, _, state in deletion["replicas"]:
         if broker in seen:
@@ -375,7 +384,7 @@ def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
         away = tuple(why_not_serving(picture, broker))
         if state == "ReplicaDeletionStarted":
             text = f"broker {broker} was told to delete its replicas and has not answered"
-            asked = tuple(picture.past.unanswered(broker))
+            asked = tuple(picture.past.oldest_unanswered(broker))
             yield Finding("deletion-unanswered", text, (broker,), asked, away)
         elif away:
             yield from away
@@ -385,14 +394,14 @@ def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
 
 
 def _reassignment(picture: Picture) -> list[Finding]:
-    """Why a reassignment is not finished."""
+    """Return why a reassignment is not finished."""
     assignment = picture.assignment
-    events = tuple(picture.past.asked_to_move())
+    events = tuple(picture.past.reassignment_requested())
     asked = picture.nodes.target if picture.nodes else None
     if not assignment.is_being_reassigned:
         if asked is None or asked == assignment.replicas:
             return []
-        text = f"{picture.tp} is to be moved to {ids(asked)}, and the controller has not begun"
+        text = f"the controller has not begun to move {picture.tp} to {ids(asked)}"
         return [Finding("not-begun", text, (), events, tuple(_controller(picture)))]
     text = (
         f"{picture.tp} is being reassigned from {ids(assignment.origin)} to {ids(assignment.target)}"
@@ -402,13 +411,15 @@ def _reassignment(picture: Picture) -> list[Finding]:
     because = [*_out_of_sync(picture, missing), *_controller(picture)]
     if not because:
         because.append(
-            Finding("finishing", "all target replicas are in sync: it is about to finish")
+            Finding(
+                "finishing", "all target replicas are in sync: the reassignment is about to finish"
+            )
         )
     return [Finding("reassigning", text, (), events, tuple(because))]
 
 
 def _preferred(picture: Picture) -> list[Finding]:
-    """Why the leader is not the preferred one."""
+    """Return why the leader is not the preferred replica."""
     replicas = picture.assignment.target
     if picture.leader == NO_LEADER or not replicas or picture.leader == replicas[0]:
         return []
@@ -423,11 +434,11 @@ def _preferred(picture: Picture) -> list[Finding]:
     else:
         every = picture.setting("leader.imbalance.check.interval.seconds")
         how = (
-            f"leaders are balanced every {every} s, where more than 10 % are led elsewhere"
+            f"the balance is checked every {every} s, and restored where over 10 % are led elsewhere"
             if picture.setting("auto.leader.rebalance.enable")
             else "auto.leader.rebalance.enable is false"
         )
-        text = f"broker {preferred} is in sync; no preferred election was held since: {how} (minikafka elect holds one)"
+        text = f"broker {preferred} is in sync, but no election was held since: {how} (see minikafka elect)"
         because.append(Finding("no-election-yet", text, is_problem=False))
     text = f"{picture.tp} is led by {picture.leader}, not by its preferred replica {preferred}"
     since = tuple(picture.past.led_since()) if picture.past.states else ()

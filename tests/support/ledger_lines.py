@@ -8,7 +8,7 @@ from typing import Any
 
 from minikafka.base.model import TopicPartition
 from minikafka.explain.past import Past
-from minikafka.explain.picture import DOWN, UP, BrokerPicture, Nodes, Picture, Remains
+from minikafka.explain.picture import DOWN, UP, BrokerPicture, Nodes, Picture, ReplicaFiles
 
 TP = TopicPartition("t", 0)
 NAMES = {"t": [0]}
@@ -151,7 +151,7 @@ class Scene:
         self.ledger = Lines()
         self.isr = [1, 2, 3]
         self.nodes: Nodes | None = None
-        self.remains: dict[int, Remains] = {}
+        self.files: dict[int, ReplicaFiles] = {}
         self.processes = {1: UP, 2: UP, 3: UP}
         self.answers: dict[int, dict[str, Any]] = {
             id_: answer(id_, replica=replica("follower", 1, 1, self.isr)) for id_ in (2, 3)
@@ -197,4 +197,4 @@ class Scene:
             id_: BrokerPicture(id_, process, self.answers.get(id_))
             for id_, process in self.processes.items()
         }
-        return Picture(TP, brokers, self.nodes, Past(self.ledger.lines, TP), self.remains)
+        return Picture(TP, brokers, self.nodes, Past(self.ledger.lines, TP), self.files)

@@ -57,7 +57,7 @@ def test_a_program_is_told_whether_all_is_well_and_who_is_in_the_way(scene: Scen
 
 def test_an_offset_is_answered_too(scene: Scene) -> None:
     done = CliRunner().invoke(why, ["t-0", "--offset", "4"])
-    assert "- offset 4 is visible: it lies below the high watermark 10" in done.output
+    assert "- offset 4 is visible: it is below the high watermark 10" in done.output
 
 
 def test_a_partition_that_nobody_knows_is_exit_code_1(scene: Scene) -> None:

@@ -48,8 +48,8 @@ def test_a_leader_leads_since_its_epoch_began(ledger: Lines) -> None:
 def test_a_broker_is_gone_since_the_first_event_without_it(ledger: Lines) -> None:
     for cause, live in (("4-1", (1, 2)), ("4-2", (1,)), ("4-3", (1, 3))):
         ledger.live(cause, *live)
-    assert past(ledger).gone(2) == [Reference("4-2", "1#2")]
-    assert past(ledger).gone(3) == []
+    assert past(ledger).broker_lost(2) == [Reference("4-2", "1#2")]
+    assert past(ledger).broker_lost(3) == []
 
 
 def test_replicas_are_known_by_the_decisions_about_them(ledger: Lines) -> None:
@@ -101,27 +101,31 @@ def test_the_oldest_request_without_an_answer_is_what_a_broker_owes(ledger: Line
     ledger.add("response", "4-1", request="LeaderAndIsr", error=0, errors={}, **{"from": 2})
     ledger.request("4-2", 2)
     ledger.request("4-3", 2)
-    assert past(ledger).unanswered(2) == [Reference("4-2", "1#4")]
-    assert past(ledger).unanswered(1) == []
+    assert past(ledger).oldest_unanswered(2) == [Reference("4-2", "1#4")]
+    assert past(ledger).oldest_unanswered(1) == []
 
 
 def test_what_a_former_controller_asked_is_owed_to_nobody(ledger: Lines) -> None:
     ledger.request("4-1", 2)
     ledger.live("5-1", 1, 2)
-    assert past(ledger).unanswered(2) == []
+    assert past(ledger).oldest_unanswered(2) == []
 
 
 def test_only_a_refusal_that_was_the_last_word_counts(ledger: Lines) -> None:
     head = {"machine": "partition", "partitions": NAMES}
     ledger.add("decision", "4-1", verdict="refuse", reason="x", **head)
-    assert len(past(ledger).refused()) == 1
+    assert len(past(ledger).last_refusal()) == 1
     ledger.add("decision", "4-2", verdict="move", **head)
-    assert past(ledger).refused() == []
+    assert past(ledger).last_refusal() == []
 
 
 def test_an_empty_ledger_knows_nothing(ledger: Lines) -> None:
     nothing = past(ledger)
     assert nothing.is_empty
-    assert (nothing.replicas(), nothing.marked(), nothing.asked_to_move()) == ((), [], [])
+    assert (nothing.replicas(), nothing.deletion_marked(), nothing.reassignment_requested()) == (
+        (),
+        [],
+        [],
+    )
     assert nothing.last_step("deletion") is None
     assert str(Reference("", "1#2")) == "1#2"

@@ -8,7 +8,7 @@ import pytest
 from support.ledger_lines import NAMES, TP, Lines
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.trace import chains, only, tell
+from minikafka.explain.trace import chains, describe, only_about
 
 OTHER = TopicPartition("u", 0)
 
@@ -52,7 +52,7 @@ def test_a_chain_goes_from_the_event_to_the_answer(ledger: Lines) -> None:
         "effect",
         "response",
     ]
-    assert [tell(line) for line in chain.lines] == [
+    assert [describe(line) for line in chain.lines] == [
         "BrokersChanged (live brokers 1,2)",
         "partition OnlinePartition -> OfflinePartition",
         "ok: set /brokers/topics/t/partitions/0/state at version 9 -> 10, zxid 0x9",
@@ -97,14 +97,14 @@ def test_for_people_a_line_is_narrowed_to_the_partition(ledger: Lines) -> None:
     line["operations"].append(
         dict(line["operations"][0], path="/brokers/topics/t/partitions/7/state")
     )
-    assert "partitions/7" in tell(line)
-    assert "partitions/7" not in tell(only(line, TP))
+    assert "partitions/7" in describe(line)
+    assert "partitions/7" not in describe(only_about(line, TP))
 
 
 @pytest.mark.row("C39")
 def test_what_waits_in_the_queue_of_a_broker_is_told(ledger: Lines) -> None:
     line = ledger.request("4-2", 2) | {"queued": 3}
-    assert tell(line) == "LeaderAndIsr to broker 2 (3 queued): leader 1, epoch 1, ISR 1"
+    assert describe(line) == "LeaderAndIsr to broker 2 (3 queued): leader 1, epoch 1, ISR 1"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_waits_in_the_queue_of_a_broker_is_told(ledger: Lines) -> None:
         (
             "decision",
             {"verdict": "refuse", "machine": "replica", "replica": 3, "reason": "is late"},
-            "refused: replica 3: it is late",
+            "refused: replica 3: the replica is late",
         ),
         ("broker", {"fact": "log directory failed", "error": "EIO"}, "log directory failed EIO"),
         (
@@ -142,7 +142,7 @@ def test_what_waits_in_the_queue_of_a_broker_is_told(ledger: Lines) -> None:
     ],
 )
 def test_every_kind_has_words(ledger: Lines, kind: str, fields: dict[str, Any], words: str) -> None:
-    assert tell(ledger.add(kind, "4-1", **fields)) == words
+    assert describe(ledger.add(kind, "4-1", **fields)) == words
 
 
 def test_a_chain_can_be_read_by_programs(ledger: Lines) -> None:

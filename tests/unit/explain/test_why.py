@@ -6,7 +6,7 @@ import pytest
 from support.ledger_lines import NAMES, Scene, follower
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
-from minikafka.explain.picture import DOWN, PAUSED, SILENT, Nodes, Remains
+from minikafka.explain.picture import DOWN, PAUSED, SILENT, Nodes, ReplicaFiles
 from minikafka.explain.why import Finding, explain
 
 
@@ -110,14 +110,14 @@ def test_a_dead_isr_makes_a_partition_offline_until_one_of_it_is_back(scene: Sce
     for broker in (1, 2):
         scene.answers[broker]["replica"].update(role="follower", leader=-1, leader_epoch=2)
     assert told(scene).startswith(
-        "t-0 is offline: nobody leads it  [4-1 1#2]\n"
+        "t-0 is offline: it has no leader  [4-1 1#2]\n"
         "  replica 3 is in the ISR but cannot lead\n"
         "    broker 3 is down: it has no process  [4-1 1#1]\n"
-        "  brokers 1,2 live, but outside the ISR 3, and may lack acknowledged records; "
-        "unclean.leader.election.enable is false (minikafka elect --unclean takes the loss)  [4-1 1#3]\n"
+        "  brokers 1,2 are alive but outside the ISR 3, and may lack acknowledged records; "
+        "unclean.leader.election.enable is false (minikafka elect --unclean accepts the loss)  [4-1 1#3]\n"
         "t-0 is under-replicated: 1 of 3 replicas are in sync (ISR 3)\n"
     )
-    assert explain(scene.picture())[0].blocking() == {3}
+    assert explain(scene.picture())[0].blocking_brokers() == {3}
 
 
 def test_a_leader_that_was_chosen_but_not_told_is_no_leader_yet(scene: Scene) -> None:
@@ -138,7 +138,7 @@ def test_a_former_leader_that_has_not_heard_is_not_taken_for_the_leader(scene: S
 def test_without_a_controller_nobody_elects(scene: Scene) -> None:
     scene.answers[1]["controller"] = None
     scene.answers[1]["replica"]["role"] = "follower"
-    assert "no broker rules as controller" in told(scene)
+    assert "there is no active controller" in told(scene)
 
 
 def test_a_controller_that_zookeeper_names_and_that_is_silent_is_named(scene: Scene) -> None:
@@ -166,9 +166,9 @@ def test_a_write_waits_for_the_member_that_does_not_fetch(scene: Scene) -> None:
     scene.down(3, PAUSED)
     assert told(scene) == (
         "3 records are not acknowledged: the high watermark is 7, the log ends at 10; "
-        "1 producers' connections wait\n"
+        "1 producer connections wait\n"
         "  broker 3 is stopped (SIGSTOP), and is still registered in ZooKeeper\n"
-        "  broker 3, a member of the ISR, has not fetched it yet: its log ends at 7, behind by 3"
+        "  broker 3 is in the ISR but has not fetched all records: its log ends at 7, 3 behind"
     )
     assert explain(scene.picture())[0].is_problem
 
@@ -186,7 +186,7 @@ def test_an_offset_behind_a_slow_member_is_not_visible(scene: Scene) -> None:
     scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
     assert told(scene, offset=8).splitlines()[-2:] == [
         "offset 8 is not visible: the high watermark is 7, the log ends at 10",
-        "  broker 3, a member of the ISR, has not fetched it yet: its log ends at 7, behind by 2",
+        "  broker 3 is in the ISR but has not fetched all records: its log ends at 7, 2 behind",
     ]
 
 
@@ -211,9 +211,9 @@ def test_an_offset_above_too_small_an_isr_waits_for_its_members(scene: Scene) ->
 @pytest.mark.parametrize(
     ("offset", "words"),
     [
-        (3, "offset 3 is visible: it lies below the high watermark 10"),
-        (10, "offset 10 was not written: the log ends at 10"),
-        (1, "offset 1 is gone: the log begins at 2"),
+        (3, "offset 3 is visible: it is below the high watermark 10"),
+        (10, "offset 10 was never written: the log ends at 10"),
+        (1, "offset 1 was deleted: the log begins at 2"),
     ],
 )
 def test_offsets_that_need_no_reason(scene: Scene, offset: int, words: str) -> None:
@@ -226,12 +226,12 @@ def test_of_a_dead_cluster_the_files_say_how_far_an_offset_got(scene: Scene) -> 
     scene.down(2).down(3)
     scene.answers.clear()
     scene.processes[1] = DOWN
-    scene.remains = {1: Remains(7, 10), 2: Remains(None, 8), 3: Remains(None, None)}
+    scene.files = {1: ReplicaFiles(7, 10), 2: ReplicaFiles(None, 8), 3: ReplicaFiles(None, None)}
     text = told(scene, offset=9)
     assert "t-0 is offline: its leader, broker 1, cannot serve  [4-1 1#1]" in text
     assert (
-        "no leader says whether offset 9 is visible; on disk: broker 1 holds it up to 10, "
-        "high watermark 7 at the last checkpoint; broker 2 holds it up to 8"
+        "without a leader, it is unknown whether offset 9 is visible; on disk: the log on broker 1 ends at 10, "
+        "high watermark 7 at the last checkpoint; the log on broker 2 ends at 8"
     ) in text
 
 
@@ -246,7 +246,7 @@ def test_a_deletion_waits_for_a_dead_broker(scene: Scene) -> None:
     deletion(scene, waits_for="offline replicas", replicas=replicas)
     assert told(scene) == (
         "topic t is marked for deletion and not deleted yet  [4-3 1#1]\n"
-        "  the controller waits because of offline replicas\n"
+        "  the deletion waits because of offline replicas\n"
         "  broker 3 is down: it has no process"
     )
 
@@ -254,7 +254,7 @@ def test_a_deletion_waits_for_a_dead_broker(scene: Scene) -> None:
 def test_a_deletion_waits_for_a_reassignment(scene: Scene) -> None:
     scene.ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [2, 3]]])
     deletion(scene, waits_for="topic reassignment in progress", reassigning=[0])
-    assert "  partitions 0 are being reassigned; that is finished first  [4-2 1#1]" in told(scene)
+    assert "  the reassignment of partitions 0 must finish first  [4-2 1#1]" in told(scene)
 
 
 def test_a_deletion_waits_for_a_broker_that_does_not_answer(scene: Scene) -> None:
@@ -279,7 +279,7 @@ def test_of_a_dead_cluster_the_ledger_says_what_a_deletion_waited_for(scene: Sce
     scene.ledger.replica("4-3", 3, "ReplicaDeletionIneligible")
     assert told(scene.all_dead()) == (
         "topic t is marked for deletion and not deleted yet  [4-3 1#2]\n"
-        "  no broker rules as controller\n"
+        "  there is no active controller\n"
         "  broker 3 is down: it has no process  [4-2 1#1]"
     )
 
@@ -295,7 +295,7 @@ def test_a_mark_that_was_removed_because_deletion_is_disabled_is_told(scene: Sce
     scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
     scene.answers[1]["settings"]["delete.topic.enable"] = False
     assert told(scene) == (
-        "topic t was marked for deletion, but delete.topic.enable is false: the mark was removed"
+        "topic t was marked for deletion; the mark was removed, as delete.topic.enable is false"
         "  [4-3 1#1]"
     )
 
@@ -355,7 +355,7 @@ def test_of_a_dead_cluster_the_ledger_says_what_a_reassignment_waited_for(scene:
         "t-0 is being reassigned from 1,2 to 1,3 (adding 3, removing 2)  [4-2 1#2]\n"
         "  replica 3 is not in the ISR\n"
         "    broker 3 is down: it has no process  [4-1 1#1]\n"
-        "  no broker rules as controller"
+        "  there is no active controller"
     )
 
 
@@ -365,8 +365,7 @@ def test_a_reassignment_that_nobody_began_is_told(scene: Scene) -> None:
     assignment = ReplicaAssignment((1, 2, 3))
     scene.nodes = Nodes(None, (1, 2, 3), assignment, state, False, (2, 3))
     assert told(scene) == (
-        "t-0 is to be moved to 2,3, and the controller has not begun\n"
-        "  no broker rules as controller"
+        "the controller has not begun to move t-0 to 2,3\n  there is no active controller"
     )
 
 
@@ -377,8 +376,8 @@ def test_a_leader_that_is_not_the_preferred_one_is_told_with_the_way_back(scene:
     assert not finding.is_problem
     assert told(scene) == (
         "t-0 is led by 1, not by its preferred replica 2  [4-1 1#1]\n"
-        "  broker 2 is in sync; no preferred election was held since: leaders are balanced every 300 s, "
-        "where more than 10 % are led elsewhere (minikafka elect holds one)"
+        "  broker 2 is in sync, but no election was held since: the balance is checked every 300 s, "
+        "and restored where over 10 % are led elsewhere (see minikafka elect)"
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 from support.logs import batch
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.picture import Remains
-from minikafka.explain.remains import read_remains
+from minikafka.explain.picture import ReplicaFiles
+from minikafka.explain.replica_files import read_replica_files
 from minikafka.log.checkpoints import HIGH_WATERMARKS, encode_offsets
 
 TP = TopicPartition("t", 0)
@@ -29,20 +29,20 @@ def test_the_end_is_behind_the_last_batch_of_the_last_segment(log_dir: Path) -> 
     segment(log_dir, 0).write_bytes(batch(5))
     segment(log_dir, 5).write_bytes(batch(3, base_offset=5) + batch(4, base_offset=8))
     (log_dir / HIGH_WATERMARKS).write_bytes(encode_offsets({TP: 9}))
-    assert read_remains(log_dir, TP) == Remains(high_watermark=9, log_end_offset=12)
+    assert read_replica_files(log_dir, TP) == ReplicaFiles(high_watermark=9, log_end_offset=12)
 
 
 def test_a_batch_that_was_not_finished_does_not_count(log_dir: Path) -> None:
     segment(log_dir, 0).write_bytes(batch(5) + batch(4, base_offset=5)[:-3])
-    assert read_remains(log_dir, TP).log_end_offset == 5
+    assert read_replica_files(log_dir, TP).log_end_offset == 5
 
 
 def test_an_empty_segment_ends_where_it_begins(log_dir: Path) -> None:
     segment(log_dir, 40).write_bytes(b"")
-    assert read_remains(log_dir, TP).log_end_offset == 40
+    assert read_replica_files(log_dir, TP).log_end_offset == 40
 
 
 def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
-    assert read_remains(tmp_path, TP) == Remains(None, None)
+    assert read_replica_files(tmp_path, TP) == ReplicaFiles(None, None)
     (tmp_path / HIGH_WATERMARKS).write_bytes(b"nonsense")
-    assert read_remains(tmp_path, TP).high_watermark is None
+    assert read_replica_files(tmp_path, TP).high_watermark is None

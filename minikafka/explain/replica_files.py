@@ -1,4 +1,4 @@
-"""What a replica left in a log directory: read without a broker, and without changing anything."""
+"""Offsets of a replica, read from its log directory without a broker and without changing anything."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.picture import Remains
+from minikafka.explain.picture import ReplicaFiles
 from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 
 _BATCH: Final = struct.Struct(">qi")
-"""Base offset, and the length of what follows, of every batch."""
+"""The first two fields of every batch: base offset, and length of the rest."""
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
 _HEADER_BYTES: Final = 61
 
 
-def read_remains(log_dir: Path, tp: TopicPartition) -> Remains:
-    """The replica's offsets as the files have them."""
-    return Remains(_high_watermark(log_dir, tp), _log_end_offset(log_dir / str(tp)))
+def read_replica_files(log_dir: Path, tp: TopicPartition) -> ReplicaFiles:
+    """Return the replica's high watermark and log end offset as found in the files."""
+    return ReplicaFiles(_high_watermark(log_dir, tp), _log_end_offset(log_dir / str(tp)))
 
 
 def _high_watermark(log_dir: Path, tp: TopicPartition) -> int | None:
@@ -30,7 +30,7 @@ def _high_watermark(log_dir: Path, tp: TopicPartition) -> int | None:
 
 
 def _log_end_offset(directory: Path) -> int | None:
-    """Behind the last whole batch of the last segment."""
+    """Return the offset after the last complete batch of the last segment."""
     try:
         segments = sorted(path for path in directory.glob("*.log") if path.stem.isdigit())
         data = segments[-1].read_bytes()
