@@ -1,10 +1,10 @@
-"""What was acknowledged, what was read back, and the verdict on the two; pure.
+"""Comparison of the records that producers sent with the records that a consumer read; pure.
 
-A history is three-valued, as Jepsen's are: a send was *acked* (at
-a partition and offset), has *failed* (the client is sure that it was not written), or its outcome is
-*unknown*. Invariant: a send is unknown until told otherwise, and an unknown send may be found in the
-log or not; neither is an anomaly. Offsets decide what a record is, so that equal payloads (empty
-lines, say) are told apart.
+The outcome of a send is one of three, as in Jepsen's histories: *acked* (at a partition and
+offset), *failed* (the client is sure that nothing was written) or *unknown*. Invariant: a send is
+unknown until its outcome is recorded, and an unknown send may or may not be in the log; neither is
+an anomaly. Records are identified by offset, so that equal payloads (such as empty lines) are
+distinguished.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
 Payload: TypeAlias = Hashable
-"""What makes a record this record: its value, or key and value."""
+"""The content that identifies a record: its value, or its key and value."""
 Reading: TypeAlias = Mapping[int, Sequence[tuple[int, Payload]]]
-"""Partition to (offset, payload) in the order in which a consumer delivered them."""
+"""Partition -> (offset, payload) in the order in which a consumer delivered them."""
 
 _UNKNOWN: Final = -1
 _FAILED: Final = -2
@@ -26,7 +26,7 @@ _ACKED_SOMEWHERE: Final = -3
 
 
 class History:
-    """The sends of one producer to one topic, in the order in which the producer was given them."""
+    """The sends of one producer to one topic, in the order of the calls to the producer."""
 
     def __init__(self) -> None:
         self.payloads: list[Payload] = []
@@ -37,7 +37,7 @@ class History:
         return len(self.payloads)
 
     def sent(self, payload: Payload) -> int:
-        """A send whose outcome is not known yet; its ticket."""
+        """Add a send with an unknown outcome; return its ticket."""
         ticket = len(self.payloads)
         self.payloads.append(payload)
         self.partitions.append(-1)
@@ -45,16 +45,20 @@ class History:
         return ticket
 
     def acked(self, ticket: int, partition: int, offset: int) -> None:
-        """It was acknowledged. `offset` < 0: the client was not told where (a retry found a duplicate)."""
+        """Record that the send was acknowledged.
+
+        `offset` < 0 means that the client does not know the offset: a retry was recognized as a
+        duplicate.
+        """
         self.partitions[ticket] = partition
         self.offsets[ticket] = offset if offset >= 0 else _ACKED_SOMEWHERE
 
     def failed(self, ticket: int) -> None:
-        """The client is sure that it was not written, and will not be."""
+        """Record that the send failed for sure: it was not written and will not be."""
         self.offsets[ticket] = _FAILED
 
     def counts(self) -> tuple[int, int, int]:
-        """Acked, failed and unknown sends."""
+        """Return the numbers of acked, failed and unknown sends."""
         failed = self.offsets.count(_FAILED)
         unknown = self.offsets.count(_UNKNOWN)
         return len(self) - failed - unknown, failed, unknown
@@ -62,7 +66,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts of records. The first five tell how much was looked at, each of the rest is an anomaly."""
+    """The result of a comparison. The first five fields count records, each of the others an anomaly."""
 
     sent: int
     acked: int
@@ -70,31 +74,31 @@ class Verdict:
     unknown: int
     read: int
     lost: int
-    """Acknowledged, and in no place read."""
+    """Acknowledged but never read."""
     moved: int
-    """Acknowledged at one offset, read at another only."""
+    """Acknowledged at one offset and read only at another."""
     altered: int
-    """Another record was read at the offset of an acknowledged one."""
+    """Offsets of acknowledged records at which a different record was read."""
     duplicated: int
-    """A record that was sent once was read again."""
+    """Extra reads of a record that was sent once."""
     reordered: int
-    """A producer's later record stands before its earlier one in the same partition."""
+    """Records of a producer that are in the same partition before an earlier one of that producer."""
     aborted: int
-    """Its send had failed for sure, and it was read."""
+    """Read although the send had failed for sure."""
     invented: int
-    """Read, and never sent."""
+    """Read but never sent."""
     skipped: int
-    """Offsets that a partition's reading left out between its first and its last."""
+    """Offsets missing between the first and the last offset read from a partition."""
     repeated: int
-    """Deliveries at or below an offset that the reading had passed."""
+    """Records delivered at or below an offset that the consumer had already passed."""
 
     @property
     def ok(self) -> bool:
-        """Whether there is no anomaly at all."""
+        """True if there is no anomaly."""
         return not self.anomalies()
 
     def anomalies(self) -> dict[str, int]:
-        """Kind to count, those that occurred only."""
+        """Return kind -> count of the anomalies that occurred."""
         counts = {field.name: int(getattr(self, field.name)) for field in fields(self)[5:]}
         return {kind: count for kind, count in counts.items() if count}
 
@@ -105,29 +109,29 @@ class Verdict:
 
 
 def verdict(histories: Sequence[History], reading: Reading) -> Verdict:
-    """Compare everything that was sent to one topic with one complete reading of it.
+    """Compare all records sent to one topic with one complete reading of the topic.
 
-    The histories are those of all producers of the topic; the order is judged within each.
+    `histories` must cover all producers of the topic; the order is checked within each history.
     """
     totals: Counter[str] = Counter()
     for history in histories:
         acked, failed, unknown = history.counts()
         totals.update(sent=len(history), acked=acked, failed=failed, unknown=unknown)
-    at = _Placed(histories, totals)
-    at.compare(reading)
+    comparison = _Comparison(histories, totals)
+    comparison.compare(reading)
     for history in histories:
         totals["reordered"] += _reordered(history)
     for deliveries in reading.values():
-        skipped, repeated = _steps(offset for offset, _ in deliveries)
+        skipped, repeated = _count_gaps(offset for offset, _ in deliveries)
         totals.update(read=len(deliveries), skipped=skipped, repeated=repeated)
     return Verdict(*(totals[field.name] for field in fields(Verdict)))
 
 
 def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
-    """(partition, offset) that two readings of one topic saw with different payloads, or that only the first saw.
+    """Return each (partition, offset) that the first reading saw and the second saw differently or
+    not at all.
 
-    `second` is the later one: what it has on top was written since (consumed-then-gone and
-    inconsistent-offset of the anomaly list).
+    `second` must be the later reading: offsets that only it has were written in between.
     """
     found = []
     for partition, deliveries in first.items():
@@ -138,8 +142,8 @@ def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
     return found
 
 
-class _Placed:
-    """The sends of all producers by where they were acknowledged, and what is left to be found by payload."""
+class _Comparison:
+    """The sends of all producers, indexed by acknowledged offset or, without one, counted by payload."""
 
     def __init__(self, histories: Sequence[History], totals: Counter[str]) -> None:
         self.totals = totals
@@ -168,7 +172,7 @@ class _Placed:
         self.known.update(history.payloads)
 
     def compare(self, reading: Reading) -> None:
-        """Fill the counts of the totals that a comparison of payloads gives."""
+        """Compare the reading with the sends, and add the anomalies to the totals."""
         missing: Counter[Payload] = Counter()
         surplus: list[Payload] = []
         for partition in self.by_offset.keys() | reading.keys():
@@ -182,10 +186,12 @@ class _Placed:
                         self.totals["altered"] += 1
                         surplus.append(found)
             surplus += seen.values()
-        self._settle(missing, surplus)
+        self._match_surplus(missing, surplus)
 
-    def _settle(self, missing: Counter[Payload], surplus: Iterable[Payload]) -> None:
-        """Give what was read at places nobody was told of to those who may own it, strongest claim first."""
+    def _match_surplus(self, missing: Counter[Payload], surplus: Iterable[Payload]) -> None:
+        """Match payloads read at unexpected offsets with sends that may explain them, the strongest
+        claim first.
+        """
         claims = (
             (self.somewhere, None),
             (missing, "moved"),
@@ -205,7 +211,7 @@ class _Placed:
 
 
 def _reordered(history: History) -> int:
-    """Acknowledged sends whose offset is below that of an earlier send to the same partition."""
+    """Count acknowledged sends whose offset is below that of an earlier send to the same partition."""
     highest: dict[int, int] = {}
     count = 0
     for partition, offset in zip(history.partitions, history.offsets, strict=True):
@@ -218,8 +224,10 @@ def _reordered(history: History) -> int:
     return count
 
 
-def _steps(offsets: Iterable[int]) -> tuple[int, int]:
-    """Offsets left out, and offsets that did not increase, in one partition's reading."""
+def _count_gaps(offsets: Iterable[int]) -> tuple[int, int]:
+    """Return the number of skipped offsets, and of offsets that did not increase, in one
+    partition's reading.
+    """
     skipped = repeated = 0
     last = None
     for offset in offsets:

@@ -1,1 +1,1 @@
-"""The Spark data source `minikafka`; imports nothing of minikafka but base: executors carry it alone."""
+"""The Spark data source `minikafka`; imports only `minikafka.base`, so that executors need nothing else."""

@@ -1,8 +1,8 @@
-"""The batch headers of one Fetch answer: what is whole in it, what it holds, where reading goes on.
+"""The batch headers of one Fetch response: which batches are whole, and where reading continues.
 
-One small step per batch, none per record. Invariant: a batch is handed on only when all its bytes are
-there and, if a checksum function is given, its CRC-32C is right; a batch cut off at the end of the
-answer is as if it were not there.
+One small step per batch, none per record. Invariant: a batch is returned only if all its bytes are
+present and, if a checksum function is given, its CRC-32C is right; a batch that is cut off at the
+end of the response is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minikafka.spark.inflate import INFLATED_MAX, inflate
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX: Final = Struct(">qi")
 _PREFIX_BYTES: Final = 12
-"""Base offset and length; the length counts what comes after."""
+"""Size of base offset and length; the length counts the bytes after these two fields."""
 _CRC_FROM: Final = 21
 _MAGIC: Final = 2
 _CODEC_BITS: Final = 0x07
@@ -27,7 +27,7 @@ _CONTROL_BIT: Final = 0x20
 
 
 class _Header(NamedTuple):
-    """The fields of `_HEADER` by name, in their order."""
+    """The fields of `_HEADER` by name, in order."""
 
     base_offset: int
     length: int
@@ -45,16 +45,16 @@ class _Header(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How far a Fetch answer reaches."""
+    """The range that the whole batches of a Fetch response cover."""
 
     next_offset: int
-    """Offset after the last whole batch; -1 when there is none."""
+    """Offset after the last whole batch; -1 if there is none."""
     needed_bytes: int
-    """Size of the first batch, so that a batch larger than the answer can be asked for again."""
+    """Size of the first batch, so that a batch larger than the response can be requested again."""
 
 
 class Section(NamedTuple):
-    """The inflated records of one batch of data."""
+    """The decompressed records of one data batch."""
 
     base_offset: int
     timestamp: int
@@ -65,7 +65,7 @@ class Section(NamedTuple):
 
 
 def extent(data: memoryview) -> Extent:
-    """Look at the headers only; cheap enough to ask for the next bytes before these are decoded."""
+    """Return the extent from the headers alone, so that the next bytes can be requested before decoding."""
     position, next_offset, needed = 0, -1, 0
     while len(data) - position >= _PREFIX_BYTES:
         base, length = _PREFIX.unpack_from(data, position)
@@ -81,9 +81,9 @@ def extent(data: memoryview) -> Extent:
 def sections(
     data: memoryview, start: int, end: int, checksum: Checksum | None
 ) -> Iterator[Section]:
-    """The data batches with offsets in [start, end), in order. Raises `CorruptBatch`.
+    """Yield the data batches that overlap [start, end), in order. Raises `CorruptBatch`.
 
-    Control batches are left out; a batch that only overlaps the range comes whole.
+    Control batches are skipped; a batch that overlaps the range partly is returned whole.
     """
     position = 0
     while len(data) - position >= _HEADER.size:
@@ -93,9 +93,13 @@ def sections(
         if stop > len(data):
             return
         if header.magic != _MAGIC:
-            raise CorruptBatch(f"offset {first}: message format {header.magic}, only 2 is read")
+            raise CorruptBatch(
+                f"offset {first}: message format {header.magic} is not supported, only 2 is"
+            )
         if checksum is not None and checksum(data[position + _CRC_FROM : stop]) != header.crc:
-            raise CorruptBatch(f"offset {first}: the CRC-32C is not the one its header says")
+            raise CorruptBatch(
+                f"offset {first}: the CRC-32C differs from the one in the batch header"
+            )
         is_inside = first < end and first + header.last_offset_delta >= start
         if is_inside and header.record_count > 0 and not header.attributes & _CONTROL_BIT:
             yield _section(header, data[position + _HEADER.size : stop])
@@ -116,12 +120,12 @@ def _section(header: _Header, records: memoryview) -> Section:
 
 def _checked_length(base: int, length: int) -> int:
     if not _HEADER.size - _PREFIX_BYTES <= length <= INFLATED_MAX:
-        raise CorruptBatch(f"offset {base}: a batch cannot have {length} bytes")
+        raise CorruptBatch(f"offset {base}: invalid batch length {length}")
     return length
 
 
 def grouped(stream: Iterator[Section], limit: int) -> Iterator[list[Section]]:
-    """Runs of sections of about `limit` bytes, at least one section each."""
+    """Yield runs of sections of about `limit` bytes, at least one section each."""
     group: list[Section] = []
     size = 0
     for section in stream:

@@ -1,7 +1,7 @@
-"""The CRC-32C of a record batch, from whichever library is installed.
+"""CRC-32C of record batches, computed by whichever library is installed.
 
-`fastcrc` is the fastest, `crc32c` comes next. numpy and pyarrow, the only packages an executor must
-have, hold no CRC-32C; without either library the checksums are not compared and one warning says so.
+`fastcrc` is the fastest, then `crc32c`. Executors need only numpy and pyarrow, which have no
+CRC-32C; without either library, checksums are not compared and one warning is logged.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ def _crc32c() -> Checksum:
 
 @cache
 def find() -> Checksum | None:
-    """The function that computes CRC-32C over a buffer, or None when no library for it is installed."""
+    """Return a function that computes CRC-32C over a buffer, or None if no library for it is installed."""
     for load in (_fastcrc, _crc32c):
         try:
             return load()
         except ImportError:
             continue
-    logger.warning("record checksums are not compared: install fastcrc (or crc32c) beside pyspark")
+    logger.warning(
+        "record checksums are not compared: install fastcrc (or crc32c) in the environment of the executors"
+    )
     return None

@@ -1,7 +1,7 @@
-"""One blocking socket to one broker: requests out, answers in, in order.
+"""A blocking connection to one broker.
 
-Invariant: answers come back in the order of the requests; anything else, and any failure of the
-socket, ends the connection. All failures are OSError or `ProtocolViolation`.
+Invariant: responses arrive in the order of the requests. A response out of order, and any failure
+of the socket, ends the connection. All failures are OSError or `ProtocolViolation`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final
 from minikafka.base.errors import ProtocolViolation
 from minikafka.spark import protocol
 
-_ANSWER: Final = Struct(">ii")
-_ANSWER_MAX: Final = 1 << 30
+_RESPONSE: Final = Struct(">ii")
+_RESPONSE_MAX: Final = 1 << 30
 
 
 class Connection:
-    """Not for use by two threads. `timeout_s` bounds connecting and every wait for bytes."""
+    """A connection for one thread. `timeout_s` limits connecting and every wait for bytes."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
         self._client_id = client_id
@@ -29,25 +29,23 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def call(self, api: tuple[int, int], body: bytes) -> memoryview:
-        """Send one request and wait for its answer's body."""
+        """Send one request, wait for its response, and return the body."""
         self.send(api, body)
         return self.receive()
 
     def send(self, api: tuple[int, int], body: bytes) -> None:
-        """Send one request; `receive` gives its answer later."""
+        """Send one request without waiting; `receive` returns its response later."""
         self._correlation += 1
         self._waiting.append(self._correlation)
         self._socket.sendall(protocol.request(api, self._correlation, self._client_id, body))
 
     def receive(self) -> memoryview:
-        """The body of the answer to the oldest request that has none yet."""
-        head = bytearray(_ANSWER.size)
+        """Return the body of the response to the oldest outstanding request."""
+        head = bytearray(_RESPONSE.size)
         self._fill(memoryview(head))
-        size, correlation = _ANSWER.unpack(head)
-        if correlation != self._waiting.popleft() or not 4 <= size <= _ANSWER_MAX:
-            raise ProtocolViolation(
-                f"an answer of {size} bytes that does not belong to the request"
-            )
+        size, correlation = _RESPONSE.unpack(head)
+        if correlation != self._waiting.popleft() or not 4 <= size <= _RESPONSE_MAX:
+            raise ProtocolViolation(f"a response of {size} bytes that does not match the request")
         body = memoryview(bytearray(size - 4))
         self._fill(body)
         return body
@@ -60,5 +58,5 @@ class Connection:
             room = room[count:]
 
     def close(self) -> None:
-        """Harmless twice."""
+        """Close the socket; a second call has no effect."""
         self._socket.close()

@@ -1,6 +1,6 @@
-"""How long to go on trying: the only place of this package that knows the time or sleeps.
+"""The time limit of retries: the only module of this package that reads the clock or sleeps.
 
-A task on an executor is plain blocking code, so there is no Clock port to take the time from.
+A task on an executor is plain blocking code, so there is no Clock port.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ _LONGEST_PAUSE_S: Final = 1.0
 
 
 class Deadline:
-    """A span of time in which attempts are repeated; the pause between them doubles up to a second."""
+    """A time limit for repeated attempts; the pause between attempts doubles up to one second."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.restart()
 
     def restart(self) -> None:
-        """There was progress: the whole span lies ahead again."""
+        """Start the time limit again, after progress was made."""
         self._end = time.monotonic() + self._seconds  # noqa: TID251
         self._pause = _FIRST_PAUSE_S
 
     def left(self) -> float:
-        """Seconds until the end, never below 0."""
+        """Return the seconds left, at least 0."""
         return max(self._end - time.monotonic(), 0.0)  # noqa: TID251
 
     def wait_to_retry(self) -> bool:
-        """Sleep a little; False, at once, when the time is up."""
+        """Sleep briefly and return True; return False at once if the time is up."""
         left = self.left()
         if not left:
             return False

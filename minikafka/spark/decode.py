@@ -1,8 +1,8 @@
-"""Record batches to Arrow: the rows of Spark's Kafka source, made of whole columns at a time.
+"""Record batches decoded to Arrow, in the rows of Spark's Kafka source, whole columns at a time.
 
-Works on any number of batches at once. No Python statement runs per record: numpy reads all the
-numbers, Arrow gathers all the bytes. Every record must fill exactly the length it gives, or the whole
-run is a `CorruptBatch`.
+Works on any number of batches at once. No Python statement runs per record: numpy reads all
+numbers, Arrow copies all bytes. Every record must fill exactly its declared length; otherwise the
+whole run of batches is a `CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", _HEADERS)])
 
 
 class TimeOutOfRange(MinikafkaError):
-    """A timestamp that Spark's, 64 bits of microseconds, cannot say; Spark's Kafka source fails as well."""
+    """A timestamp does not fit Spark's 64 bits of microseconds; Spark's Kafka source fails as well."""
 
 
 class _Spans(NamedTuple):
-    """Byte ranges inside the data, one per record; a length below 0 stands for null."""
+    """Byte ranges inside the data, one per record; a negative length stands for null."""
 
     starts: Positions
     lengths: Positions
@@ -45,7 +45,7 @@ class _Spans(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What numpy finds out about a run of records; one element per record in every array."""
+    """The numbers that describe a run of records; every array has one element per record."""
 
     offsets: Positions
     timestamps: Positions
@@ -54,7 +54,7 @@ class _Rows(NamedTuple):
     values: _Spans
     header_counts: Positions
     headers_at: Positions
-    """Where the first header begins."""
+    """Position of the first header."""
     ends: Positions
 
 
@@ -67,14 +67,14 @@ def decode(
     *,
     with_headers: bool,
 ) -> pa.RecordBatch:
-    """The records with offsets in [start, end) as one Arrow batch of `SCHEMA`; may have no rows.
+    """Return the records with offsets in [start, end) as one Arrow batch of `SCHEMA`, which may be empty.
 
-    `sections` may overlap the range at both sides. Raises `CorruptBatch`, `TimeOutOfRange`.
+    `sections` may extend beyond the range on both sides. Raises `CorruptBatch`, `TimeOutOfRange`.
     """
     records = [section.records for section in sections]
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
     if len(data) > np.iinfo(np.int32).max:
-        raise CorruptBatch("a batch of more than 2 GiB")
+        raise CorruptBatch("batches with more than 2 GiB of records")
     try:
         rows = _between(_parse(data, sections), start, end)
         headers = _headers(data, rows) if with_headers else None
@@ -95,7 +95,7 @@ def decode(
 
 
 def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
-    """Read the numbers of all records, and check that each record has the length it says."""
+    """Read the numbers of all records and check the length of each record."""
     counts = np.array([section.record_count for section in sections], dtype=np.int64)
     sizes = np.array([len(section.records) for section in sections], dtype=np.int64)
     bodies, ends = find(data, np.cumsum(sizes) - sizes, counts)
@@ -110,7 +110,7 @@ def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
     header_counts, position = varints(data, position)
     is_done = header_counts == 0
     if header_counts.min(initial=0) < 0 or np.any(position[is_done] != ends[is_done]):
-        raise CorruptBatch("a record is not as long as it says")
+        raise CorruptBatch("a record's length differs from its content")
     append_times = per_record([section.append_time for section in sections])
     time_deltas[append_times == 1] = 0
     return _Rows(
@@ -126,18 +126,18 @@ def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
 
 
 def _span(data: Bytes, position: Positions, ends: Positions) -> tuple[_Spans, Positions]:
-    """A nullable run of bytes: its length at `position`, then that many; null is -1."""
+    """Read nullable byte ranges: a length at each `position`, then the bytes; -1 is null."""
     lengths, starts = varints(data, position)
     stops = starts + np.maximum(lengths, 0)
     if lengths.min(initial=0) < -1 or np.any(stops > ends):
-        raise CorruptBatch("a key, value or header does not fit into its record")
+        raise CorruptBatch("a key, value or header exceeds its record")
     return _Spans(starts, lengths, stops), stops
 
 
 def _between(rows: _Rows, start: int, end: int) -> _Rows:
-    """The rows whose offsets are in [start, end); offsets grow within a partition."""
+    """Return the rows with offsets in [start, end); offsets increase within a partition."""
     if np.any(rows.offsets[1:] <= rows.offsets[:-1]):
-        raise CorruptBatch("offsets do not grow")
+        raise CorruptBatch("offsets do not increase")
     first, last = np.searchsorted(rows.offsets, (start, end))
     if first == 0 and last == len(rows.offsets):
         return rows
@@ -161,17 +161,21 @@ def _check_times(rows: _Rows, name: str) -> None:
     beyond = np.flatnonzero((rows.timestamps > _TIME_MAX_MS) | (rows.timestamps < -_TIME_MAX_MS))
     if beyond.size:
         offset, time = rows.offsets[beyond[0]], rows.timestamps[beyond[0]]
-        limit = f"Spark's end at {_TIME_MAX_MS}: read around it (startingOffsets, endingOffsets)"
+        limit = (
+            f"beyond Spark's limit of {_TIME_MAX_MS}: exclude it (startingOffsets, endingOffsets)"
+        )
         raise TimeOutOfRange(f"offset {offset} of {name} has the timestamp {time} ms, {limit}")
 
 
 def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
-    """Both columns over one view of the data: gap, key, gap, value, gap, key, …; Arrow takes its picks."""
+    """Return the key and value columns, selected by Arrow from one list: gap, key, gap, value, gap,
+    key, …
+    """
     return _gather(data, [rows.keys, rows.values])
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
-    """One binary column per run of spans, copied out of the data by Arrow's `take`.
+    """Return one binary column per run of spans, copied out of the data by Arrow's `take`.
 
     The spans of one record must follow each other in the order of `columns`, and records likewise.
     """
@@ -193,13 +197,13 @@ def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
 
 
 def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
-    """The header lists, null where there are none, as in Spark's Kafka source.
+    """Return the header lists, null where there are none, as in Spark's Kafka source.
 
-    Round k reads the k-th header of every record that has so many.
+    Round k reads the k-th header of every record with at least k headers.
     """
     total = int(rows.header_counts.sum())
     if total > len(data):
-        raise CorruptBatch("more headers than bytes")
+        raise CorruptBatch("a record declares more headers than it has bytes")
     firsts = np.cumsum(rows.header_counts) - rows.header_counts
     keys = _Spans(*np.zeros((3, total), dtype=np.int64))
     values = _Spans(*np.zeros((3, total), dtype=np.int64))
@@ -214,10 +218,10 @@ def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
         nth += 1
         done = rows.header_counts[left] == nth
         if np.any(position[done] != rows.ends[left[done]]):
-            raise CorruptBatch("a record is not as long as it says")
+            raise CorruptBatch("a record's length differs from its content")
         left, position = left[~done], position[~done]
     if np.any(keys.lengths < 0):
-        raise CorruptBatch("a header without a key")
+        raise CorruptBatch("a header has no key")
     names, contents = _gather(data, [keys, values])
     borders = np.append(firsts, total).astype(np.int32)
     pairs = pa.StructArray.from_arrays([_text(names), contents], fields=list(_HEADERS.value_type))
@@ -226,7 +230,7 @@ def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
 
 
 def _text(names: pa.BinaryArray) -> pa.StringArray:
-    """Header keys as strings; bytes that are not UTF-8 become the replacement character, as in Java."""
+    """Return header keys as strings; invalid UTF-8 becomes the replacement character, as in Java."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

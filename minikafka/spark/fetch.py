@@ -1,7 +1,7 @@
-"""Reading one range of one partition, block by block, wherever its leader goes.
+"""Reads one range of one partition, block by block, following the partition's leader.
 
-Invariants: every block holds at least one whole batch and blocks follow each other in offset order
-without a repeated batch; at most two answers (the one being used and the one under way) are in memory.
+Invariants: every block holds at least one whole batch; blocks follow each other in offset order
+without repeating a batch; at most two responses are in memory, the current one and the next one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from minikafka.spark.offsets import OffsetRange, report_loss
 logger = logging.getLogger(__name__)
 
 _WAIT_MS: Final = 500
-"""How long a broker may hold a Fetch for which it has nothing yet."""
+"""Maximum time for which a broker may hold a Fetch without records."""
 
 
 class RangeReader:
-    """Fetches a range from its leader. `deadline` is the time allowed without one new batch."""
+    """Fetches a range from its leader. `deadline` limits the time without a new batch."""
 
     def __init__(
         self,
@@ -45,10 +45,11 @@ class RangeReader:
         self._fetch_bytes = fetch_bytes
         self._fail_on_data_loss = fail_on_data_loss
         self._asked: tuple[Address, Connection] | None = None
-        """The broker that owes an answer."""
+        """The broker with an outstanding request."""
 
     def blocks(self) -> Iterator[memoryview]:
-        """Record bytes, each block from a batch boundary; the first and last batch may overlap the range.
+        """Yield blocks of record bytes, each from a batch boundary; the first and last may exceed
+        the range.
 
         Raises `Unreachable`, `DataLost`, `KafkaError`, `CorruptBatch`, `ProtocolViolation`.
         """
@@ -58,14 +59,14 @@ class RangeReader:
             if answer is None:
                 self._leaders.wait_and_refresh([self._tp], self._deadline)
             elif answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._skip_what_is_gone()
+                self._skip_lost_offsets()
             elif answer.error:
                 self._give_up_leader(answer.error)
             elif self._advance(answer.records):
                 yield answer.records
 
-    def _next_answer(self) -> protocol.FetchAnswer | None:
-        """The answer to the request under way, or to a new one; None when the leader cannot be reached."""
+    def _next_answer(self) -> protocol.FetchResponse | None:
+        """Return the response to the outstanding or a new request; None if the leader cannot be reached."""
         try:
             if self._asked is None and not self._ask():
                 return None
@@ -73,12 +74,12 @@ class RangeReader:
             (_, connection), self._asked = self._asked, None
             return protocol.parse_fetch(connection.receive())
         except OSError as error:
-            logger.info("leader of %s lost: %s", self._tp, error)
+            logger.info("Lost the leader of %s: %s", self._tp, error)
             self._forget_leader()
             return None
 
     def _ask(self) -> bool:
-        """Send a Fetch for what comes next; False when there is no leader."""
+        """Send a Fetch for the next offset; False if there is no leader."""
         address = self._leaders.address(self._tp)
         if address is None:
             return False
@@ -95,14 +96,14 @@ class RangeReader:
         return True
 
     def _advance(self, records: memoryview) -> bool:
-        """Move on behind what was read, and ask for the next bytes while these are decoded."""
+        """Move past the batches read, and request the next ones while these are decoded."""
         reach = extent(records)
         if reach.next_offset < 0:
             self._wait_for_a_whole_batch(reach.needed_bytes)
             return False
         if reach.next_offset <= self._offset:
             raise ProtocolViolation(
-                f"{self._tp}: asked for offset {self._offset}, got older batches only"
+                f"{self._tp}: requested offset {self._offset}, received only older batches"
             )
         self._offset = reach.next_offset
         self._deadline.restart()
@@ -111,15 +112,18 @@ class RangeReader:
         return True
 
     def _ask_ahead(self) -> None:
-        """As `_ask`; a failure shows, and is dealt with, when the answer is wanted."""
+        """Send the next Fetch early; a failure is handled when the response is needed."""
         try:
             self._ask()
         except OSError as error:
-            logger.info("leader of %s lost: %s", self._tp, error)
+            logger.info("Lost the leader of %s: %s", self._tp, error)
             self._forget_leader()
 
     def _wait_for_a_whole_batch(self, needed_bytes: int) -> None:
-        """No whole batch in the answer: ask for more bytes, or wait, as a new leader learns its high watermark."""
+        """Handle a response without a whole batch: raise the fetch size, or wait and retry.
+
+        A new leader may not yet know its high watermark, and returns nothing until it does.
+        """
         if needed_bytes > self._fetch_bytes:
             self._fetch_bytes = needed_bytes
         else:
@@ -127,7 +131,7 @@ class RangeReader:
 
     def _give_up_leader(self, code: int) -> None:
         raise_if_final(code, str(self._tp))
-        logger.info("leader of %s refuses: %s", self._tp, ErrorCode(code).name)
+        logger.info("The leader of %s refused the Fetch: %s", self._tp, ErrorCode(code).name)
         self._leaders.wait_and_refresh([self._tp], self._deadline)
 
     def _forget_leader(self) -> None:
@@ -135,8 +139,8 @@ class RangeReader:
         if address := self._leaders.address(self._tp):
             self._leaders.drop(address)
 
-    def _skip_what_is_gone(self) -> None:
-        """The offset is below the log's start (deleted) or beyond its end (a leader that lost records)."""
+    def _skip_lost_offsets(self) -> None:
+        """Handle an offset below the log's start (deleted) or beyond its end (the leader lost records)."""
         ends = {
             which: self._leaders.list_offsets([self._tp], which, self._deadline)[self._tp]
             for which in (protocol.EARLIEST, protocol.LATEST)

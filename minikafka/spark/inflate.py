@@ -1,7 +1,7 @@
 """Decompression of a batch's records with pyarrow alone: gzip, snappy, lz4 and zstd.
 
-Invariant: no batch is inflated beyond `INFLATED_MAX`, whatever it claims; one that would be, or that
-is not what its codec says, is a `CorruptBatch`.
+Invariant: no batch is decompressed beyond `INFLATED_MAX`, whatever size it claims; a larger or
+invalid batch is a `CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from minikafka.base.errors import CorruptBatch
 
 INFLATED_MAX: Final = 1 << 30
-"""Bytes one batch may hold after decompression; an Arrow binary column addresses twice that."""
+"""Maximum bytes of one decompressed batch; an Arrow binary column can address twice as many."""
 
 _SNAPPY: Final = 2
 _STREAMED: Final = {1: "gzip", 3: "lz4", 4: "zstd"}
@@ -23,7 +23,7 @@ _XERIAL_HEADER: Final = 16
 
 
 def inflate(codec: int, data: memoryview) -> memoryview:
-    """The records of a batch; `codec` is bits 0-2 of its attributes."""
+    """Return the decompressed records of a batch; `codec` is bits 0-2 of its attributes."""
     try:
         if codec == _SNAPPY:
             return memoryview(_snappy(data)).cast("B")
@@ -31,19 +31,19 @@ def inflate(codec: int, data: memoryview) -> memoryview:
             return memoryview(_stream(_STREAMED[codec], data)).cast("B")
     except (OSError, IndexError) as error:
         raise CorruptBatch(f"records do not decompress: {error}") from error
-    raise CorruptBatch(f"codec {codec} is none of Kafka's")
+    raise CorruptBatch(f"codec {codec} is unknown to Kafka")
 
 
 def _stream(name: str, data: memoryview) -> pa.Buffer:
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
         inflated = stream.read_buffer(INFLATED_MAX + 1)
     if inflated.size > INFLATED_MAX:
-        raise CorruptBatch(f"records inflate to more than {INFLATED_MAX} bytes")
+        raise CorruptBatch(f"records decompress to more than {INFLATED_MAX} bytes")
     return inflated
 
 
 def _snappy(data: memoryview) -> bytes | pa.Buffer:
-    """Raw snappy, or the blocks of snappy-java's framing (the Java client and librdkafka differ)."""
+    """Decompress raw snappy (librdkafka) or the blocks of snappy-java's framing (the Java client)."""
     codec = pa.Codec("snappy")
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return codec.decompress(data, _claimed_size(data, INFLATED_MAX))
@@ -52,7 +52,7 @@ def _snappy(data: memoryview) -> bytes | pa.Buffer:
         size = int.from_bytes(data[position : position + 4], "big")
         block = data[position + 4 : position + 4 + size]
         if len(block) != size:
-            raise CorruptBatch("a snappy block is cut short")
+            raise CorruptBatch("a snappy block is truncated")
         blocks.append(codec.decompress(block, _claimed_size(block, room), asbytes=True))
         room -= len(blocks[-1])
         position += 4 + size
@@ -60,12 +60,12 @@ def _snappy(data: memoryview) -> bytes | pa.Buffer:
 
 
 def _claimed_size(block: memoryview, limit: int) -> int:
-    """The length a raw snappy block says it has when inflated: a varint at its start."""
+    """Return the decompressed length that a raw snappy block claims: a varint at its start."""
     size = 0
     for index in range(5):
         size |= (block[index] & 0x7F) << (7 * index)
         if block[index] < 0x80:
             break
     if size > limit:
-        raise CorruptBatch(f"records inflate to more than {INFLATED_MAX} bytes")
+        raise CorruptBatch(f"records decompress to more than {INFLATED_MAX} bytes")
     return size

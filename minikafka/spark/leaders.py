@@ -1,7 +1,7 @@
-"""Who leads each partition, and the connections to those brokers.
+"""The leaders of partitions, and the connections to those brokers.
 
-Invariant: what a broker says about a partition is believed only if its leader epoch is not older than
-the one already known, so a broker that was cut off cannot lead back to a deposed leader (KIP-320).
+Invariant: a broker's metadata about a partition is ignored if its leader epoch is older than the
+known one, so a broker that was cut off cannot lead back to a former leader (KIP-320).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 Address: TypeAlias = tuple[str, int]
 
 _METADATA_TIMEOUT_S: Final = 3.0
-"""A stopped broker takes connections but never answers; another one is asked then."""
+"""Time limit per broker: a stopped process accepts connections but never responds."""
 
 
 class Unreachable(MinikafkaError):
@@ -29,7 +29,7 @@ class Unreachable(MinikafkaError):
 
 
 class Leaders:
-    """A client's picture of some topics; `refresh` renews it, `connection` uses it. Not thread-safe."""
+    """A client's metadata of some topics; `refresh` renews it, `connection` uses it. Not thread-safe."""
 
     def __init__(
         self, servers: Sequence[Address], client_id: str, request_timeout_s: float
@@ -41,12 +41,12 @@ class Leaders:
         self._leaders: dict[TopicPartition, protocol.PartitionMetadata] = {}
         self._connections: dict[Address, Connection] = {}
         self._silent: set[Address] = set()
-        """Brokers that did not answer last time; the others are asked first."""
+        """Brokers that did not answer last time and are asked last."""
 
     def refresh(self, topics: Sequence[str]) -> None:
-        """Ask the brokers, known and given, one after the other until one answers.
+        """Ask the known and the configured brokers for metadata, one by one, until one answers.
 
-        Raises `Unreachable` when none does; `KafkaError` when one says that a topic cannot be read.
+        Raises `Unreachable` if none does, `KafkaError` if one answers that a topic cannot be read.
         """
         failures = []
         addresses = dict.fromkeys([*self._servers, *self._brokers.values()])
@@ -74,7 +74,7 @@ class Leaders:
             connection.close()
         metadata = protocol.parse_metadata(answer)
         if missing := set(topics) - metadata.topics.keys():
-            raise ProtocolViolation(f"no answer about {', '.join(sorted(missing))}")
+            raise ProtocolViolation(f"the broker's metadata lacks {', '.join(sorted(missing))}")
         return metadata
 
     def _believe(self, topic: str, told: protocol.TopicMetadata) -> None:
@@ -86,29 +86,31 @@ class Leaders:
                 self._leaders[tp] = partition
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """All known partitions of these topics, in order."""
+        """Return all known partitions of these topics, in order."""
         wanted = set(topics)
         return sorted(tp for tp in self._leaders if tp.topic in wanted)
 
     def address(self, tp: TopicPartition) -> Address | None:
-        """Where the partition's leader listens; None while it has none that is alive."""
+        """Return the address of the partition's leader; None while no live leader is known."""
         known = self._leaders.get(tp)
         if known is None or known.leader <= NO_LEADER:
             return None
         return self._brokers.get(known.leader)
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        """To be sent with requests, so that a leader of another epoch refuses them."""
+        """Return the known leader epoch, sent with requests so that a leader in another epoch
+        refuses them.
+        """
         return self._leaders[tp].leader_epoch
 
     def connection(self, address: Address) -> Connection:
-        """The open connection to a broker, or a new one. Raises OSError."""
+        """Return the open connection to a broker, or a new one. Raises OSError."""
         if address not in self._connections:
             self._connections[address] = Connection(*address, self._client_id, self._timeout_s)
         return self._connections[address]
 
     def drop(self, address: Address) -> None:
-        """Close the connection and forget it, with every answer that is still to come."""
+        """Close and forget the connection; responses still to come are lost."""
         if connection := self._connections.pop(address, None):
             connection.close()
 
@@ -120,9 +122,10 @@ class Leaders:
     def list_offsets(
         self, partitions: Sequence[TopicPartition], timestamp: int, deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        """The earliest offset or the high watermark of each partition, asked of the leaders.
+        """Ask the leaders for the earliest offset or the high watermark of each partition.
 
-        Follows leader changes until the deadline: `Unreachable` then; `KafkaError` for final errors.
+        Follows leader changes until the deadline, then raises `Unreachable`; `KafkaError` for final
+        errors.
         """
         found: dict[TopicPartition, int] = {}
         while missing := [tp for tp in partitions if tp not in found]:
@@ -144,13 +147,13 @@ class Leaders:
     def _list_from(
         self, address: Address, partitions: Sequence[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        """What this broker knows of them; those it does not lead (any more) are left out."""
+        """Ask one broker for the offsets; partitions that it does not lead are left out of the result."""
         asked = {tp: (self.leader_epoch(tp), timestamp) for tp in partitions}
         try:
             connection = self.connection(address)
             answer = connection.call(protocol.LIST_OFFSETS, protocol.list_offsets_request(asked))
         except OSError as error:
-            logger.info("%s:%d does not answer: %s", *address, error)
+            logger.info("Broker %s:%d does not answer: %s", *address, error)
             self.drop(address)
             return {}
         answers = protocol.parse_list_offsets(answer)
@@ -159,14 +162,14 @@ class Leaders:
         return {tp: told.offset for tp, told in answers.items() if told.error == ErrorCode.NONE}
 
     def wait_and_refresh(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
-        """Sleep a little and renew the picture. Raises `Unreachable` when the time is up."""
+        """Sleep briefly, then refresh the metadata. Raises `Unreachable` if the deadline has passed."""
         if not deadline.wait_to_retry():
             names = ", ".join(str(tp) for tp in partitions)
             raise Unreachable(f"no leader answers for {names}")
         self.try_to_refresh(partitions)
 
     def try_to_refresh(self, partitions: Iterable[TopicPartition]) -> None:
-        """As `refresh`, but the old picture stays when no broker answers."""
+        """Refresh the metadata; keep the old metadata if no broker answers."""
         try:
             self.refresh(list(dict.fromkeys(tp.topic for tp in partitions)))
         except Unreachable as error:
@@ -174,7 +177,7 @@ class Leaders:
 
 
 def raise_if_final(code: int, subject: str) -> None:
-    """`KafkaError` for a code that asking again cannot cure."""
+    """Raise `KafkaError` for an error code that a retry cannot fix."""
     try:
         error = ErrorCode(code)
     except ValueError:

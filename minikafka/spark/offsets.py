@@ -1,7 +1,7 @@
-"""Which offsets a batch read covers: one range per partition, fixed when the job is planned.
+"""The offsets that a batch read covers: one range per partition, fixed when the job is planned.
 
-Invariant: 0 <= start < end <= high watermark at planning time for every range, so what a task reads is
-decided before it starts and never changes with a retry.
+Invariant: 0 <= start < end <= high watermark at planning time for every range, so a retried task
+reads the same records.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from minikafka.spark.protocol import EARLIEST, LATEST
 logger = logging.getLogger(__name__)
 
 _NEW_TOPIC_S: Final = 5.0
-"""How long a topic nobody knows is asked for again: the news of a new one may still be on its way."""
+"""Retry an unknown topic for this long: a new topic may not have reached every broker's metadata yet."""
 
 
 class DataLost(MinikafkaError):
-    """Offsets that were asked for are not in the log any more, or not yet (`failOnDataLoss`)."""
+    """Requested offsets are no longer, or not yet, in the log (`failOnDataLoss`)."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class OffsetRange:
 
 
 def connect(options: ReadOptions, first: int = 0) -> Leaders:
-    """A client that has not asked anything yet; the caller closes it.
+    """Return a client without connections, which the caller must close.
 
     `first`: the index (modulo their number) of the server to ask first, so that the tasks of a job
-    do not all begin with the same one.
+    do not all start with the same one.
     """
     first %= len(options.servers)
     servers = [*options.servers[first:], *options.servers[:first]]
@@ -49,7 +49,7 @@ def connect(options: ReadOptions, first: int = 0) -> Leaders:
 
 
 def plan(options: ReadOptions) -> list[OffsetRange]:
-    """Ask the cluster for partitions and their ends; ranges without an offset are left out.
+    """Ask the cluster for partitions and their ends; return the ranges that are not empty.
 
     Raises `Unreachable`, `DataLost`, `KafkaError`, and `ConfigError` for offsets that do not fit.
     """
@@ -68,7 +68,7 @@ def plan(options: ReadOptions) -> list[OffsetRange]:
 
 
 def _partitions(leaders: Leaders, options: ReadOptions, deadline: Deadline) -> list[TopicPartition]:
-    """All partitions of the topics, in order; waits a moment for topics that were just created."""
+    """Return all partitions of the topics, in order; wait briefly for topics that were just created."""
     patience = Deadline(min(_NEW_TOPIC_S, options.planning_timeout_ms / 1000))
     while True:
         try:
@@ -85,18 +85,20 @@ def _partitions(leaders: Leaders, options: ReadOptions, deadline: Deadline) -> l
 
 
 def _unknown(topics: Sequence[str]) -> KafkaError:
-    fix = f"correct option subscribe, or make it: minikafka topics create {topics[0]}"
+    fix = f"correct option subscribe, or create it: minikafka topics create {topics[0]}"
     text = f"{', '.join(topics)}: no such topic; {fix}"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _check_named(option: str, offsets: Offsets, partitions: list[TopicPartition]) -> None:
-    """Offsets given as JSON must name every partition, and no other (Spark's rule)."""
+    """Raise `ConfigError` unless offsets given as JSON name exactly the existing partitions
+    (Spark's rule).
+    """
     if isinstance(offsets, int):
         return
     if missing := [str(tp) for tp in partitions if tp not in offsets]:
         raise ConfigError(
-            f"option {option} must name every partition; not named: {', '.join(missing)}"
+            f"option {option} must name every partition; missing: {', '.join(missing)}"
         )
     if extra := sorted(str(tp) for tp in offsets.keys() - set(partitions)):
         raise ConfigError(f"option {option} names partitions that do not exist: {', '.join(extra)}")
@@ -120,7 +122,7 @@ def _offset(offsets: Offsets, tp: TopicPartition, earliest: int, latest: int) ->
 
 
 def report_loss(text: str, *, fail: bool) -> None:
-    """`failOnDataLoss`: an error, or a warning and the job goes on without the offsets."""
+    """Report lost offsets according to `failOnDataLoss`: raise `DataLost`, or log a warning."""
     if fail:
-        raise DataLost(f"{text}; set failOnDataLoss to false to read what there is")
+        raise DataLost(f"{text}; set failOnDataLoss to false to read the rest")
     logger.warning("%s", text)

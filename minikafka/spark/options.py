@@ -1,7 +1,7 @@
-"""The options of `format("minikafka")`: Spark's own Kafka names and rules, checked as a whole.
+"""The options of `format("minikafka")`, with the names and rules of Spark's own Kafka source.
 
-Names are case-insensitive. Invariant: a `ReadOptions` is free of contradictions, and no option that was
-given is without effect: what is unknown, or not served yet, is a `ConfigError` that names the way out.
+Names are case-insensitive. Invariant: a `ReadOptions` is free of contradictions, and every accepted
+option has an effect. An unknown or unsupported option is a `ConfigError` that tells what to do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.protocol import EARLIEST, LATEST
 
 Offsets: TypeAlias = int | dict[TopicPartition, int]
-"""EARLIEST or LATEST for all partitions, or a number (perhaps one of the two) for each."""
+"""EARLIEST or LATEST for all partitions, or one number per partition, which may be one of the two."""
 
 _SERVERS: Final = "kafka.bootstrap.servers"
 _SUBSCRIBE: Final = "subscribe"
@@ -39,11 +39,13 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.max.partition.fetch.bytes": "4194304",
     "kafka.check.crcs": "true",
 }
-"""Every option and its default; None: must be given.
+"""Every option and its default; None means that the option is required.
 
-Kafka's consumer waits 30 s for an answer; here 10, as a stopped leader has a successor by then."""
+Kafka's consumer waits 30 s for a response; here it is 10 s, enough for a stopped leader to be
+replaced.
+"""
 
-_LATER: Final = frozenset(
+_UNSUPPORTED: Final = frozenset(
     {
         "assign",
         "subscribepattern",
@@ -65,18 +67,18 @@ _LATER: Final = frozenset(
         "topic",
     }
 )
-"""What Spark's Kafka source knows besides; refused until it has its effect here."""
+"""Options of Spark's Kafka source that are refused because they are not implemented here."""
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _BOOLEANS: Final = {"true": True, "false": False}
 _INT_MAX: Final = 2**31 - 1
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-"""One spelling for each number: "00" beside "0" would name a partition twice."""
+"""Only one spelling per number: "00" next to "0" would name a partition twice."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a batch read was asked for. Times in milliseconds."""
+    """The parsed options of a batch read. Times in milliseconds."""
 
     servers: tuple[tuple[str, int], ...]
     topics: tuple[str, ...]
@@ -87,15 +89,15 @@ class ReadOptions:
     client_id: str
     request_timeout_ms: int
     planning_timeout_ms: int
-    """How long planning goes on asking for leaders and offsets."""
+    """Maximum time for finding leaders and offsets while planning."""
     poll_timeout_ms: int
-    """How long a task goes on without one new record."""
+    """Maximum time for which a task waits without a new record."""
     fetch_bytes: int
     check_crcs: bool
 
 
 def parse(given: Mapping[str, str]) -> ReadOptions:
-    """Read Spark's option map. Raises `ConfigError`."""
+    """Parse Spark's option map. Raises `ConfigError`."""
     lowered = {name.lower(): value for name, value in given.items()}
     names = {name.lower(): name for name in DEFAULTS}
     for name in lowered:
@@ -120,10 +122,14 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _unknown(name: str, names: Mapping[str, str]) -> str:
-    if name in _LATER:
-        return f"option {name} of Spark's Kafka source is not served yet; served are {', '.join(DEFAULTS)}"
+    if name in _UNSUPPORTED:
+        return f"option {name} of Spark's Kafka source is not supported; supported options are {', '.join(DEFAULTS)}"
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(DEFAULTS)}"
+    hint = (
+        f"did you mean {names[near[0]]}?"
+        if near
+        else f"supported options are {', '.join(DEFAULTS)}"
+    )
     return f"unknown option {name}: {hint}"
 
 
@@ -170,12 +176,16 @@ def _servers(value: str) -> tuple[tuple[str, int], ...]:
 
 
 def _offsets(option: str, value: str, topics: tuple[str, ...], refused: int) -> Offsets:
-    """A word, or Spark's JSON of topic, partition, offset; a batch cannot start at the end or end at the start."""
+    """Parse `earliest`, `latest`, or Spark's JSON of topic, partition and offset.
+
+    Raises `ConfigError` if it contains `refused`: a batch cannot start at the end or end at the
+    start.
+    """
     word = _WORDS.get(value.lower())
     offsets = _offsets_json(option, value, topics) if word is None else word
     if offsets == refused or (isinstance(offsets, dict) and refused in offsets.values()):
         name = next(name for name, number in _WORDS.items() if number == refused)
-        raise ConfigError(f"option {option}: {name} ({refused}) has no meaning for a batch read")
+        raise ConfigError(f"option {option}: {name} ({refused}) is not allowed for a batch read")
     return offsets
 
 

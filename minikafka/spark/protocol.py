@@ -1,9 +1,9 @@
-"""The three Kafka requests a batch read needs, as bytes: Metadata v7, ListOffsets v4, Fetch v11.
+"""The three Kafka requests that a batch read needs, as bytes: Metadata v7, ListOffsets v4, Fetch v11.
 
-Written by hand so that this package ships to executors without a codec library. None of the versions
-is flexible, so strings and arrays have plain int16 and int32 lengths. Layouts: Kafka's protocol guide;
-all three lie inside what Kafka 2.3 and later, and minikafka, serve. Invariant: an answer that is cut
-short or names impossible sizes is a `ProtocolViolation`, never another exception.
+Written by hand so that executors need no codec library. None of the versions is flexible, so
+strings and arrays have plain int16 and int32 lengths. Layouts follow Kafka's protocol guide; Kafka
+2.3 and later serve all three versions. Invariant: a truncated response, or one with impossible
+sizes, is a `ProtocolViolation`, never another exception.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ METADATA: Final = (3, 7)
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""The timestamps by which ListOffsets knows the two ends; Spark's offset JSON uses the same numbers."""
+"""Timestamps that stand for the two ends of a log in ListOffsets and in Spark's offset JSON."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -37,7 +37,7 @@ _NO_SESSION: Final = (0, -1)
 
 
 class PartitionMetadata(NamedTuple):
-    """Who leads a partition, as one broker knows it."""
+    """The leader of a partition, as one broker knows it."""
 
     error: int
     leader: int
@@ -52,21 +52,21 @@ class TopicMetadata(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """One broker's picture: live brokers as (host, port) by id, and the topics that were asked for."""
+    """A Metadata response: live brokers as (host, port) by id, and the requested topics."""
 
     brokers: dict[int, tuple[str, int]]
     topics: dict[str, TopicMetadata]
 
 
-class OffsetAnswer(NamedTuple):
-    """One partition of a ListOffsets answer."""
+class OffsetResponse(NamedTuple):
+    """One partition of a ListOffsets response."""
 
     error: int
     offset: int
 
 
-class FetchAnswer(NamedTuple):
-    """One partition of a Fetch answer; `records` is a view into the answer's bytes."""
+class FetchResponse(NamedTuple):
+    """One partition of a Fetch response; `records` is a view into the response's bytes."""
 
     error: int
     high_watermark: int
@@ -75,20 +75,20 @@ class FetchAnswer(NamedTuple):
 
 
 def request(api: tuple[int, int], correlation: int, client_id: str, body: bytes) -> bytes:
-    """A whole frame: length, request header v1, body."""
+    """Return a whole frame: length, request header v1, body."""
     client = _string(client_id)
     size = _REQUEST.size - 4 + len(client) + len(body)
     return _REQUEST.pack(size, *api, correlation) + client + body
 
 
 def metadata_request(topics: Sequence[str]) -> bytes:
-    """Body of Metadata v7 for these topics, which are not to be created."""
+    """Return the body of Metadata v7 for these topics, without auto-creation."""
     names = b"".join(_string(topic) for topic in topics)
     return _INT32.pack(len(topics)) + names + b"\x00"
 
 
 def list_offsets_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
-    """Body of ListOffsets v4; `asked` maps partitions to (leader epoch, EARLIEST or LATEST)."""
+    """Return the body of ListOffsets v4; `asked` maps partitions to (leader epoch, EARLIEST or LATEST)."""
     topics: dict[str, list[bytes]] = {}
     for tp, (leader_epoch, timestamp) in asked.items():
         entry = _LIST_PARTITION.pack(tp.partition, leader_epoch, timestamp)
@@ -102,7 +102,7 @@ def list_offsets_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> byt
 def fetch_request(
     tp: TopicPartition, leader_epoch: int, offset: int, *, max_bytes: int, max_wait_ms: int
 ) -> bytes:
-    """Body of Fetch v11 for one partition, outside any fetch session."""
+    """Return the body of Fetch v11 for one partition, without a fetch session."""
     head = _FETCH_HEAD.pack(_CONSUMER, max_wait_ms, 1, max_bytes, _READ_UNCOMMITTED, *_NO_SESSION)
     entry = _FETCH_PARTITION.pack(tp.partition, leader_epoch, offset, -1, max_bytes)
     one, none = _INT32.pack(1), _INT32.pack(0)
@@ -110,7 +110,7 @@ def fetch_request(
 
 
 def parse_metadata(answer: memoryview) -> Metadata:
-    """Body of a Metadata v7 answer."""
+    """Parse the body of a Metadata v7 response."""
     reader = _Reader(answer)
     reader.int32()  # throttle time
     brokers = {}
@@ -140,8 +140,8 @@ def _partition(reader: _Reader) -> tuple[int, PartitionMetadata]:
     return index, PartitionMetadata(code, leader, leader_epoch)
 
 
-def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetAnswer]:
-    """Body of a ListOffsets v4 answer."""
+def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
+    """Parse the body of a ListOffsets v4 response."""
     reader = _Reader(answer)
     reader.int32()  # throttle time
     found = {}
@@ -150,22 +150,22 @@ def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetAnswer]
         for _ in range(reader.count()):
             tp, code = TopicPartition(topic, reader.int32()), reader.int16()
             reader.int64()  # timestamp
-            found[tp] = OffsetAnswer(code, reader.int64())
+            found[tp] = OffsetResponse(code, reader.int64())
             reader.int32()  # leader epoch
     return found
 
 
-def parse_fetch(answer: memoryview) -> FetchAnswer:
-    """Body of a Fetch v11 answer that was asked for one partition."""
+def parse_fetch(answer: memoryview) -> FetchResponse:
+    """Parse the body of a Fetch v11 response for one partition."""
     reader = _Reader(answer)
     reader.int32()  # throttle time
     code = reader.int16()
     reader.int32()  # session id
     if reader.count() != 1:
-        return FetchAnswer(code or -1, -1, -1, answer[:0])
+        return FetchResponse(code or -1, -1, -1, answer[:0])
     reader.string()  # topic
     if reader.count() != 1:
-        raise ProtocolViolation("a Fetch answer without the partition that was asked for")
+        raise ProtocolViolation("a Fetch response lacks the requested partition")
     reader.int32()  # partition
     partition_code, high_watermark = reader.int16(), reader.int64()
     reader.int64()  # last stable offset
@@ -173,7 +173,7 @@ def parse_fetch(answer: memoryview) -> FetchAnswer:
     reader.skip(16 * max(reader.int32(), 0))  # aborted transactions, null when there are none
     reader.int32()  # preferred read replica
     records = reader.take(max(reader.int32(), 0))
-    return FetchAnswer(code or partition_code, high_watermark, log_start_offset, records)
+    return FetchResponse(code or partition_code, high_watermark, log_start_offset, records)
 
 
 def _string(text: str) -> bytes:
@@ -182,7 +182,7 @@ def _string(text: str) -> bytes:
 
 
 class _Reader:
-    """A place in an answer that moves on with every read."""
+    """A position in a response that advances with every read."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -198,11 +198,11 @@ class _Reader:
         return self._number(_INT64)
 
     def count(self) -> int:
-        """The size of an array; null counts as empty."""
+        """Read the size of an array; null counts as empty."""
         size = self.int32()
         if size > len(self._data) - self._position:
             raise ProtocolViolation(
-                f"an array of {size} entries in an answer of {len(self._data)} bytes"
+                f"an array of {size} entries in a response of {len(self._data)} bytes"
             )
         return max(size, 0)
 
@@ -219,7 +219,7 @@ class _Reader:
     def take(self, size: int) -> memoryview:
         end = self._position + size
         if end > len(self._data):
-            raise ProtocolViolation("an answer is shorter than it says")
+            raise ProtocolViolation("a response is shorter than its lengths say")
         taken = self._data[self._position : end]
         self._position = end
         return taken
@@ -228,6 +228,6 @@ class _Reader:
         try:
             (value,) = layout.unpack_from(self._data, self._position)
         except error as cause:
-            raise ProtocolViolation("an answer is shorter than it says") from cause
+            raise ProtocolViolation("a response is shorter than its lengths say") from cause
         self._position += layout.size
         return int(value)

@@ -1,6 +1,6 @@
-"""What happened to one sequence of lines on its way through a topic: pure counting.
+"""Comparison of two sequences of lines: those sent to a topic and those read from it.
 
-Invariant: `lost + kept == len(sent)` and `kept + duplicated + foreign == len(read)`, whatever was read.
+Invariant: `lost + kept == len(sent)` and `kept + duplicated + foreign == len(read)` for any input.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 
 class Difference(NamedTuple):
-    """How what was read differs from what was sent; all zero when it does not."""
+    """Counts of the differences between the sequences sent and read; all zero if they are equal."""
 
     lost: int
-    """Sent, but not read (so often)."""
+    """Sent, but not read or read fewer times."""
     duplicated: int
     """Read more often than sent."""
     foreign: int
-    """Read, but never sent."""
+    """Read but never sent."""
     reordered: int
-    """Records that must be moved, of those sent and read, to get the order in which they were sent."""
+    """Minimum number of kept records to move to restore the order in which they were sent."""
 
 
 def compare(sent: Sequence[bytes], read: Sequence[bytes]) -> Difference:
-    """Compare by content: lines may repeat, and nothing but the content says which line it is."""
+    """Compare two sequences by content, in which lines may repeat."""
     sent_counts, read_counts = Counter(sent), Counter(read)
     kept = (sent_counts & read_counts).total()
     foreign = sum(count for line, count in read_counts.items() if line not in sent_counts)
@@ -38,7 +38,7 @@ def compare(sent: Sequence[bytes], read: Sequence[bytes]) -> Difference:
 
 
 def _in_order(sent: Sequence[bytes], read: Sequence[bytes]) -> int:
-    """Length of the longest common subsequence; quick when little is out of order."""
+    """Return the length of the longest common subsequence; fast if few lines are out of order."""
     first, last = 0, 0
     shorter = min(len(sent), len(read))
     while first < shorter and sent[first] == read[first]:
@@ -57,7 +57,7 @@ def _is_subsequence(short: Sequence[bytes], long: Sequence[bytes]) -> bool:
 
 
 def _longest_common(sent: Sequence[bytes], read: Sequence[bytes]) -> int:
-    """Hunt and Szymanski: the longest increasing run through the places where the lines match."""
+    """Return the length of the longest common subsequence by the algorithm of Hunt and Szymanski."""
     places = defaultdict(list)
     for index in reversed(range(len(sent))):
         places[sent[index]].append(index)

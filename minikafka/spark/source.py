@@ -1,7 +1,7 @@
-"""`format("minikafka")`: the data source as Spark sees it. The batch read; streaming comes later.
+"""The data source behind `format("minikafka")`, which serves batch reads.
 
-Invariant: planning fixes one offset range per partition, and reading a range depends on nothing else,
-so Spark may run a task again. Rows have the columns, names and types of Spark's own Kafka source.
+Invariant: planning fixes one offset range per partition, and reading a range depends on nothing
+else, so Spark may retry a task. Rows have the columns, names and types of Spark's own Kafka source.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ SCHEMA: Final = StructType(_COLUMNS)
 SCHEMA_WITH_HEADERS: Final = StructType([*_COLUMNS, StructField("headers", ArrayType(_HEADER))])
 
 _GROUP_BYTES: Final = 2 << 20
-"""Inflated record bytes per Arrow batch: measured best for the processor's caches, and bounds memory."""
+"""Decompressed bytes per Arrow batch: fastest size for processor caches in measurements; bounds memory."""
 
 
 class RangePartition(InputPartition):
-    """One task's share: one range of one partition."""
+    """The work of one task: one offset range of one partition."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(wanted)
@@ -59,43 +59,48 @@ class RangePartition(InputPartition):
 
 
 class MinikafkaDataSource(DataSource):
-    """Registered under the name `minikafka`; made anew, from the options, wherever Spark needs it."""
+    """The data source `minikafka`; Spark creates an instance from the options wherever it needs one."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format()` is given."""
+        """Return the name that `format()` takes."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns; wrong options are found here already, when `load()` is called."""
+        """Return the columns. Raises `ConfigError` for invalid options, so that `load()` reports them."""
         return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader. Raises `ConfigError` for wrong options or a schema of the user's own."""
+        """Return the batch reader. Raises `ConfigError` for invalid options or a schema given by
+        the user.
+        """
         options = parse(self.options)
         if schema.simpleString() != self.schema().simpleString():
-            raise ConfigError("the minikafka source has a fixed schema: leave out schema(…)")
+            raise ConfigError("the minikafka source has a fixed schema: remove schema(…)")
         return BatchReader(options)
 
 
 class BatchReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks; holds nothing but the options in between."""
+    """Plans on the driver and reads in the tasks; keeps only the options in between."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One per partition that has records to read; Spark makes `InputPartition(None)` of none."""
+        """Return one `RangePartition` per partition that has records to read.
+
+        Spark turns an empty list into one `InputPartition(None)`.
+        """
         return [RangePartition(wanted) for wanted in offsets.plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range in offset order."""
+        """Yield the rows of one range in offset order."""
         if isinstance(partition, RangePartition):
             yield from read_range(self._options, partition.wanted)
 
 
 def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Fetch and decode a range; usable without Spark. Raises what `RangeReader.blocks` raises."""
+    """Fetch and decode a range; needs no Spark session. Raises the errors of `RangeReader.blocks`."""
     crc = checksum.find() if options.check_crcs else None
     leaders = offsets.connect(options, first=wanted.tp.partition)
     reader = RangeReader(

@@ -1,12 +1,12 @@
-"""Where each record of a run of records begins, without stepping from record to record.
+"""The positions of all records in a run of records, found without stepping from record to record.
 
-A record is a length (zigzag varint), then that many bytes, the first of which is an unused attributes
-byte that is 0. The length of one record is what leads to the next, so walking is a loop by nature.
-Instead: take every place that looks like a beginning, drop those that no other place leads to or that
-lead nowhere, and check. What remains is right exactly if the first is at 0, each leads to the next,
-the last leads to the end, and the number is the one the batch headers say: that is the induction a
-walk would do, tested in one comparison. Bytes that defeat the guess cost more time (links are followed
-by doubling, then every byte is a candidate) but never give another answer.
+A record is a length (zigzag varint), then that many bytes, the first of which is an unused
+attributes byte, 0. Each length leads to the next record, so the plain algorithm is a loop. Instead:
+collect every position that looks like a start, drop those that no other position leads to or that
+lead nowhere, and check the rest. The rest is right exactly if the first is at 0, each leads to the
+next, the last leads to the end, and the count is the one in the batch headers. Bytes that defeat
+the guess take more time (links are followed by pointer doubling, then every byte is a candidate)
+but never change the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 INT_BYTES: Final = 5
 LONG_BYTES: Final = 10
 PADDING: Final = LONG_BYTES
-"""Bytes of anything that must follow the last record in the array, so that no guess reads beyond it."""
+"""Bytes that must follow the last record in the array, so that no guess reads beyond its end."""
 _LONG_MAX: Final = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _SHORTEST_RECORD: Final = 6
 """Attributes, timestamp, offset, key length, value length, header count: one byte each."""
@@ -33,20 +33,22 @@ _SHORTEST_RECORD: Final = 6
 def varints(
     data: Bytes, positions: Positions, longest: int = INT_BYTES
 ) -> tuple[Positions, Positions]:
-    """The zigzag varint at each position and the position after it.
+    """Return the zigzag varint at each position, and the position after it.
 
-    Raises `CorruptBatch` for one of more than `longest` bytes, IndexError beyond the end of `data`.
+    Raises `CorruptBatch` if one has more than `longest` bytes, IndexError beyond the end of `data`.
     """
     values, after, unfinished = _read(data, positions, longest)
     if unfinished.size:
-        raise CorruptBatch(f"a number of more than {longest} bytes inside a record")
+        raise CorruptBatch(f"a record holds a number of more than {longest} bytes")
     return values, after
 
 
 def _read(
     data: Bytes, positions: Positions, longest: int
 ) -> tuple[Positions, Positions, Positions]:
-    """As `varints`, and the indexes of the positions where no number of so few bytes ends."""
+    """Read varints; return values, positions after them, and indexes of those longer than `longest`
+    bytes.
+    """
     first = data[positions]
     raw = first.astype(np.int64)
     after = positions + 1
@@ -63,25 +65,25 @@ def _read(
 
 
 def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Positions, Positions]:
-    """Start of each record's body (after its length) and its end, of all sections laid end to end.
+    """Return the start of each record's body (after its length) and its end, over all sections together.
 
     `data` holds the records of the batches without gaps, then `PADDING` bytes. `section_starts` are
-    the positions where the records of each batch begin, `counts` how many each has (none is 0).
-    Raises `CorruptBatch` when no such division of the bytes exists.
+    the positions at which the records of each batch begin, `counts` the number in each (never 0).
+    Raises `CorruptBatch` if the bytes cannot be divided in this way.
     """
     size = len(data) - PADDING
     for candidates in (_likely, _all):
-        starts, bodies, ends = _leading_somewhere(data, candidates(data[:size]))
+        starts, bodies, ends = _linked(data, candidates(data[:size]))
         if not _is_chain(starts, ends, size):
             path = _follow(starts, ends)
             starts, bodies, ends = starts[path], bodies[path], ends[path]
         if _is_chain(starts, ends, size) and _agrees(starts, section_starts, counts):
             return bodies, ends
-    raise CorruptBatch("record lengths do not add up to what the batch header says")
+    raise CorruptBatch("record lengths do not add up to the batch header's record count")
 
 
 def _likely(data: Bytes) -> Positions:
-    """Every place where a number could begin that is followed by a zero byte, in order."""
+    """Return every position where a number followed by a zero byte could begin, in order."""
     first = np.flatnonzero(data[1:] == 0)
     first = first[data[first] < 0x80]
     found = np.zeros(len(data), dtype=np.bool_)
@@ -97,8 +99,8 @@ def _all(data: Bytes) -> Positions:
     return np.arange(len(data), dtype=np.int64)
 
 
-def _leading_somewhere(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Positions]:
-    """Of the candidates, those that another one leads to and that lead to another one or to the end."""
+def _linked(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Positions]:
+    """Return the candidates that another one leads to and that lead to another one or to the end."""
     size = len(data) - PADDING
     lengths, bodies, unfinished = _read(data, starts, INT_BYTES)
     lengths[unfinished] = -1
@@ -117,21 +119,23 @@ def _leading_somewhere(data: Bytes, starts: Positions) -> tuple[Positions, Posit
 
 
 def _is_chain(starts: Positions, ends: Positions, size: int) -> bool:
-    """Whether the records tile [0, size) in this order."""
+    """True if the records cover [0, size) without gaps in this order."""
     if not starts.size or starts[0] != 0 or ends[-1] != size:
         return False
     return bool(np.array_equal(ends[:-1], starts[1:]))
 
 
 def _agrees(starts: Positions, section_starts: Positions, counts: Positions) -> bool:
-    """Whether every batch has as many records as it says, none crossing into the next."""
+    """True if every batch has the declared number of records and none crosses into the next batch."""
     if len(starts) != counts.sum():
         return False
     return bool(np.array_equal(starts[np.cumsum(counts) - counts], section_starts))
 
 
 def _follow(starts: Positions, ends: Positions) -> Positions:
-    """Indexes of the candidates on the way from position 0, by pointer doubling: log2(n) rounds."""
+    """Return the indexes of the candidates on the path from position 0, by pointer doubling:
+    log2(n) rounds.
+    """
     if not starts.size or starts[0] != 0:
         return np.empty(0, dtype=np.int64)
     nowhere = len(starts)

@@ -1,12 +1,13 @@
-"""The Spark half of the proof that nothing was lost: a topic, joined with the lines it was made from.
+"""Checks in Spark that a topic holds exactly the lines of the files that were sent to it.
 
-`python -m minikafka.spark.verify --bootstrap B --topic T --source LINES.parquet --output DIRECTORY [--json]`
-reads the topic through `format("minikafka")`. A record's key is a file name, its value one line without
-the line end; the value does not say which line, so the n-th record of a key (by offset) must be line n.
-The source table has the columns file, line_no (from 1) and text. What is written as Parquet is the
-join of both with a column `state`: same, differs, missing (not in the topic) or extra (not in the source).
+`python -m minikafka.spark.verify --bootstrap B --topic T --source LINES.parquet --output DIRECTORY
+[--json]` reads the topic through `format("minikafka")`. A record's key is a file name, its value
+one line without the line end; the n-th record of a key (by offset) must be line n of that file. The
+source table has the columns file, line_no (from 1) and text. The join of both is written as Parquet
+with a column `state`: same, differs, missing (not in the topic) or extra (not in the source).
 
-Invariant: every line and every record is in exactly one row of the result, so its counts cannot hide one.
+Invariant: every line and every record is in exactly one row of the result, so that none is
+overlooked.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from minikafka.spark.source import FORMAT
 
 @dataclass(frozen=True)
 class Verdict:
-    """Counts over all files. `differing`: records with a content their file does not have."""
+    """Counts over all files. `differing`: records whose content is not the line at their position."""
 
     lines: int
     records: int
@@ -40,12 +41,12 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether the topic holds exactly the lines, in order."""
+        """True if the topic holds exactly the lines, in order."""
         return not (self.lost or self.duplicated or self.reordered or self.differing)
 
 
 def verify(spark: SparkSession, bootstrap: str, topic: str, source: str, output: str) -> Verdict:
-    """Read, join, count and write `output` (a directory, replaced). `source` is a Parquet file."""
+    """Read, join, count, and write `output`, a directory that is replaced. `source` is a Parquet file."""
     read = spark.read.format(FORMAT).option("kafka.bootstrap.servers", bootstrap)
     joined = _join(
         _sent(spark.read.parquet(source)), _numbered(read.option("subscribe", topic).load())
@@ -79,7 +80,7 @@ def _sent(source: DataFrame) -> DataFrame:
 
 
 def _numbered(records: DataFrame) -> DataFrame:
-    """The records with their place in the file. A file lies in one partition, so offsets order it."""
+    """Return the records with their position in the file. A file is in one partition, ordered by offset."""
     place = f.row_number().over(Window.partitionBy("file").orderBy("partition", "offset"))
     named = records.withColumn("file", f.col("key").cast("string"))
     return named.select("file", place.alias("line_no"), "value", "partition", "offset", "timestamp")
@@ -97,7 +98,7 @@ def _join(sent: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _differences(result: DataFrame) -> list[Difference]:
-    """What is wrong with each file that has a row other than `same`; such files are few."""
+    """Return the differences of each file that has a row other than `same`."""
     affected = result.where("state != 'same'").select("file").distinct()
     rows = result.join(f.broadcast(affected), "file").orderBy("file", "line_no")
     sent: dict[str, list[bytes]] = {}
@@ -114,7 +115,7 @@ def _differences(result: DataFrame) -> list[Difference]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: the topic holds exactly the lines; 1: it does not; 2: it could not be found out."""
+    """Run the check; return 0 if the topic holds exactly the lines, 1 if not, 2 if the check failed."""
     parser = argparse.ArgumentParser(prog="python -m minikafka.spark.verify", description=__doc__)
     for name in ("bootstrap", "topic", "source", "output"):
         parser.add_argument(f"--{name}", required=True)

@@ -172,8 +172,8 @@ DAMAGED = {
     "bytes left over after the headers": RECORD + b"xy",
     "fewer than no headers": RECORD[:-1] + bytes([1]),
     "a header that is not there": RECORD[:-1] + bytes([2]),
-    "more headers than bytes": RECORD[:-1] + b"\xfe\xff\xff\xff\x0f",
-    "a header without a key": RECORD[:-1] + bytes([2, 1, 0]),
+    "a record declares more headers than it has bytes": RECORD[:-1] + b"\xfe\xff\xff\xff\x0f",
+    "a header has no key": RECORD[:-1] + bytes([2, 1, 0]),
 }
 
 
@@ -192,7 +192,7 @@ def test_a_batch_with_another_number_of_records_than_it_says_is_refused(count):
 
 
 def test_offsets_that_go_back_are_refused():
-    with pytest.raises(CorruptBatch, match="grow"):
+    with pytest.raises(CorruptBatch, match="increase"):
         rows(by_aiokafka(ODD) * 2)
 
 

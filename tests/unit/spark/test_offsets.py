@@ -81,7 +81,7 @@ def test_what_there_is_of_lost_data_is_read_if_wanted(options):
 @pytest.mark.parametrize(
     ("partitions", "message"),
     [
-        ('{"0":5,"2":0}', "not named: lines-1"),
+        ('{"0":5,"2":0}', "missing: lines-1"),
         ('{"0":5,"1":0,"2":0,"7":0}', "do not exist: lines-7"),
     ],
 )
@@ -113,7 +113,7 @@ def test_topics_that_do_not_exist_are_named_with_what_can_be_done(options, monke
     names = ", ".join(name for name in subscribe.split(",") if name != "lines")
     assert str(caught.value) == (
         f"UNKNOWN_TOPIC_OR_PARTITION: {names}: no such topic; correct option subscribe, "
-        "or make it: minikafka topics create nothing"
+        "or create it: minikafka topics create nothing"
     )
 
 

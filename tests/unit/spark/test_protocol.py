@@ -121,8 +121,8 @@ def test_a_list_offsets_answer_is_read():
         ],
     )
     assert protocol.parse_list_offsets(body_of(answer)) == {
-        LINES: protocol.OffsetAnswer(0, 1 << 40),
-        TopicPartition("lines", 4): protocol.OffsetAnswer(6, -1),
+        LINES: protocol.OffsetResponse(0, 1 << 40),
+        TopicPartition("lines", 4): protocol.OffsetResponse(6, -1),
     }
 
 
@@ -140,7 +140,7 @@ def test_a_fetch_answer_is_read_without_copying_its_records(aborted):
     topics = [{"topic": "lines", "partitions": [partition]}]
     body = body_of(codec.response(*FETCH, responses=topics))
     answer = protocol.parse_fetch(body)
-    assert answer == protocol.FetchAnswer(0, 99, 7, memoryview(b"bytes"))
+    assert answer == protocol.FetchResponse(0, 99, 7, memoryview(b"bytes"))
     assert answer.records.obj is body.obj
 
 
