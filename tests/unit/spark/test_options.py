@@ -61,7 +61,10 @@ REFUSED = {
     "two ways to name the topics": ({"assign": '{"lines":[0]}'}, "not supported"),
     "a batch that starts at the end": ({"startingOffsets": "latest"}, "not allowed"),
     "a batch that ends at the start": ({"endingOffsets": "earliest"}, "not allowed"),
-    "a partition that starts at its end": ({"startingOffsets": '{"lines":{"0":-1}}'}, "not allowed"),
+    "a partition that starts at its end": (
+        {"startingOffsets": '{"lines":{"0":-1}}'},
+        "not allowed",
+    ),
     "a partition that ends at its start": ({"endingOffsets": '{"lines":{"0":-2}}'}, "not allowed"),
     "a word that is none": ({"startingOffsets": "newest"}, "must be earliest"),
     "a list": ({"startingOffsets": "[1]"}, "must be earliest"),
