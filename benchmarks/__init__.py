@@ -1,1 +1,3 @@
-"""Speed next to a floor that is measured in the same run; ratios, never absolute promises."""
+"""Benchmarks that compare with a floor measured in the same run; ratios, not absolute numbers, are
+stable.
+"""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: three brokers and the raw floor on this machine, loaded in turn."""
+"""`python -m benchmarks`: loads three brokers and the floor in turn on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTLE_SECONDS = 1.0
 
 
 class Topics(NamedTuple):
-    """The topics of a run: `spread` has 6 partitions, `quiet` is for latency alone."""
+    """The topics of a run: `spread` has 6 partitions, `quiet` is used only to measure latency."""
 
     single: str
     spread: str
@@ -41,7 +41,7 @@ class Topics(NamedTuple):
 
 
 def main() -> None:
-    """Parse the command line and run; `controller` in front has its own."""
+    """Parse the command line and run; the first argument `controller` selects the controller benchmark."""
     if sys.argv[1:2] == ["controller"]:
         controller.main(sys.argv[2:])
         return
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """All loads against one cluster, printed as they come in."""
+    """Run all loads against one cluster and print each result at once."""
     print(report.machine(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine()}
     async with _cluster(options.bootstrap) as bootstrap:
@@ -97,8 +97,8 @@ async def _produce(
             )
             print(report.produce_row(measured), flush=True)
             facts.append(report.produce_facts(measured))
-            # The next load does not pay for the dirty pages of this one.
-            await _aside(os.sync)
+            # Otherwise the next load would be slowed by the write-back of this one's pages.
+            await _in_thread(os.sync)
     return facts
 
 
@@ -107,7 +107,7 @@ async def _end_to_end(
 ) -> dict[str, Any]:
     (leader,) = kafka.leaders_of(bootstrap, topic)
     count = max(int(options.rate * 5 * options.scale), 20)
-    result = await _aside(
+    result = await _in_thread(
         lambda: load_end_to_end.run(
             topic, leader, rate=options.rate, count=count, size=RECORD_BYTES
         )
@@ -116,8 +116,10 @@ async def _end_to_end(
     figures = {
         f"{name}_ms": round(result.percentile_ms(share), 3) for name, share in shares.items()
     }
-    told = "  ".join(f"{name[:-3]} {value} ms" for name, value in figures.items())
-    print(f"\nend to end, 1 KiB records at {options.rate}/s   {told}   ({result.behind} sent late)")
+    percentiles = "  ".join(f"{name[:-3]} {value} ms" for name, value in figures.items())
+    print(
+        f"\nend to end, 1 KiB records at {options.rate}/s   {percentiles}   ({result.behind} sent late)"
+    )
     return {"rate": options.rate, "sent_late": result.behind, **figures}
 
 
@@ -125,11 +127,12 @@ async def _catch_up(
     bootstrap: Address, partitions: int, options: argparse.Namespace
 ) -> dict[str, Any]:
     topic = f"bench-catch-up-{partitions}-{os.getpid()}"
-    await _aside(partial(kafka.create_topic, bootstrap, topic, partitions))
+    await _in_thread(partial(kafka.create_topic, bootstrap, topic, partitions))
     leaders = kafka.leaders_of(bootstrap, topic)
     await load_catch_up.fill(topic, leaders, options.scale)
     reads = [
-        await _aside(partial(load_catch_up.run, topic, leaders)) for _ in range(options.rounds + 1)
+        await _in_thread(partial(load_catch_up.run, topic, leaders))
+        for _ in range(options.rounds + 1)
     ]
     rate = median(read.gigabytes_per_second for read in reads[1:])
     print(
@@ -148,13 +151,13 @@ async def _topics(bootstrap: Address) -> Topics:
     topics = Topics(*(f"bench-{kind}-{os.getpid()}" for kind in Topics._fields))
     for topic in topics:
         partitions = 6 if topic == topics.spread else 1
-        await _aside(partial(kafka.create_topic, bootstrap, topic, partitions))
+        await _in_thread(partial(kafka.create_topic, bootstrap, topic, partitions))
     return topics
 
 
 @asynccontextmanager
 async def _cluster(bootstrap: str | None) -> AsyncIterator[Address]:
-    """Address of a broker: of the cluster that is named, or of one that is started for the run."""
+    """Yield a broker's address, either of the given cluster or of one that is started for the run."""
     if bootstrap is not None:
         yield _address(bootstrap)
         return
@@ -167,8 +170,8 @@ def _address(bootstrap: str) -> Address:
     return host, int(port)
 
 
-async def _aside(function: Callable[[], Any]) -> Any:
-    """Blocking work while the loop goes on."""
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run a blocking function in a thread."""
     return await asyncio.get_running_loop().run_in_executor(None, function)
 
 

@@ -1,4 +1,4 @@
-"""Checking and stamping one produced batch of 259 bytes and of 16 KiB."""
+"""Cost of checking and stamping one produced batch of 259 bytes and of 16 KiB."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _check_and_stamp(size: int, operations: int) -> Outcome:
 
 
 def check_and_stamp_259_bytes(operations: int) -> Outcome:
-    """What every small batch costs before it may join the log."""
+    """Check and stamp a small batch, as a leader does before each append."""
     return _check_and_stamp(259, operations)
 
 
 def check_and_stamp_16_kib(operations: int) -> Outcome:
-    """The same with a CRC over 16 KiB."""
+    """Check and stamp a batch of 16 KiB, dominated by its CRC."""
     return _check_and_stamp(16_384, operations)
 
 

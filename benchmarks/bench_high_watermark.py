@@ -1,4 +1,4 @@
-"""Two followers fetch in turn: each fetch is an acknowledgement, every second one moves the high watermark."""
+"""Cost of followers' fetches: two fetch in turn, and every second fetch raises the high watermark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAG_MAX_MS = 30_000
 
 
 def record_follower_fetches(operations: int) -> Outcome:
-    """`Partition.record_follower_fetch`, the high watermark included."""
+    """Call `Partition.record_follower_fetch`, which includes the high watermark."""
     buffer = bytearray(batch_of(SIZE))
     view = memoryview(buffer)
     header = HEADER.unpack_from(buffer, 0)

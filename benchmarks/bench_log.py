@@ -1,4 +1,6 @@
-"""A leader's appends with a flush per 64, and a follower's appends of whole fetches, to a real file."""
+"""Cost of appends to a real file: a leader's with a flush per 64 batches, and a follower's whole
+fetches.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ EPOCH = 3
 
 @contextmanager
 def fresh_log() -> Iterator[Log]:
-    """An empty log in a directory of its own."""
+    """Return an empty log in a new directory."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log.open(
             DiskStorage(), f"{directory}/t-0", TopicPartition("t", 0), TopicConfig(), clean=True
@@ -33,14 +35,14 @@ def fresh_log() -> Iterator[Log]:
 
 
 def after_ticks(operations: int, tick: Callable[[], None], log: Log) -> int:
-    """The log's end after as many ticks as make up the operations."""
+    """Run as many ticks as the operations need, and return the log end offset."""
     for _ in range(-(-operations // TICK)):
         tick()
     return log.written_log_end_offset
 
 
 def append_and_flush(operations: int) -> Outcome:
-    """The leader's path: 64 checked batches, then one pwritev."""
+    """Run the leader's path: append 64 checked batches, then one pwritev."""
     buffer = bytearray(batch_of(SIZE) * TICK)
     view = memoryview(buffer)
     header = HEADER.unpack_from(buffer, 0)
@@ -56,7 +58,7 @@ def append_and_flush(operations: int) -> Outcome:
 
 
 def append_replicated(operations: int) -> Outcome:
-    """The follower's path: 64 batches of one fetch, every header and CRC checked, one pwrite."""
+    """Run the follower's path: check every header and CRC of a fetch with 64 batches, then one pwrite."""
     buffer = bytearray(batch_of(SIZE) * TICK)
     view = memoryview(buffer)
     length = HEADER.unpack_from(buffer, 0)[1]

@@ -1,4 +1,4 @@
-"""Cutting Produce requests out of a receive buffer: frames, then topics, partitions and slices."""
+"""Cost of parsing Produce requests in a receive buffer: frames, then topics, partitions and slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE_MAX = 1 << 20
 
 
 class _Decoder:
-    """Decodes each request that `frames` finds, and adds up where the records begin."""
+    """Decodes each request that `frames` finds, and sums the positions of the records."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -28,7 +28,7 @@ class _Decoder:
         body: int,
         end: int,
     ) -> None:
-        """One request."""
+        """Decode one request."""
         request = decode(buf, body, end, version)
         self.total += request.topics[0][1][0].start
 
@@ -52,12 +52,12 @@ def _decode(version: int, operations: int) -> Outcome:
 
 
 def decode_produce_v7(operations: int) -> Outcome:
-    """The old encoding, without the memo of a connection."""
+    """Decode the old encoding, without a connection's cache of parsed requests."""
     return _decode(7, operations)
 
 
 def decode_produce_v9(operations: int) -> Outcome:
-    """The flexible encoding."""
+    """Decode the flexible encoding."""
     return _decode(9, operations)
 
 

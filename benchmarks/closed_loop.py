@@ -1,8 +1,8 @@
-"""A closed-loop load: so many requests in flight on each connection, encoded beforehand, answers counted.
+"""A closed-loop load: a fixed number of requests in flight per connection, encoded in advance.
 
-The generator shares two cores with the brokers, so it does little per answer: it reads what came,
-counts whole answers (all of one size), checks their fixed fields in one unpack, and sends as many
-requests as were answered with one writev.
+The generator shares two cores with the brokers, so its work per response is small: it reads the
+bytes, counts whole responses (all of one size), checks their fixed fields with one unpack, and
+sends as many new requests as it received responses with one writev.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ WRITEV_MAX = 1024
 
 
 class LoadError(Exception):
-    """A server answered something else than success."""
+    """A server returned an error or failed to respond."""
 
 
 class Answer(NamedTuple):
-    """The one shape of answer a load takes: its size, and the fields that must have these values."""
+    """The only response that a load accepts: its size, and the fields with their required values."""
 
     size: int
     fields: Struct
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One connection's share: its requests are sent in turn, `total` in all."""
+    """The requests of one connection: they are sent in turn, `total` in all."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class Load(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a load took. `latencies_ns`: (latency, how many answers had it), sorted."""
+    """Duration and latencies of a load. `latencies_ns`: (latency, number of responses), sorted."""
 
     requests: int
     bytes: int
@@ -56,11 +56,11 @@ class Result(NamedTuple):
 
     @property
     def megabytes_per_second(self) -> float:
-        """Request bytes, in millions per second."""
+        """Request bytes per second, in millions."""
         return self.bytes / self.seconds / 1e6
 
     def percentile_ms(self, share: float) -> float:
-        """The latency that this share of answers did not exceed."""
+        """Return the latency that this fraction of responses did not exceed."""
         left = share * self.requests
         for latency, count in self.latencies_ns:
             left -= count
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=1 << 30)
 
     def start(self) -> None:
-        """Fill the pipe; the answers keep it full."""
+        """Send the first requests; each response then triggers the next one."""
         self.unsent = self.unanswered = self.load.total
         self.send(min(self.load.in_flight, self.unsent))
 
@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answered(whole // size, now)
 
     def answered(self, count: int, now: int) -> None:
-        """Account for so many answers, and send as many new requests."""
+        """Count this many responses, and send as many new requests."""
         self.unanswered -= count
         self.send(min(count, self.unsent))
         sent = self.sent
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
             self.finished.set_result(None)
 
     def send(self, count: int) -> None:
-        """Send the next requests: straight to the socket, and what it does not take through the loop."""
+        """Send the next requests, directly to the socket if possible, the rest through the event loop."""
         if not count:
             return
         requests = self.load.requests
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def run(loads: Sequence[Load], *, seconds_max: float = 120.0) -> Result:
-    """Run the loads side by side to their ends. Raises LoadError, OSError, TimeoutError."""
+    """Run the loads in parallel until all have ended. Raises LoadError, OSError, TimeoutError."""
     loop = asyncio.get_running_loop()
     connections = []
     try:

@@ -1,8 +1,9 @@
-"""`python -m benchmarks controller`: many partitions, loaded, created and moved, beside Kafka's figures.
+"""`python -m benchmarks controller`: loads, creates and moves many partitions, compared with
+Kafka's figures.
 
-Two settings: a real controller over a real ZooKeeper with brokers that only answer, and three real
-brokers. The target is Kafka's published figure for the first, a third of what Apache Kafka 3.9 was
-measured at for the second.
+Two setups: a real controller and ZooKeeper with simulated brokers, and three real brokers. The
+target of the first is Kafka's published figure, that of the second a third of the time of Apache
+Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ SIMULATED_BROKERS = 5
 SIMULATED_REPLICAS = 3
 LOADED = 100_000
 RELIEVED = 50_000
-"""Partitions of which one broker in five leads 10,000."""
+"""Number of partitions of which one broker in five leads 10,000."""
 REAL = (1_000, 3_000)
 
 
 class Target(NamedTuple):
-    """Seconds to stay below, and where they come from."""
+    """The maximum number of seconds, and the origin of that figure."""
 
     seconds: float
     source: str
@@ -64,7 +65,7 @@ def main(arguments: list[str]) -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Every row, printed as it comes in."""
+    """Measure every row and print it at once."""
     print(report.machine() + "\n\n" + _head(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine(), "controller": []}
     if options.only != "real":
@@ -94,7 +95,7 @@ async def _simulated(scale: float) -> AsyncIterator[Row]:
 
 
 async def _real(scale: float, number: int) -> AsyncIterator[Row]:
-    """Rounds take turns: a broker that does not rule is shut down, then the controller itself."""
+    """Measure with real brokers; rounds alternate between stopping another broker and the controller."""
     for whole in REAL:
         partitions = max(int(whole * scale), 3)
         created, moved = await controller_cluster.measure(
@@ -102,7 +103,7 @@ async def _real(scale: float, number: int) -> AsyncIterator[Row]:
         )
         what = f"real brokers: create {partitions:,} x 3"
         yield Row(what, {"seconds": round(created.seconds, 3)}, CREATE[whole])
-        # The time is for a third of the leaders; more of them are on a broker when others were away.
+        # The target holds for a third of the leaders; a broker has more after others were down.
         is_a_third = moved.leaders <= partitions // 3 + 1
         whose = "the controller" if moved.is_controller else "a broker"
         yield Row(

@@ -1,8 +1,8 @@
 """Simulated brokers: registrations and control-plane listeners that answer every request at once.
 
-A process of its own (`python -m benchmarks.controller_brokers`), so that what the controller costs is
-seen apart. It takes its orders as one line of JSON, prints `ready` once the brokers are registered, and
-ends when its standard input does.
+They run in a process of their own (`python -m benchmarks.controller_brokers`), so that the
+controller's cost is measured separately. The process reads its orders as one line of JSON, prints
+`ready` once the brokers are registered, and ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minikafka.zk import layout
 
 
 class Orders(NamedTuple):
-    """Which brokers to be: the first is registered by the controller's own process."""
+    """The brokers to simulate; the first is registered by the controller's own process."""
 
     connect: str
     secret: str
@@ -35,13 +35,13 @@ class Orders(NamedTuple):
 
 
 def main() -> None:
-    """Run until standard input ends; they are no subject of measurement, so nothing is collected."""
+    """Run until standard input is closed. Garbage collection is off: this process is not measured."""
     gc.disable()
     uvloop.run(run(Orders(**json.loads(sys.stdin.readline()))))
 
 
 async def run(orders: Orders) -> None:
-    """Listen, register, say so, wait."""
+    """Listen, register, print `ready`, wait."""
     clock, rng = SystemClock(), SystemRng()
     planes = {
         id_: HttpControlPlane(orders.secret.encode(), "", id_, clock, rng) for id_ in orders.brokers
@@ -61,7 +61,7 @@ async def run(orders: Orders) -> None:
 
 
 async def answer(call: Call) -> dict[str, Any]:
-    """Every partition went well."""
+    """Return a response without errors for every partition."""
     if call.method == "update_metadata":
         return {"error": 0, "partitions": []}
     rows = call.body["partitions"]

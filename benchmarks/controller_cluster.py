@@ -1,7 +1,7 @@
-"""Three real brokers on this machine: many partitions created at once, and their leaders moved at once.
+"""Three real brokers on this machine: many partitions are created at once, and their leaders moved at once.
 
-A client's view: one CreateTopics, one SIGTERM; what came of it is read from Metadata of every broker
-that stays. Nothing else runs meanwhile.
+A client sends one CreateTopics and one SIGTERM, and reads the progress from Metadata of every
+remaining broker. Nothing else runs meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPLICAS = 3
 DEADLINE_SECONDS = 120.0
 POLL_SECONDS = 0.02
 STATE = Struct(">hiii")
-"""Of a partition in Metadata v4: error, index, leader, number of replicas."""
+"""Fields of a partition in Metadata v4: error, index, leader, number of replicas."""
 
 
 class Created(NamedTuple):
@@ -35,7 +35,7 @@ class Created(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Seconds from SIGTERM until no broker that stays shows a leader on the one that goes."""
+    """Seconds from SIGTERM until no remaining broker reports the stopped broker as a leader."""
 
     leaders: int
     partitions: int
@@ -44,7 +44,7 @@ class Moved(NamedTuple):
 
 
 class View:
-    """What one broker says about one topic, asked again and again over one connection."""
+    """One broker's Metadata of one topic, requested repeatedly over one connection."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         self.session = Session(host, port)
@@ -57,7 +57,7 @@ class View:
         """(leader, size of the ISR) of each partition."""
 
     def look(self) -> list[tuple[int, int]]:
-        """Ask; the same bytes as before are not taken apart again."""
+        """Request the metadata; a response equal to the previous one is not parsed again."""
         self.session.socket.sendall(self._request)
         answer = self.session.receive()
         if answer != self._answer:
@@ -82,7 +82,7 @@ class View:
 
 
 async def measure(partitions: int, *, stop_the_controller: bool) -> tuple[Created, Moved]:
-    """A cluster of its own: create so many partitions, then shut one broker down."""
+    """Start a cluster, create the partitions, then shut one broker down."""
     async with LocalCluster(brokers=3) as cluster:
         topic = f"bench-{partitions}"
         addresses = {broker.id: ("127.0.0.1", broker.port) for broker in cluster.record.brokers}
@@ -132,7 +132,7 @@ def _is_whole(found: Sequence[tuple[int, int]], partitions: int) -> bool:
 def _shut_down(
     stop: Callable[[], object], victim: int, staying: Sequence[View]
 ) -> tuple[float, int]:
-    """(seconds, leaders that were moved)."""
+    """Shut a broker down; return (seconds, number of moved leaders)."""
     leaders = sum(leader == victim for leader, _ in staying[0].look())
     begun = time.perf_counter()
     stop()
@@ -148,7 +148,7 @@ def _until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not holds():
         if time.monotonic() > deadline:
-            raise LoadError(f"not reached within {DEADLINE_SECONDS:.0f} s")
+            raise LoadError(f"the expected state was not reached within {DEADLINE_SECONDS:.0f} s")
         time.sleep(POLL_SECONDS)
 
 
@@ -157,6 +157,6 @@ def _int(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _text(data: bytes, at: int) -> int:
-    """Where a text ends that begins here."""
+    """Return the end of the string that begins at this position."""
     size = int.from_bytes(data[at : at + 2], signed=True)
     return at + 2 + max(size, 0)

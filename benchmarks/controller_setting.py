@@ -1,4 +1,4 @@
-"""What the processes of the simulated cluster share: addresses, ZooKeeper sessions that count, a state."""
+"""Parts shared by the processes of the simulated cluster: addresses, counting sessions, initial state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPERATIONS: Final = 200
 
 
 class CountingCoordination(ZooKeeperCoordination):
-    """The product's own, which counts its multis; `address` is where its server listens."""
+    """ZooKeeperCoordination that counts its multis; `address` is the address of its server."""
 
     multis = 0
     address = (HOST, 0)
@@ -29,13 +29,13 @@ class CountingCoordination(ZooKeeperCoordination):
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """See Coordination."""
+        """Count the operations and send the multi."""
         self.multis += 1
         return await super().multi(ops, generation=generation)
 
 
 async def coordination_of(connect: str) -> CountingCoordination:
-    """A session of its own."""
+    """Yield a ZooKeeper session of its own."""
     coordination = CountingCoordination(
         connect, SESSION_TIMEOUT_MS, SystemClock(), SystemRng(), TaskRegistry()
     )
@@ -45,7 +45,7 @@ async def coordination_of(connect: str) -> CountingCoordination:
 
 
 async def fill(connect: str, partitions: int, replicas: int, brokers: Sequence[int]) -> None:
-    """Topics of fifty partitions, leaders and replicas spread evenly, everything in sync."""
+    """Create topics of fifty partitions, leaders and replicas spread evenly, every replica in sync."""
     coordination = await coordination_of(connect)
     for path in layout.PERSISTENT:
         await coordination.ensure(path)

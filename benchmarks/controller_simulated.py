@@ -1,6 +1,6 @@
-"""A real controller over a real ZooKeeper, with brokers that only answer: many partitions, no disks.
+"""A real controller and a real ZooKeeper with simulated brokers: many partitions, no disks.
 
-Three processes beside this one: ZooKeeper as `minikafka up` starts it, the brokers
+Starts three processes: ZooKeeper as `minikafka up` starts it, the simulated brokers
 (`controller_brokers.py`), and the controller under test (`controller_term.py`).
 """
 
@@ -23,7 +23,7 @@ LINE_MAX = 1 << 20
 
 
 class Cluster(NamedTuple):
-    """How large it is; leaders and replicas are spread evenly."""
+    """The size of the cluster; leaders and replicas are spread evenly."""
 
     partitions: int
     replicas: int
@@ -31,7 +31,9 @@ class Cluster(NamedTuple):
 
 
 async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
-    """The load after a failover, or the controlled shutdown of a broker that does not rule."""
+    """Measure the load after a failover, or the controlled shutdown of a broker other than the
+    controller.
+    """
     ids = list(range(cluster.brokers))
     with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
         zookeeper = ManagedZooKeeper(Path(directory), clock=SystemClock())
@@ -60,7 +62,7 @@ async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
 
 
 async def _child(module: str, orders: Any) -> asyncio.subprocess.Process:
-    """One of the processes, with its orders."""
+    """Start one of the processes with its orders."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, stdin=-1, stdout=-1, limit=LINE_MAX
     )
@@ -73,6 +75,6 @@ async def _line(child: asyncio.subprocess.Process) -> dict[str, Any]:
     assert child.stdout is not None
     line = await child.stdout.readline()
     if not line:
-        raise RuntimeError(f"process {child.pid} of the benchmark ended before it was done")
+        raise RuntimeError(f"process {child.pid} of the benchmark ended early")
     facts: dict[str, Any] = json.loads(line)
     return facts

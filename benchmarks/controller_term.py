@@ -1,8 +1,8 @@
 """The controller under test, alone in a process of its own (`python -m benchmarks.controller_term`).
 
-The real ControllerService with its ledger and its channels; the brokers behind the channels are those
-of `controller_brokers.py`, its own included. It takes its orders as one line of JSON, loads the
-cluster, and if told so relieves one broker of its leaderships; one line of JSON says what that took.
+It runs the real ControllerService with its ledger and channels; all brokers, its own included, are
+simulated by `controller_brokers.py`. The process reads its orders as one line of JSON, loads the
+cluster, shuts one broker down if requested, and prints the measurements as one line of JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POLL_SECONDS = 0.002
 
 
 class Orders(NamedTuple):
-    """`port` is that of the simulated broker `broker`; `shut_down`: the broker to relieve, or None."""
+    """`port` is that of the simulated broker `broker`; `shut_down`: the broker to shut down, or None."""
 
     connect: str
     secret: str
@@ -49,7 +49,7 @@ class Orders(NamedTuple):
 
 
 class CountingChannels(Channels):
-    """The product's own, which counts what is sent and what is answered."""
+    """Channels that count requests and responses."""
 
     sent = answered = 0
 
@@ -59,7 +59,7 @@ class CountingChannels(Channels):
         request: ControllerRequest,
         on_response: Callable[[BrokerId, ControllerRequest, ControllerResponse], None],
     ) -> None:
-        """See Channels."""
+        """Count the request and send it."""
         self.sent += 1
 
         def counted(id_: BrokerId, asked: ControllerRequest, answer: ControllerResponse) -> None:
@@ -70,7 +70,7 @@ class CountingChannels(Channels):
 
 
 class Setting(NamedTuple):
-    """What the measurement looks at."""
+    """The objects that the measurement reads."""
 
     service: ControllerService
     coordination: CountingCoordination
@@ -80,17 +80,17 @@ class Setting(NamedTuple):
 
 
 def main() -> None:
-    """Run, print, end."""
+    """Run, print the result, exit."""
     uvloop.run(run(Orders(**json.loads(sys.stdin.readline()))))
 
 
 async def run(orders: Orders) -> None:
-    """Load the cluster and perhaps shut one broker down."""
+    """Load the cluster and, if requested, shut one broker down."""
     with tempfile.TemporaryDirectory() as directory:
         setting = await _set_up(orders, directory)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 100)  # as the broker process has it
+        gc.set_threshold(50_000, 20, 100)  # as in the broker process
         facts = await _measured(setting, lambda: _load(setting))
         if orders.shut_down is not None:
             victim = orders.shut_down
@@ -121,13 +121,13 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
 
 
 async def _measured(setting: Setting, work: Callable[[], Any]) -> dict[str, Any]:
-    """Seconds until the work is done and every request answered, and what it took."""
+    """Return the seconds until the work is done and every request answered, with the resources used."""
     channels = setting.channels
     before = await _counts(setting)
     begun = time.perf_counter()
     cpu = time.process_time()
     await work()
-    while channels.answered < channels.sent:  # noqa: ASYNC110 - nobody is told of it
+    while channels.answered < channels.sent:  # noqa: ASYNC110 - there is no event to await
         await asyncio.sleep(POLL_SECONDS)
     seconds = time.perf_counter() - begun
     cpu = time.process_time() - cpu
@@ -144,7 +144,7 @@ async def _load(setting: Setting) -> None:
     await setting.service.start()
     while not setting.service.is_active:  # noqa: ASYNC110
         await asyncio.sleep(POLL_SECONDS)
-    # The queue is worked off in order: this is refused when everything was loaded.
+    # Events are processed in order: when this one is refused, everything is loaded.
     try:
         await setting.service.controlled_shutdown(setting.broker.id, 0)
     except KafkaError as error:
@@ -173,7 +173,7 @@ async def _counts(setting: Setting) -> dict[str, int]:
 
 
 def _peak_memory() -> int:
-    """VmHWM of this process in MB."""
+    """Return VmHWM of this process in MB."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) // 1024

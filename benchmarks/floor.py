@@ -1,11 +1,11 @@
-"""The raw floor of replication on this machine: what uvloop, CRC-32C and the page cache alone allow.
+"""The floor of replication on this machine: the speed that uvloop, CRC-32C and the page cache alone allow.
 
 One leader and two followers, each a process. A produce request is `length, 1, payload`; the leader
-checks a CRC over the payload, writes it, hands it to followers that fetch, and answers when both have
-asked for what comes behind it. There are no topics, epochs, offsets per record, indexes or errors: it
-is what the broker's path would cost if all of Kafka's meaning were free.
+checks a CRC over the payload, writes it, sends it to followers that fetch, and responds when both
+have fetched the following offset. There are no topics, epochs, record offsets, indexes or errors:
+this is the cost of the broker's path without Kafka's semantics.
 
-    python -m benchmarks.floor leader|follower PORT     (a leader with port 0 prints the one it took)
+    python -m benchmarks.floor leader|follower PORT     (a leader with port 0 prints its port)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ANSWER = Answer(len(ACKNOWLEDGEMENT), struct.Struct(">i8x"), (8,))
 
 
 def request(payload_bytes: int) -> bytes:
-    """A produce request."""
+    """Return a produce request."""
     return struct.pack(">iB", payload_bytes + 1, PRODUCE) + b"x" * payload_bytes
 
 
@@ -79,10 +79,10 @@ class Frames(asyncio.BufferedProtocol):
 
 
 class Log:
-    """One file, appended to and read from."""
+    """One file that is appended to and read from."""
 
     def __init__(self) -> None:
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the process ends
         self.descriptor = self.file.fileno()
         self.end = 0
 
@@ -93,7 +93,7 @@ class Log:
 
 
 class Leader:
-    """What the connections of the leader share."""
+    """State shared by the leader's connections."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -181,7 +181,7 @@ async def serve(role: str, port: int) -> None:
 
 @contextmanager
 def running_floor() -> Iterator[int]:
-    """A leader and two followers as processes; the leader's port."""
+    """Run a leader and two followers as processes; yield the leader's port."""
     command = [sys.executable, "-m", "benchmarks.floor"]
     leader = subprocess.Popen([*command, "leader", "0"], stdout=subprocess.PIPE, text=True)
     processes: list[subprocess.Popen[str]] = [leader]

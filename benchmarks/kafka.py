@@ -1,7 +1,7 @@
-"""Kafka requests encoded beforehand, and the few questions a load has to ask first.
+"""Kafka requests encoded in advance, and the blocking requests that prepare a load.
 
-Works against anything that speaks Kafka: Metadata v1, CreateTopics v2, Produce v7 and v9, Fetch v11,
-ListOffsets v1. Blocking sockets; nothing here is inside a measurement.
+Works with any Kafka broker: Metadata v1, CreateTopics v2, Produce v7 and v9, Fetch v11, ListOffsets
+v1. The blocking requests are never part of a measurement.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CLIENT_ID = "load"
 PRODUCE_TIMEOUT_MS = 30_000
 FLEXIBLE_PRODUCE = 9
 ONE_RECORD_OVERHEAD = 70
-"""Bytes of a batch of one record without its value, for values of 64 to 8191 bytes."""
+"""Bytes of a batch with one record in addition to its value, for values of 64 to 8191 bytes."""
 LENGTH = Struct(">i")
 
 
 class Leader(NamedTuple):
-    """Where one partition is produced to and fetched from."""
+    """The leader of a partition, with its address."""
 
     partition: int
     host: str
@@ -34,7 +34,7 @@ class Leader(NamedTuple):
 
 
 def batch_of(size: int) -> bytes:
-    """A batch of one record that is `size` bytes long in all, with time stamps of 0."""
+    """Return a batch of one record with a total length of `size` bytes and timestamps of 0."""
     value_bytes = size - ONE_RECORD_OVERHEAD
     while True:
         data = batch.build([batch.Record(0, 0, None, b"x" * value_bytes, ())])
@@ -46,7 +46,7 @@ def batch_of(size: int) -> bytes:
 def produce_request(
     version: int, topic: str, partition: int, data: bytes, correlation: int
 ) -> bytes:
-    """A whole Produce frame with acks=all."""
+    """Return a whole Produce frame with acks=all."""
     partitions = [{"index": partition, "records": data}]
     body = codec.request(
         PRODUCE,
@@ -59,7 +59,7 @@ def produce_request(
 
 
 def produce_answer(version: int, topic: str) -> Answer:
-    """What success looks like: one topic, one partition, error 0; offsets are not looked at."""
+    """Return the successful response: one topic, one partition, error 0; offsets are not checked."""
     name = len(topic.encode())
     if version >= FLEXIBLE_PRODUCE:
         # length, correlation, tags, topics, name, partitions, index | error | base offset,
@@ -74,7 +74,7 @@ def produce_answer(version: int, topic: str) -> Answer:
 def produce_loads(
     leaders: Sequence[Leader], topic: str, size: int, *, version: int, in_flight: int, total: int
 ) -> list[Load]:
-    """One load per leader broker, which takes its partitions in turn; `total` requests in all."""
+    """Return one load per leader broker, which takes its partitions in turn; `total` requests in all."""
     data = batch_of(size)
     brokers = sorted({leader[1:] for leader in leaders})
     loads = []
@@ -87,7 +87,7 @@ def produce_loads(
 
 
 class Session:
-    """A blocking connection that asks one question at a time."""
+    """A blocking connection with one request at a time."""
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port), timeout=30)
@@ -100,13 +100,13 @@ class Session:
         self.socket.close()
 
     def ask(self, api: int, version: int, **values: Any) -> Any:
-        """The decoded answer."""
+        """Send a request and return the decoded response."""
         body = codec.request(api, version, **values)
         self.socket.sendall(codec.encode_request(api, version, 1, CLIENT_ID, body))
         return codec.decode_response(api, version, self.receive())
 
     def receive(self) -> bytes:
-        """One frame, without its length."""
+        """Return one frame without its length."""
         (size,) = LENGTH.unpack(self._exactly(4))
         return self._exactly(size)
 
@@ -121,7 +121,7 @@ class Session:
 
 
 def leaders_of(bootstrap: tuple[str, int], topic: str) -> list[Leader]:
-    """Leader of every partition; waits until all have one. Raises LoadError after 30 s."""
+    """Return the leader of every partition; wait until all have one. Raises LoadError after 30 s."""
     deadline = time.monotonic() + 30
     while True:
         with Session(*bootstrap) as session:
@@ -139,7 +139,7 @@ def leaders_of(bootstrap: tuple[str, int], topic: str) -> list[Leader]:
 
 
 def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> list[Leader]:
-    """Make it with three replicas and return its leaders."""
+    """Create a topic with three replicas and return its leaders."""
     with Session(*bootstrap) as session:
         metadata = session.ask(METADATA, 1, topics=[])
     controller = next(
@@ -156,7 +156,7 @@ def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> lis
 
 
 def end_offset(leader: Leader, topic: str) -> int:
-    """The high watermark."""
+    """Return the high watermark."""
     with Session(leader.host, leader.port) as session:
         partition = {"partition_index": leader.partition, "timestamp": -1}
         answer = session.ask(
@@ -168,7 +168,7 @@ def end_offset(leader: Leader, topic: str) -> int:
 def fetch_request(
     topic: str, offsets: dict[int, int], *, wait_ms: int, partition_bytes: int, total_bytes: int
 ) -> bytes:
-    """A whole Fetch v11 frame outside of any session."""
+    """Return a whole Fetch v11 frame without a session."""
     partitions = [
         {
             "partition": partition,

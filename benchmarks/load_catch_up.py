@@ -1,4 +1,4 @@
-"""Catch-up: how fast consumers read what is already there, one connection and one thread per partition."""
+"""Speed of consumers that read existing records, one connection and one thread per partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILL_REQUESTS = 20_000
 
 
 class CatchUp(NamedTuple):
-    """What was read."""
+    """The amount of data read, and the time."""
 
     records: int
     bytes: int
@@ -30,21 +30,21 @@ class CatchUp(NamedTuple):
 
     @property
     def gigabytes_per_second(self) -> float:
-        """Record bytes, in thousand millions per second."""
+        """Record bytes per second, in thousand millions."""
         return self.bytes / self.seconds / 1e9
 
 
 async def fill(topic: str, leaders: Sequence[Leader], scale: float) -> None:
-    """Produce what there is to read: so little that the page cache holds all of it."""
+    """Produce the records to read, few enough for the page cache."""
     total = max(int(FILL_REQUESTS * scale), 10)
     loads = produce_loads(leaders, topic, FILL_BYTES, version=7, in_flight=32, total=total)
     await closed_loop.run(loads)
-    # The reading does not pay for the dirty pages.
+    # Otherwise the write-back of dirty pages would slow the reads.
     await asyncio.get_running_loop().run_in_executor(None, os.sync)
 
 
 def run(topic: str, leaders: Sequence[Leader]) -> CatchUp:
-    """Read every partition from its beginning to the high watermark it has now. Raises LoadError."""
+    """Read every partition from its beginning to its current high watermark. Raises LoadError."""
     ends = [end_offset(leader, topic) for leader in leaders]
     started = perf_counter()
     with ThreadPoolExecutor(len(leaders)) as threads:
@@ -53,7 +53,7 @@ def run(topic: str, leaders: Sequence[Leader]) -> CatchUp:
 
 
 def _read(topic: str, leader: Leader, end: int) -> int:
-    """Bytes of records up to `end`."""
+    """Read records up to offset `end`; return their bytes."""
     buffer = bytearray(2 * FETCH_BYTES)
     view = memoryview(buffer)
     head = 4 + 4 + 2 + 4 + 4 + 2 + len(topic.encode()) + 4
@@ -82,7 +82,7 @@ def _read(topic: str, leader: Leader, end: int) -> int:
 
 
 def _receive(session: Session, view: memoryview) -> int:
-    """One frame into the buffer, without its length; its size."""
+    """Read one frame without its length into the buffer; return its size."""
     size: int = LENGTH.unpack(session.socket.recv(4, socket.MSG_WAITALL))[0]
     filled = 0
     while filled < size:

@@ -1,8 +1,9 @@
-"""End-to-end latency at a steady rate: from the first byte of a produce request to its record at a consumer.
+"""End-to-end latency at a steady rate: from the first byte of a produce request to its record at a
+consumer.
 
-One thread, two sockets: a producer that sends a record every so often whether or not the last was
-answered, and a consumer that always has one fetch waiting at the end of the log. The topic is fresh
-and nobody else produces to it, so the record at offset n is the n-th that was sent.
+One thread, two sockets: a producer that sends a record at fixed intervals without waiting for
+responses, and a consumer that always has one fetch waiting at the log end. The topic is new and has
+no other producer, so the record at offset n is the n-th that was sent.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ WARM_UP_SECONDS = 0.5
 
 
 class EndToEnd(NamedTuple):
-    """Latencies in milliseconds, sorted; `behind`: sends that came over a millisecond late."""
+    """Latencies in milliseconds, sorted; `behind`: number of sends over a millisecond late."""
 
     rate: int
     latencies_ms: list[float]
     behind: int
 
     def percentile_ms(self, share: float) -> float:
-        """The latency this share of records did not exceed."""
+        """Return the latency that this fraction of records did not exceed."""
         return self.latencies_ms[
             min(int(share * len(self.latencies_ms)), len(self.latencies_ms) - 1)
         ]
 
 
 def next_offset(data: memoryview, start: int) -> int:
-    """The offset behind the last whole batch in there; `start` when there is none."""
+    """Return the offset after the last whole batch in the records; `start` if there is none."""
     position = 0
     while position + 61 <= len(data):
         base, length, last_delta = BATCH_HEAD.unpack_from(data, position)
@@ -49,7 +50,7 @@ def next_offset(data: memoryview, start: int) -> int:
 
 
 def records_of(frame: bytes, topic: str) -> memoryview:
-    """The records of a Fetch v11 response for one partition. Raises LoadError."""
+    """Return the records of a Fetch v11 response for one partition. Raises LoadError."""
     head = 4 + 4 + 2 + 4 + 4 + 2 + len(topic.encode()) + 4
     partition = Struct(">ihqqqi").unpack_from(frame, head)
     if partition[1]:
@@ -84,7 +85,7 @@ def _exchange(
     rate: int,
     count: int,
 ) -> tuple[list[int], list[int], int]:
-    """When each record was sent and when it arrived, in nanoseconds, and how many were sent late."""
+    """Return the send and arrival times of each record in nanoseconds, and the number of late sends."""
     sent: list[int] = []
     received: list[int] = []
     behind = 0

@@ -1,7 +1,7 @@
-"""Produce throughput and latency, acks=all and three replicas, beside the floor, alternating in one run.
+"""Produce throughput and latency with acks=all and three replicas, alternating with the floor in one run.
 
-The floor gets the same generator, the same bytes and the same number in flight. Runs are kept short
-and of equal volume: beyond about 2 GB of dirty pages the kernel's write-back is what is measured.
+The floor gets the same generator, the same bytes and the same number in flight. Runs are short and
+of equal volume: beyond about 2 GB of dirty pages a run measures the kernel's write-back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WARM_UP_SHARE = 20
 
 
 class Scenario(NamedTuple):
-    """`size`: bytes of a record batch of one record. `floor`: whether the floor has a like."""
+    """`size`: bytes of a batch with one record. `floor`: True if the floor can run the same load."""
 
     name: str
     size: int
@@ -41,7 +41,7 @@ SCENARIOS = (
 
 
 class Measured(NamedTuple):
-    """One scenario, all its rounds."""
+    """All rounds of one scenario."""
 
     scenario: Scenario
     results: list[Result]
@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """Median rate over the floor's median rate."""
+        """Median rate divided by the floor's median rate."""
         if not self.floors:
             return None
         return statistics.median(item.rate for item in self.results) / statistics.median(
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 async def measure(
     scenario: Scenario, bootstrap: tuple[str, int], floor_port: int, topic: str, rounds: int
 ) -> Measured:
-    """Rounds of the scenario against the cluster and the floor, in turn, after a warm-up of both."""
+    """Run the scenario on the cluster and the floor in turn, after a warm-up of both."""
     leaders = kafka.leaders_of(bootstrap, topic)
     kafka_loads = kafka.produce_loads(
         leaders,

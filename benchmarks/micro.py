@@ -1,7 +1,7 @@
-"""One step of the hot path, in process: nanoseconds per operation, and a hash of what came out.
+"""Measures one step of the hot path in one process: nanoseconds per operation, and a hash of the result.
 
-A bench is a function from a number of operations to `Outcome`; the hash shows that the work was done
-and was the same work. With a small number they run as tests, so that they do not rot.
+A bench is a function from a number of operations to `Outcome`; equal hashes show that the same work
+was done. Tests run each bench with a small number of operations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Bench = Callable[[int], Outcome]
 
 
 def timed(operations: int, work: Callable[[], object]) -> Outcome:
-    """Run the work once; its result, as text, is what is hashed."""
+    """Run the work once and hash its result as text."""
     started = perf_counter_ns()
     result = work()
     elapsed = perf_counter_ns() - started
@@ -36,7 +36,7 @@ def timed(operations: int, work: Callable[[], object]) -> Outcome:
 
 
 def main(*benches: Bench) -> None:
-    """Print the best of some rounds of each; `python -m benchmarks.bench_log [OPERATIONS]`."""
+    """Print the best of several rounds of each bench; `python -m benchmarks.bench_log [OPERATIONS]`."""
     operations = int(sys.argv[1]) if len(sys.argv) > 1 else OPERATIONS
     for bench in benches:
         best = min(bench(operations) for _ in range(ROUNDS))

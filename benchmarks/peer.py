@@ -1,9 +1,10 @@
-"""The same load on minikafka and on Apache Kafka 3.9 in ZooKeeper mode, in turn: `python -m benchmarks.peer`.
+"""The same load on minikafka and on Apache Kafka 3.9 in ZooKeeper mode, in turn: `python -m
+benchmarks.peer`.
 
-MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and all it depends on). Both clusters
-have three brokers, a ZooKeeper each of the same kind, and the keys of `KEYS`; everything else is each
-one's default. Invariant: what is compared was measured in the same minute by the same generator; the
-cluster that is not under load stands idle.
+MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and its dependencies). Both
+clusters have three brokers, a ZooKeeper of the same kind each, and the settings in `KEYS`; all
+others are their defaults. Invariant: compared figures were measured in the same minute by the same
+generator, while the other cluster was idle.
 """
 
 from __future__ import annotations
@@ -46,12 +47,18 @@ KEYS: Final[Mapping[str, object]] = {
     "default.replication.factor": 3,
 }
 JAVA: Final = (
-    "java", "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
-)  # fmt: skip
-"""As kafka-server-start.sh calls it."""
+    "java",
+    "-Xms1g",
+    "-Xmx1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""The options of kafka-server-start.sh."""
 WARM_UP_ROUNDS: Final = 2
-"""Rounds that do not count: a JVM compiles what it runs often."""
+"""Rounds that are not counted: a JVM compiles code that runs often."""
 START_SECONDS: Final = 60.0
 FAILOVER_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.02
@@ -60,7 +67,7 @@ RECORD_BYTES: Final = 1_024 + kafka.ONE_RECORD_OVERHEAD
 
 
 class Row(NamedTuple):
-    """One line of the comparison, a figure per round; `better` is 1 when more is better, else -1."""
+    """One line of the comparison, with a figure per round; `better` is 1 if more is better, else -1."""
 
     name: str
     unit: str
@@ -73,7 +80,7 @@ ALONE = Row("259 B, 1 in flight, p50", "ms", -1)
 END_TO_END = Row("1 KiB at 1,000/s, end to end p99", "ms", -1)
 FAILOVER = Row("first write after SIGKILL", "s", -1)
 MEMORY = Row("resident memory of a broker", "MB", -1)
-START = Row("start of everything", "s", -1)
+START = Row("start of the whole cluster", "s", -1)
 ROWS: Final = (LARGE, SMALL, ALONE, END_TO_END, FAILOVER, MEMORY, START)
 LOADS: Final = (
     (LARGE, Scenario("", 16_384, 32, 10_000)),
@@ -84,32 +91,32 @@ Figures = dict[Row, list[float]]
 
 
 class Cluster(Protocol):
-    """Three brokers, whoever made them."""
+    """Three brokers of either system."""
 
     name: str
 
     @property
     def ports(self) -> Mapping[int, int]:
-        """Port by broker."""
+        """Broker id -> port."""
 
     async def start(self) -> None:
-        """Start all processes; they need not serve yet."""
+        """Start all processes without waiting until they serve."""
 
     async def kill(self, broker: int) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to a broker."""
 
     async def start_again(self, broker: int) -> None:
-        """Start a broker that was killed, on its data."""
+        """Start a killed broker on its data."""
 
     async def stop(self) -> None:
         """End every process."""
 
     def pids(self) -> list[int]:
-        """Of the brokers."""
+        """Return the process ids of the brokers."""
 
 
 class Minikafka:
-    """This project's."""
+    """A minikafka cluster."""
 
     name = "minikafka"
 
@@ -138,7 +145,7 @@ class Minikafka:
 
 
 class ApacheKafka:
-    """Kafka's own brokers, from its jars."""
+    """A cluster of Apache Kafka brokers, started from Kafka's jars."""
 
     name = "Apache Kafka"
 
@@ -157,7 +164,7 @@ class ApacheKafka:
 
     async def kill(self, broker: int) -> None:
         self._processes[broker].kill()
-        await aside(self._processes[broker].wait)
+        await in_thread(self._processes[broker].wait)
 
     async def start_again(self, broker: int) -> None:
         self._spawn(broker)
@@ -166,7 +173,7 @@ class ApacheKafka:
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
-            await aside(process.wait)
+            await in_thread(process.wait)
         await self._zookeeper.kill()
 
     def pids(self) -> list[int]:
@@ -201,12 +208,12 @@ def main() -> None:
     options = parser.parse_args()
     jars = os.environ.get(JARS, "")
     if not list(Path(jars or os.devnull).glob("kafka_2*.jar")) or shutil.which("java") is None:
-        sys.exit(f"{JARS} must name a directory with Kafka's jars, and java be on the path")
+        sys.exit(f"{JARS} must name a directory with Kafka's jars, and java must be on the path")
     uvloop.run(compare(jars, options.rounds, options.scale, options.json))
 
 
 async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> None:
-    """Both clusters, loaded in turn; the table, and a line of results."""
+    """Load both clusters in turn; print the table and append a line of results."""
     print(report.machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="peer-") as directory:
         clusters: Sequence[Cluster] = (Minikafka(), ApacheKafka(jars, Path(directory)))
@@ -215,37 +222,39 @@ async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> No
             for number in range(-WARM_UP_ROUNDS, rounds):
                 for cluster in clusters:
                     await load(cluster, {} if number < 0 else figures[cluster.name], scale)
-                    await aside(os.sync)  # the next load does not pay for these dirty pages
+                    await in_thread(os.sync)  # else their write-back slows the next load
             for _ in range(rounds):
                 for cluster in clusters:
-                    note(figures[cluster.name], FAILOVER, await failover(cluster))
+                    add_figure(figures[cluster.name], FAILOVER, await failover(cluster))
     show(figures)
     if kept is not None:
-        told = {
+        rounded = {
             name: {row.name: [round(value, 3) for value in values] for row, values in mine.items()}
             for name, mine in figures.items()
         }
-        report.append(kept, {"machine": report.machine(), "peer": told})
+        report.append(kept, {"machine": report.machine(), "peer": rounded})
 
 
 @asynccontextmanager
 async def started(
     clusters: Sequence[Cluster], figures: Mapping[str, Figures]
 ) -> AsyncIterator[None]:
-    """Started one after the other, each until every broker knows all three; ended in any case."""
+    """Start the clusters one after the other, each until every broker knows all three; end them at exit."""
     async with AsyncExitStack() as ends:
         for cluster in clusters:
             ends.push_async_callback(cluster.stop)
             before = time.monotonic()
             await cluster.start()
-            await until(partial(serves, cluster), START_SECONDS, f"{cluster.name} does not serve")
-            note(figures[cluster.name], START, time.monotonic() - before)
+            await wait_until(
+                partial(serves, cluster), START_SECONDS, f"{cluster.name} does not serve"
+            )
+            add_figure(figures[cluster.name], START, time.monotonic() - before)
             print(f"{cluster.name} serves", flush=True)
         yield
 
 
 async def load(cluster: Cluster, figures: Figures, scale: float) -> None:
-    """One round of every load on one cluster, on a new topic of one partition."""
+    """Run one round of every load on one cluster, on a new topic with one partition."""
     topic = f"peer-{time.monotonic_ns()}"
     leaders = await create_topic(cluster, topic)
     for row, scenario in LOADS:
@@ -258,44 +267,50 @@ async def load(cluster: Cluster, figures: Figures, scale: float) -> None:
             total=max(int(scenario.total * scale), 100),
         )
         result = await closed_loop.run(loads)
-        note(figures, row, result.percentile_ms(0.5) if row is ALONE else result.rate)
+        add_figure(figures, row, result.percentile_ms(0.5) if row is ALONE else result.rate)
     quiet = f"{topic}-quiet"
     (leader,) = await create_topic(cluster, quiet)
     count = max(int(END_TO_END_RATE * 4 * scale), 100)
     run = partial(load_end_to_end.run, rate=END_TO_END_RATE, count=count, size=RECORD_BYTES)
-    note(figures, END_TO_END, (await aside(partial(run, quiet, leader))).percentile_ms(0.99))
-    note(figures, MEMORY, statistics.mean(map(resident_megabytes, cluster.pids())))
+    add_figure(
+        figures, END_TO_END, (await in_thread(partial(run, quiet, leader))).percentile_ms(0.99)
+    )
+    add_figure(figures, MEMORY, statistics.mean(map(resident_megabytes, cluster.pids())))
 
 
 async def create_topic(cluster: Cluster, topic: str) -> list[kafka.Leader]:
-    """One of one partition, that every broker knows; its leader."""
+    """Create a topic with one partition, wait until every broker knows it, and return its leader."""
     brokers = [(HOST, port) for port in cluster.ports.values()]
-    leaders: list[kafka.Leader] = await aside(partial(kafka.create_topic, brokers[0], topic, 1))
+    leaders: list[kafka.Leader] = await in_thread(partial(kafka.create_topic, brokers[0], topic, 1))
     for broker in brokers:
-        await aside(partial(kafka.leaders_of, broker, topic))
+        await in_thread(partial(kafka.leaders_of, broker, topic))
     return leaders
 
 
 async def failover(cluster: Cluster) -> float:
-    """Seconds from the SIGKILL of a leader to the first write that is acknowledged; then it is back."""
+    """Return the seconds from the leader's SIGKILL to the first acknowledged write; then restart
+    the broker.
+    """
     topic = f"failover-{time.monotonic_ns()}"
     (leader,) = await create_topic(cluster, topic)
     victim = next(broker for broker, port in cluster.ports.items() if port == leader.port)
     others = [(HOST, port) for broker, port in cluster.ports.items() if broker != victim]
     before = time.monotonic()
     await cluster.kill(victim)
-    await until(
-        partial(aside, partial(is_written, others, topic)), FAILOVER_SECONDS, "nobody takes a write"
+    await wait_until(
+        partial(in_thread, partial(is_written, others, topic)),
+        FAILOVER_SECONDS,
+        "no broker accepts a write",
     )
     seconds = time.monotonic() - before
     await cluster.start_again(victim)
-    await until(partial(serves, cluster), START_SECONDS, f"broker {victim} does not come back")
-    await aside(partial(kafka.leaders_of, others[0], topic))
+    await wait_until(partial(serves, cluster), START_SECONDS, f"broker {victim} does not come back")
+    await in_thread(partial(kafka.leaders_of, others[0], topic))
     return seconds
 
 
 def is_written(brokers: Sequence[Address], topic: str) -> bool:
-    """Whether the leader, as one of these brokers knows it, acknowledges one record."""
+    """True if the leader, as known by the first of these brokers, acknowledges one record."""
     with suppress(OSError, LoadError, KeyError, ValueError):
         with kafka.Session(*brokers[0]) as session:
             metadata = session.ask(METADATA, 1, topics=[{"name": topic}])
@@ -315,45 +330,49 @@ def is_written(brokers: Sequence[Address], topic: str) -> bool:
 
 
 async def serves(cluster: Cluster) -> bool:
-    """Whether every broker knows all of them."""
-    return all([await aside(partial(knows_all, (HOST, port))) for port in cluster.ports.values()])
+    """True if every broker knows all brokers."""
+    return all(
+        [await in_thread(partial(knows_all, (HOST, port))) for port in cluster.ports.values()]
+    )
 
 
 def knows_all(broker: Address) -> bool:
-    """Whether this broker answers, and names all of them."""
+    """True if this broker answers and knows all brokers."""
     with suppress(OSError, LoadError), kafka.Session(*broker) as session:
         return len(session.ask(METADATA, 1, topics=[]).brokers) == len(BROKERS)
     return False
 
 
 def resident_megabytes(pid: int) -> float:
-    """VmRSS of a process."""
+    """Return VmRSS of a process in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def note(figures: Figures, row: Row, value: float) -> None:
-    """One more figure of a row."""
+def add_figure(figures: Figures, row: Row, value: float) -> None:
+    """Add one figure to a row."""
     figures.setdefault(row, []).append(value)
 
 
 def show(figures: Mapping[str, Figures]) -> None:
-    """Medians side by side; a ratio above 1 is in favour of the first."""
+    """Print medians side by side; a ratio above 1 favours the first system."""
     (first, mine), (second, theirs) = figures.items()
     print(f"\n{'three brokers, medians':34} {first:>12} {second:>12}   ratio")
     for row in ROWS:
         here, there = statistics.median(mine[row]), statistics.median(theirs[row])
         ratio = here / there if row.better > 0 else there / here
-        print(f"{row.name:34} {told(here):>12} {told(there):>12}   {ratio:5.2f}   {row.unit}")
+        print(f"{row.name:34} {rounded(here):>12} {rounded(there):>12}   {ratio:5.2f}   {row.unit}")
 
 
-def told(value: float) -> str:
-    """With as many digits as mean something."""
+def rounded(value: float) -> str:
+    """Format a figure with its significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float, complaint: str) -> None:
-    """Ask again and again. Raises LoadError."""
+async def wait_until(
+    condition: Callable[[], Awaitable[bool]], seconds: float, complaint: str
+) -> None:
+    """Poll the condition until it is true. Raises LoadError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not await condition():
         if time.monotonic() > deadline:
@@ -361,8 +380,8 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float, compla
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def aside(function: Callable[[], Any]) -> Any:
-    """Blocking work while the loop goes on."""
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """Run a blocking function in a thread."""
     return await asyncio.get_running_loop().run_in_executor(None, function)
 
 

@@ -1,4 +1,4 @@
-"""What is printed and kept of a run: a line for the machine, a table, and a line of JSON."""
+"""Output of a run: a line about the machine, a table, and a line of JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def machine() -> str:
-    """Processor, cores, memory, kernel, Python with its build, and load of this machine in one line."""
+    """Describe processor, cores, memory, kernel, Python build and load of this machine in one line."""
     names = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -38,21 +38,21 @@ def machine() -> str:
 
 
 def _build() -> str:
-    """Whether the interpreter was optimized by a profile, by the rule of `scripts/environment`."""
+    """Return "with PGO" or "without PGO", by the same rule as `scripts/environment`."""
     options = sysconfig.get_config_var("CONFIG_ARGS") or ""
     is_optimized = sys.base_prefix == "/usr" or "--enable-optimizations" in options
     return "with PGO" if is_optimized else "without PGO"
 
 
 def commit() -> str:
-    """The commit that is measured, with + when the tree has changes; empty outside of git."""
+    """Return the current commit, with + if the tree has changes; "" outside of git."""
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return told.stdout.strip()
+    described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return described.stdout.strip()
 
 
 def produce_row(measured: Measured) -> str:
-    """One scenario: median of the rounds by rate, beside the floor's."""
+    """Format one scenario: the median round by rate, next to the floor's."""
     result = _median(measured.results)
     row = f"{measured.scenario.name:36} {_figures(result)}"
     if measured.ratio is None:
@@ -62,13 +62,13 @@ def produce_row(measured: Measured) -> str:
 
 
 def produce_head() -> str:
-    """Above the rows."""
+    """Return the table header."""
     figures = f"{'req/s':>9} {'MB/s':>6} {'p50 ms':>7} {'p99':>7} {'p99.9':>7}"
     return f"{'produce, acks=all, 3 replicas':36} {figures}   {'floor/s':>9} {'p50':>7}   ratio"
 
 
 def produce_facts(measured: Measured) -> dict[str, Any]:
-    """The same for machines."""
+    """Return the figures of one scenario as JSON-able values."""
     result = _median(measured.results)
     facts: dict[str, Any] = {
         "scenario": measured.scenario.name,
@@ -84,7 +84,7 @@ def produce_facts(measured: Measured) -> dict[str, Any]:
 
 
 def append(path: Path, facts: dict[str, Any]) -> None:
-    """One more line in the file of results."""
+    """Append one line to the file of results."""
     stamped = {"commit": commit(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     with path.open("a") as file:
         file.write(json.dumps(stamped | facts) + "\n")

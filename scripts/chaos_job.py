@@ -1,9 +1,9 @@
-"""Kills, pauses and restarts random brokers under load, then reads everything back: the verdict of quickstart.
+"""Chaos test: kills, pauses and restarts random brokers under load, then checks that no record was lost.
 
     chaos --seconds N [--seed S]
 
-The faults of a run are drawn from its seed, which is printed first. At most one broker is down or
-paused at a time for longer than the next fault, so that the load goes on between the faults.
+The faults of a run are derived from its seed, which is printed first. A fault ends before the next
+one begins, so at most one broker is down or paused at a time and the load continues.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 5_000.0
 VALUE_BYTES = 100
 QUIET_SECONDS = (0.5, 4.0)
-"""Between the end of a fault and the next one."""
+"""Range of the time between the end of a fault and the next one."""
 FAULT_SECONDS = (0.5, 10.0)
-"""How long a broker stays away: shorter and longer than its ZooKeeper session."""
+"""Range of a fault's length, from shorter to longer than the broker's ZooKeeper session timeout."""
 KINDS = ("kill", "pause", "stop")
 SHOW_SECONDS = 0.2
 
 
 def main() -> bool:
-    """Run it, shown; whether the verdict is good."""
+    """Run the chaos test with a display; True if the verdict is good."""
     arguments = parse(sys.argv[1:])
     with Display() as display:
         return asyncio.run(chaos(display, arguments.seconds, arguments.seed))
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line; draw a seed if none is given."""
     parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=_positive, default=60.0, help="how long to break things")
+    parser.add_argument(
+        "--seconds", type=_positive, default=60.0, help="length of the run in seconds (60)"
+    )
     parser.add_argument("--seed", type=int, help="draw the same faults as an earlier run")
     arguments = parser.parse_args(words)
     if arguments.seed is None:
@@ -60,12 +62,12 @@ def parse(words: list[str]) -> argparse.Namespace:
 def _positive(word: str) -> float:
     seconds = float(word)
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{word} is not more than 0 seconds")
+        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, got {word}")
     return seconds
 
 
 async def chaos(display: Display, seconds: float, seed: int) -> bool:
-    """Load and faults side by side, then everything healed and read back; whether the verdict is good."""
+    """Run load and faults together, restart all brokers, read back; True if the verdict is good."""
     display.say(f"seed {seed}")
     async with LocalCluster(BROKERS) as cluster:
         await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
@@ -88,7 +90,7 @@ async def chaos(display: Display, seconds: float, seed: int) -> bool:
 
 
 def records() -> Iterator[tuple[bytes, bytes]]:
-    """Records without end, no two alike."""
+    """Yield an endless sequence of distinct records."""
     number = 0
     while True:
         number += 1
@@ -98,19 +100,19 @@ def records() -> Iterator[tuple[bytes, bytes]]:
 async def under_load(
     display: Display, cluster: LocalCluster, stream: Stream, seconds: float, chance: random.Random
 ) -> None:
-    """Faults until the time is over; then all brokers back in every ISR, and the load brought to its end."""
+    """Inject faults until the time is over, wait until every ISR is full, then finish the load."""
     stream.start()
     faults: Counter[str] = Counter()
     deadline = time.monotonic() + seconds
     with display.step("faults") as step:
         while (left := deadline - time.monotonic()) > 0:
-            await pause(step, stream, min(left, chance.uniform(*QUIET_SECONDS)), deadline)
+            await wait_under_load(step, stream, min(left, chance.uniform(*QUIET_SECONDS)), deadline)
             kind, broker_id = chance.choice(KINDS), chance.randint(1, BROKERS)
             length = chance.uniform(*FAULT_SECONDS)
             display.say(f"  {kind} broker {broker_id} for {length:.1f} s")
             faults[kind] += 1
-            await begin(cluster, kind, broker_id)
-            await pause(step, stream, length, deadline)
+            await inject_fault(cluster, kind, broker_id)
+            await wait_under_load(step, stream, length, deadline)
             await (cluster.resume if kind == "pause" else cluster.start)(broker_id)
         step.done(", ".join(f"{count} × {kind}" for kind, count in sorted(faults.items())))
     with display.step("heal") as step:
@@ -122,8 +124,8 @@ async def under_load(
         step.done(f"{stream.acked:,} of {len(stream.history):,} records acked")
 
 
-async def begin(cluster: LocalCluster, kind: str, broker_id: int) -> None:
-    """One fault."""
+async def inject_fault(cluster: LocalCluster, kind: str, broker_id: int) -> None:
+    """Kill, pause or stop the broker."""
     if kind == "kill":
         await cluster.kill(broker_id)
     elif kind == "pause":
@@ -132,8 +134,8 @@ async def begin(cluster: LocalCluster, kind: str, broker_id: int) -> None:
         await cluster.stop(broker_id)
 
 
-async def pause(step: Step, stream: Stream, seconds: float, deadline: float) -> None:
-    """Let the load go on for so long, and show it."""
+async def wait_under_load(step: Step, stream: Stream, seconds: float, deadline: float) -> None:
+    """Let the load continue for this many seconds, and show its progress."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         left = max(deadline - time.monotonic(), 0)

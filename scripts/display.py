@@ -1,4 +1,4 @@
-"""What quickstart and chaos show: a live line per step on a terminal, plain lines elsewhere; tables at the end."""
+"""Terminal output of quickstart and chaos: progress lines (plain lines without a terminal) and tables."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-NEWS_SECONDS = 2.0
-"""How often a step that goes on is told of where lines cannot be rewritten."""
+PROGRESS_SECONDS = 2.0
+"""Interval between progress lines of a step where lines cannot be rewritten."""
 PLAIN_WIDTH = 120
 
 
 class Step:
-    """One step of the job, as a context; `done` says what came of it."""
+    """One step of the job, as a context manager; `done` prints its result."""
 
     def __init__(self, display: Display, name: str) -> None:
         self._display = display
         self._name = name
-        self._started = self._told = time.monotonic()
+        self._started = self._shown = time.monotonic()
         self._line = display.progress.add_task(name, total=None, note="")
         if not display.is_live:
             display.say(f"{name} …")
@@ -33,23 +33,23 @@ class Step:
             self._display.progress.remove_task(self._line)
 
     def advance(self, done: float, total: float | None, note: str = "") -> None:
-        """How far it is."""
+        """Show the progress: `done` of `total`, and a note."""
         self._display.progress.update(self._line, completed=done, total=total, note=note)
         now = time.monotonic()
-        if not self._display.is_live and now - self._told >= NEWS_SECONDS:
-            self._told = now
+        if not self._display.is_live and now - self._shown >= PROGRESS_SECONDS:
+            self._shown = now
             amount = f"{done:,.0f} of {total:,.0f}" if total else ""
             self._display.say(f"  {amount}  {note}".rstrip())
 
     def done(self, note: str) -> None:
-        """It is finished; the line stays to be read."""
+        """Replace the progress line by a permanent line with the result."""
         seconds = time.monotonic() - self._started
         self._display.progress.remove_task(self._line)
         self._display.say(f"{self._name}: {note} ({seconds:.1f} s)")
 
 
 class Display:
-    """A context in which steps are shown."""
+    """A context manager that shows the progress of steps."""
 
     def __init__(self) -> None:
         console = Console()
@@ -73,16 +73,16 @@ class Display:
         self.progress.stop()
 
     def step(self, name: str) -> Step:
-        """A step that begins now."""
+        """Begin a step and return it."""
         return Step(self, name)
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one permanent line."""
         self.console.print(text, highlight=False, markup=False)
         self.console.file.flush()
 
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table that stays."""
+        """Print a table."""
         table = Table(*header, title=title, title_justify="left")
         for row in rows:
             table.add_row(*map(str, row))

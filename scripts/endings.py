@@ -1,7 +1,8 @@
-"""How the programs of this folder end: 0 for a good verdict, 1 for a bad one or an error, 130 after Ctrl-C.
+"""Exit codes of the programs in this folder: 0 for a good verdict, 1 for a bad one or an error, 130
+for Ctrl-C.
 
-Invariant: Ctrl-C and SIGTERM end a program without a traceback at any moment. `environment.py` starts it
-with SIGINT held back; here it is let through, where it is expected.
+Invariant: Ctrl-C and SIGTERM end a program without a traceback at any moment. `environment.py`
+starts the program with SIGINT blocked; `run` unblocks it once the program can handle it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ INTERRUPTED = 130
 
 
 def run(name: str, job: Callable[[], bool]) -> NoReturn:
-    """Run it and end the process; SIGTERM is as Ctrl-C, and a foreseen failure is one line."""
+    """Run the job and exit. SIGTERM acts like Ctrl-C; an expected failure is printed as one line."""
     signal.signal(signal.SIGTERM, interrupt)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -30,5 +31,5 @@ def run(name: str, job: Callable[[], bool]) -> NoReturn:
     except (KafkaException, MinikafkaError, OSError, RuntimeError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         code = 1
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever cannot wait for the last threads
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for threads
     sys.exit(code)

@@ -1,13 +1,13 @@
-"""Makes the environment in .venv from requirements.lock, then becomes the program that it was given.
+"""Creates the environment in .venv from requirements.lock, then replaces itself by the given program.
 
-Standard library only. Invariant: the stamp in .venv is written last, so an environment whose making was
-cut short is made anew, and one that is complete costs nothing but the reading of the stamp.
+Uses only the standard library. Invariant: the stamp in .venv is written last, so an interrupted
+creation is repeated, and checking a complete environment costs only reading the stamp.
 
     scripts/environment [SCRIPT [ARGUMENTS…]]
 
-Ctrl-C is quiet at any moment: `scripts/environment` lends its standard error as descriptor 3 and gives none
-of its own, so that an interpreter that is only starting says nothing; and the program is started with SIGINT
-held back until it is ready for it (`endings.py`).
+Ctrl-C prints nothing at any moment: the shell script `scripts/environment` passes its standard
+error as descriptor 3 and closes the original, so that an interrupted start of the interpreter is
+silent. The program starts with SIGINT blocked until it can handle the signal (`endings.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import signal
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Until `main` takes it back: what interrupts an import can get lost in it.
+    # Until `main` restores the handler: an exception raised during an import can get lost.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import ctypes
@@ -36,15 +36,17 @@ ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "minikafka.stamp"
 LOCK = ROOT / "requirements.lock"
-NEWS_SECONDS = 5.0
-"""How often a line is printed where it cannot be overwritten."""
-_NEWS = re.compile(rb"\s*(Collecting|Downloading|Building wheel for|Installing collected) ?(\S*)")
+PROGRESS_SECONDS = 5.0
+"""Interval between progress lines where lines cannot be rewritten."""
+_PROGRESS_LINE = re.compile(
+    rb"\s*(Collecting|Downloading|Building wheel for|Installing collected) ?(\S*)"
+)
 _PR_SET_PDEATHSIG = 1
 _LENT_STDERR = 3
 
 
 class Progress:
-    """The environment's own progress line: rewritten on a terminal, now and then a new one elsewhere."""
+    """The progress line: rewritten on a terminal, repeated at an interval elsewhere."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -52,9 +54,9 @@ class Progress:
         self._rewrites = sys.stderr.isatty()
 
     def show(self, text: str, *, is_last: bool = False) -> None:
-        """What is being done now, with the seconds since the beginning."""
+        """Print the current activity with the seconds since the start."""
         now = time.monotonic()
-        if not (self._rewrites or is_last or now - self._printed >= NEWS_SECONDS):
+        if not (self._rewrites or is_last or now - self._printed >= PROGRESS_SECONDS):
             return
         self._printed = now
         start, end = ("\r\033[K", "\n" if is_last else "") if self._rewrites else ("", "\n")
@@ -63,7 +65,7 @@ class Progress:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Make the environment where it is not there, then run the script in this very process."""
+    """Create the environment if it is missing or outdated, then execute the script in this process."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -91,7 +93,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _stamp() -> str:
-    """What the environment was made from: a change of any of it makes it anew."""
+    """Return the inputs of the environment: if one changes, the environment is created again."""
     digest = hashlib.sha256()
     for file in (LOCK, ROOT / "pyproject.toml"):
         digest.update(file.read_bytes())
@@ -103,7 +105,7 @@ def _is_complete() -> bool:
 
 
 def make() -> None:
-    """A new .venv with everything that the lock names, and the project itself. Raises RuntimeError."""
+    """Create .venv with all packages in the lock file and the project itself. Raises RuntimeError."""
     progress = Progress()
     progress.show("making .venv")
     _run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], progress)
@@ -116,7 +118,10 @@ def make() -> None:
 
 
 def _run(command: Sequence[str], progress: Progress) -> None:
-    """Run it to its end, telling what it does; it ends with us. Raises RuntimeError with its last words."""
+    """Run a command and show its progress; it is killed with this process.
+
+    Raises RuntimeError with the command's last line of output if it fails.
+    """
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -130,8 +135,8 @@ def _run(command: Sequence[str], progress: Progress) -> None:
     try:
         for line in child.stdout:
             last = line.strip() or last
-            if news := _NEWS.match(line):
-                progress.show(b" ".join(news.groups()).decode(errors="replace"))
+            if shown := _PROGRESS_LINE.match(line):
+                progress.show(b" ".join(shown.groups()).decode(errors="replace"))
         if child.wait() != 0:
             raise RuntimeError(f"{' '.join(command[:4])} … failed: {last.decode(errors='replace')}")
     finally:

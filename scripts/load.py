@@ -1,7 +1,8 @@
-"""An unmodified confluent-kafka producer and consumer that write down what they were told.
+"""An unmodified confluent-kafka producer and consumer that record what was acknowledged and read.
 
-Used by quickstart and chaos. Invariant: a record counts as acked only by its delivery report; a report
-with an error leaves it unknown, since librdkafka does not say whether the broker has it.
+Used by quickstart and chaos. Invariant: a record counts as acked only by its delivery report. A
+report with an error leaves it unknown, since librdkafka does not say whether the broker has the
+record.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PACE_EVERY = 500
 
 
 class Stream(threading.Thread):
-    """One idempotent producer, acks=all, fed with (key, value) at most at `rate` records a second.
+    """An idempotent producer with acks=all, which sends (key, value) pairs at most at `rate` per second.
 
     `history` and `acked` may be read at any time, `error` after `join()`.
     """
@@ -62,27 +63,27 @@ class Stream(threading.Thread):
         )
 
     def mark(self, moment: float) -> None:
-        """Note, per partition, how long after that moment the first record sent from now on is acked."""
+        """Measure, per partition, the time from `moment` to the first ack of a record sent from now on."""
         self._marked_at = moment
         self.first_ack_after = {}
         self._marked_from = len(self.history)
 
     def stop(self) -> None:
-        """Send no more than what was sent; what waits is still delivered."""
+        """Stop sending; queued records are still delivered."""
         self._stopped.set()
 
     def abandon(self) -> None:
-        """End now; what is not acked stays unknown."""
+        """End now; records that are not acked stay unknown."""
         self._stopped.set()
         self._producer.purge()
         self.join(END_SECONDS)
 
     def run(self) -> None:
-        """The thread: send everything, and wait for what came of it."""
+        """Run the thread: send all records and wait for their delivery reports."""
         try:
             self._send_all()
             self._producer.flush()
-        except Exception as error:  # noqa: BLE001 - given to whoever joins
+        except Exception as error:  # noqa: BLE001 - read by the caller after join()
             self.error = error
 
     def _send_all(self) -> None:
@@ -96,7 +97,7 @@ class Stream(threading.Thread):
                 self._serve_until(started + count / self._rate)
 
     def _serve_until(self, moment: float) -> None:
-        """Take reports, at least those that wait already, until then."""
+        """Process delivery reports until the given moment, but at least those already waiting."""
         left = 0.0
         while left >= 0 and not self._stopped.is_set():
             self._producer.poll(min(left, POLL_SECONDS))
@@ -124,7 +125,7 @@ class Stream(threading.Thread):
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
-    """A topic with replication factor 3. Raises KafkaException."""
+    """Create a topic with replication factor 3. Raises KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     wanted = NewTopic(topic, partitions, REPLICATION_FACTOR, config=config)
     for created in admin.create_topics([wanted]).values():
@@ -134,7 +135,8 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, 
 def read_back(
     bootstrap: str, topic: str, partitions: int, on_progress: Callable[[int, int], None]
 ) -> Reading:
-    """Every record of the topic below its high watermarks, as (key, value), by an unmodified consumer.
+    """Read every record of the topic below its high watermarks, as (key, value), with an unmodified
+    consumer.
 
     `on_progress` gets (records read, records to read). Raises KafkaException, TimeoutError.
     """
@@ -155,10 +157,10 @@ def read_back(
 
 
 def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
-    """The partition's end for consumers. Raises KafkaException.
+    """Return the partition's high watermark. Raises KafkaException.
 
-    librdkafka looks for the leader once per call, in what it was told minutes ago, and gives up when there was
-    none then, when it has moved or is gone: it has to be told to ask anew.
+    librdkafka looks up the leader once per call in its cached metadata, and fails if that leader is
+    unknown, has moved or is down. So this refreshes the metadata between attempts.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     while True:
@@ -184,7 +186,7 @@ def _read_all(
         messages = consumer.consume(min(FETCH_RECORDS, total - count), FETCH_SECONDS)
         if not messages:
             got = [f"{topic}-{p} {len(reading[p])} of {end}" for p, end in enumerate(ends)]
-            raise TimeoutError(f"nothing to read for {FETCH_SECONDS:g} s, got {', '.join(got)}")
+            raise TimeoutError(f"no record for {FETCH_SECONDS:g} s; read {', '.join(got)}")
         for message in messages:
             if message.error():
                 raise KafkaException(message.error())

@@ -1,7 +1,8 @@
-"""The main job: real input through real clients, a broker killed mid-stream, everything read back twice.
+"""Quickstart: streams real files through real clients, kills a broker midway, and reads everything
+back twice.
 
-Exit 0 only if nothing acknowledged was lost, order per partition held, and the two readings agree.
-Invariant: whatever ends this program, no process that it started outlives it.
+The exit code is 0 only if no acknowledged record was lost, the order within partitions was kept,
+and both readings agree. Invariant: no process outlives this program, however it ends.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ TOPIC = "stdlib"
 PARTITIONS = 6
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 60_000.0
-"""Records a second at most: the stream is to last longer than a fail-over takes."""
+"""Maximum records per second, so low that the stream lasts longer than a failover."""
 KILL_AT = 0.2
-"""Part of the stream that is acked when the broker is killed."""
+"""Fraction of the stream that is acked when the broker is killed."""
 SPARK_SECONDS = 120.0
 STALLED_SECONDS = 60.0
-"""How long a stream may stand still: a fail-over takes a tenth of it."""
+"""Maximum time without an ack; a failover takes a tenth of it."""
 TABLE_COUNTS = ("lost", "duplicated", "reordered", "differing")
 SHOW_SECONDS = 0.1
 
 
 def main() -> bool:
-    """Run it, shown; whether the verdict is good."""
+    """Run quickstart with a display; True if the verdict is good."""
     argparse.ArgumentParser(
         prog="quickstart", description=(__doc__ or "").split("\n")[0]
     ).parse_args()
@@ -61,7 +62,7 @@ def main() -> bool:
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """A directory of this run's own, after the leftovers of runs that are over were removed."""
+    """Yield a new directory for this run, after removing those of finished runs."""
     DATA.mkdir(exist_ok=True)
     for former in DATA.iterdir():
         with former.joinpath("run.lock").open("ab") as lock:
@@ -75,7 +76,7 @@ def run_directory() -> Iterator[Path]:
 
 
 async def quickstart(display: Display, directory: Path) -> bool:
-    """Steps 1 to 6; whether the verdict is good."""
+    """Run steps 1 to 6; True if the verdict is good."""
     config = ClusterConfig.parse((ROOT / "cluster.toml").read_text())
     with display.step("source") as step:
         lines = await asyncio.to_thread(source_lines.read)
@@ -87,10 +88,10 @@ async def quickstart(display: Display, directory: Path) -> bool:
         stream = Stream(cluster.bootstrap, TOPIC, source_lines.interleaved(lines), RATE)
         async with spark_job(lines, directory) as spark, in_background(watch.run()):
             try:
-                await break_it(display, cluster, stream, total)
+                await stream_with_failure(display, cluster, stream, total)
             finally:
                 await asyncio.to_thread(stream.abandon)
-            await ask(spark, cluster.bootstrap)
+            await start_spark_reading(spark, cluster.bootstrap)
             reading = await read_by_client(display, cluster, lines)
             agree = await read_by_spark(display, spark, reading)
         watch.show(display)
@@ -103,7 +104,7 @@ async def quickstart(display: Display, directory: Path) -> bool:
 async def running_cluster(
     display: Display, config: ClusterConfig, directory: Path
 ) -> AsyncIterator[LocalCluster]:
-    """Step 1: the cluster of cluster.toml; on free ports where its own are taken."""
+    """Step 1: run the cluster of cluster.toml, on free ports if its own are in use."""
     ports = range(config.port, config.port + config.brokers)
     port = config.port if all(map(is_free, ports)) else 0
     cluster = LocalCluster(data=directory, config=config, port=port)
@@ -116,31 +117,34 @@ async def running_cluster(
         await cluster.stop()
 
 
-async def break_it(display: Display, cluster: LocalCluster, stream: Stream, total: int) -> None:
-    """Steps 3 and 4: stream, kill the broker that leads most, start it again, wait for every ISR."""
+async def stream_with_failure(
+    display: Display, cluster: LocalCluster, stream: Stream, total: int
+) -> None:
+    """Steps 3 and 4: stream, kill the broker with the most leaderships, restart it, wait for every ISR."""
     stream.start()
     with display.step("stream") as step:
-        await follow(step, stream, total, lambda: stream.acked >= KILL_AT * total)
+        await show_progress(step, stream, total, lambda: stream.acked >= KILL_AT * total)
         victim = await busiest(cluster)
         moment = time.monotonic()
         await cluster.kill(victim)
         stream.mark(moment)
         display.say(f"kill: SIGKILL to broker {victim}, which leads most partitions")
-        await follow(step, stream, total, lambda: len(stream.first_ack_after) == PARTITIONS)
+        await show_progress(step, stream, total, lambda: len(stream.first_ack_after) == PARTITIONS)
         show_recovery(display, stream)
-        async with in_background(come_back(display, cluster, victim)) as back:
-            await follow(step, stream, total, back.done)
+        async with in_background(restart_broker(display, cluster, victim)) as back:
+            await show_progress(step, stream, total, back.done)
             await back
-        await follow(step, stream, total, lambda: False)
+        await show_progress(step, stream, total, lambda: False)
         if stream.error is not None:
             raise RuntimeError(f"the producer failed: {stream.error}")
         step.done(f"{stream.acked:,} of {total:,} records acked")
 
 
-async def follow(step: Step, stream: Stream, total: int, until: Callable[[], bool]) -> None:
-    """Show how far the stream is, until something is so or the stream has ended.
+async def show_progress(step: Step, stream: Stream, total: int, until: Callable[[], bool]) -> None:
+    """Show the progress of the stream until `until` returns True or the stream has ended.
 
-    Raises RuntimeError when it stands still for long: too few brokers are left, say.
+    Raises RuntimeError if nothing is acked for a long time, for example because too few brokers are
+    left.
     """
     acked, since = stream.acked, time.monotonic()
     while stream.is_alive() and not until():
@@ -148,27 +152,27 @@ async def follow(step: Step, stream: Stream, total: int, until: Callable[[], boo
         if stream.acked != acked:
             acked, since = stream.acked, time.monotonic()
         elif time.monotonic() - since > STALLED_SECONDS:
-            silent = f"nothing was acked for {STALLED_SECONDS:g} s, after {acked:,} of {total:,}"
+            silent = f"no ack for {STALLED_SECONDS:g} s, after {acked:,} of {total:,}"
             raise RuntimeError(f"{silent} records: see {DATA}/run-*/logs")
         await asyncio.sleep(SHOW_SECONDS)
 
 
 async def busiest(cluster: LocalCluster) -> int:
-    """The broker that leads most partitions of the topic."""
+    """Return the broker that leads most partitions of the topic."""
     views = (await cluster.state()).partitions.items()
     leaders = Counter(v.leader for tp, v in views if tp.topic == TOPIC and v.leader is not None)
     return leaders.most_common(1)[0][0]
 
 
 def show_recovery(display: Display, stream: Stream) -> None:
-    """How long each partition took no write: from the kill to the ack of a record sent after it."""
+    """Show per partition the time from the kill to the ack of a record sent after it."""
     waits = {p: f"{seconds:.2f} s" for p, seconds in stream.first_ack_after.items()}
     rows = [[waits.get(partition, "none") for partition in range(PARTITIONS)]]
     header = [f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
     display.table("Time to the first successful write after the kill", header, rows)
 
 
-async def come_back(display: Display, cluster: LocalCluster, victim: int) -> None:
+async def restart_broker(display: Display, cluster: LocalCluster, victim: int) -> None:
     """Start the killed broker and wait until it is in every ISR again."""
     started = time.monotonic()
     await cluster.start(victim)
@@ -178,7 +182,7 @@ async def come_back(display: Display, cluster: LocalCluster, victim: int) -> Non
 
 
 async def read_by_client(display: Display, cluster: LocalCluster, lines: Lines) -> Reading:
-    """Step 5, first reading: by an unmodified consumer, compared with the source file by file."""
+    """Step 5, first reading: read with an unmodified consumer, and compare with the source file by file."""
     with display.step("client") as step:
         reading = await asyncio.to_thread(
             read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance
@@ -190,7 +194,7 @@ async def read_by_client(display: Display, cluster: LocalCluster, lines: Lines) 
 
 
 def different_files(reading: Reading, lines: Lines) -> set[bytes]:
-    """Files whose records, in the order of the log, are not their lines in order."""
+    """Return the files whose records, in log order, differ from the file's lines in order."""
     found: dict[bytes, list[bytes]] = {}
     for deliveries in reading.values():
         for _, (name, line) in deliveries:
@@ -198,34 +202,36 @@ def different_files(reading: Reading, lines: Lines) -> set[bytes]:
     return {name for name in lines.keys() | found.keys() if lines.get(name) != found.get(name)}
 
 
-async def ask(spark: Process, bootstrap: str) -> None:
-    """Step 5, second reading: begin it as soon as Spark is there, beside the first."""
-    await answer(spark)
+async def start_spark_reading(spark: Process, bootstrap: str) -> None:
+    """Step 5, second reading: start it as soon as Spark is ready, in parallel with the first one."""
+    await spark_answer(spark)
     assert spark.stdin is not None
     spark.stdin.write(json.dumps({"bootstrap": bootstrap, "topic": TOPIC}).encode() + b"\n")
 
 
 async def read_by_spark(display: Display, spark: Process, reading: Reading) -> bool:
-    """What Spark found. Whether its table holds the very records that the client read."""
+    """Show Spark's result; True if its table holds exactly the records that the client read."""
     with display.step("spark") as step:
-        table = await answer(spark)
+        table = await spark_answer(spark)
         count, checksum = await asyncio.to_thread(checksum_of, reading)
         agree = (table["records"], table["checksum"]) == (count, checksum)
         named = ", ".join(f"{table[name]:,} {name}" for name in TABLE_COUNTS)
-        same = "agree" if agree else "DO NOT AGREE"
+        same = "are equal" if agree else "DIFFER"
         step.done(f"{table['records']:,} records joined with {table['lines']:,} lines: {named}")
-        display.say(f"the reading of the client and the table of Spark {same}")
+        display.say(f"the records of the client and of Spark {same}")
     return agree
 
 
-async def answer(spark: Process) -> dict[str, int]:
-    """The next line of the job. Raises RuntimeError when it ended instead, or says nothing for long."""
+async def spark_answer(spark: Process) -> dict[str, int]:
+    """Return the next line of the Spark job. Raises RuntimeError if the job ends or does not answer
+    in time.
+    """
     assert spark.stdout is not None
     try:
         async with asyncio.timeout(SPARK_SECONDS):
             line = await spark.stdout.readline()
     except TimeoutError:
-        silent = f"the Spark job said nothing for {SPARK_SECONDS:g} s"
+        silent = f"no output of the Spark job for {SPARK_SECONDS:g} s"
         raise RuntimeError(f"{silent}: is the machine busy? See {DATA}/run-*/spark.log") from None
     if not line:
         raise RuntimeError(f"the Spark job failed, see {DATA}/run-*/spark.log")
@@ -234,7 +240,9 @@ async def answer(spark: Process) -> dict[str, int]:
 
 
 def checksum_of(reading: Reading) -> tuple[int, int]:
-    """Records, and what `quickstart_spark.checksum` makes of the same ones."""
+    """Return the number of records, and the checksum that `quickstart_spark.checksum` computes over
+    them.
+    """
     count = total = 0
     for partition, deliveries in reading.items():
         for offset, (name, line) in deliveries:
@@ -245,7 +253,7 @@ def checksum_of(reading: Reading) -> tuple[int, int]:
 
 @asynccontextmanager
 async def spark_job(lines: Lines, directory: Path) -> AsyncIterator[Process]:
-    """The PySpark job as a process of its own, starting its session while the stream runs."""
+    """Run the PySpark job in a process of its own, which starts its session while the stream runs."""
     source = directory / "source.parquet"
     await asyncio.to_thread(source_lines.write_parquet, lines, source)
     script = Path(__file__).with_name("quickstart_spark.py")

@@ -1,10 +1,10 @@
-"""The PySpark job of quickstart: the topic as a table, joined with the source lines, written as Parquet.
+"""The PySpark job of quickstart: joins the topic with the source lines and writes the result as Parquet.
 
     python quickstart_spark.py SOURCE.parquet RESULT_DIRECTORY
 
-Starts its session, says so in a line, then waits for one line on stdin: {"bootstrap": …, "topic": …}.
-Prints the verdict of `minikafka.spark.verify`, and a checksum of what it wrote, as one line of JSON.
-Ends with the process that started it.
+Prints one line when its session is ready, then waits for one line on stdin: {"bootstrap": …,
+"topic": …}. Prints the verdict of `minikafka.spark.verify`, and a checksum of the table, as one
+line of JSON. Ends together with the process that started it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minikafka.spark.verify import verify
 
 
 def main(source: str, result: str) -> None:
-    """Warm up while the cluster is being worked with, read when told to."""
+    """Start a session, announce it, wait for the request, verify the topic."""
     die_with(os.getppid())
     spark = session("minikafka quickstart")
     _say({"lines": spark.read.parquet(source).count()})
@@ -37,7 +37,7 @@ def main(source: str, result: str) -> None:
 
 
 def checksum(table: DataFrame) -> int:
-    """One number over the bytes, file, partition and offset of every record of the table."""
+    """Return one number computed from value, file, partition and offset of every record of the table."""
     place = f.encode(f.concat_ws(" ", "file", "partition", "offset"), "utf-8")
     [row] = table.agg(f.sum(f.crc32(f.concat("value", place)))).collect()
     return row[0] or 0

@@ -1,7 +1,7 @@
-"""The real input of quickstart: every line of every .py file of the running Python's standard library.
+"""The input of quickstart: every line of every .py file of the running Python's standard library.
 
-Invariant: the files are read once, so that what was sent and what it is compared with are the same
-bytes. A line is the bytes between line feeds; its file is the path below the library's folder.
+Invariant: the files are read once, so that the same bytes are sent and compared. A line is the
+bytes between line feeds; its file is the path relative to the library's folder.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 WINDOW = 64
-"""Files that are streamed side by side, so that every partition gets records all the time."""
+"""Number of files streamed in parallel, so that every partition gets records all the time."""
 _NOT_THE_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
 
 Lines = dict[bytes, list[bytes]]
 
 
 def read() -> Lines:
-    """File name to its lines, in order; files without lines are left out."""
+    """Return file name -> its lines in order; empty files are left out."""
     top = Path(sysconfig.get_path("stdlib"))
     lines: Lines = {}
     for file in sorted(top.rglob("*.py")):
@@ -35,7 +35,7 @@ def read() -> Lines:
 
 
 def interleaved(lines: Lines) -> Iterator[tuple[bytes, bytes]]:
-    """(file, line): in order within each file, a window of files taking turns."""
+    """Yield (file, line) in order within each file, taking turns between the files of a window."""
     waiting = iter(lines.items())
     turns: deque[tuple[bytes, Iterator[bytes]]] = deque()
     while True:
@@ -51,7 +51,7 @@ def interleaved(lines: Lines) -> Iterator[tuple[bytes, bytes]]:
 
 
 def write_parquet(lines: Lines, file: Path) -> None:
-    """The same lines as the table that `minikafka.spark.verify` joins with: file, line_no from 1, text."""
+    """Write the lines as the table that `minikafka.spark.verify` needs: file, line_no from 1, text."""
     names, numbers, values = [], [], []
     for name, content in lines.items():
         names += [name.decode()] * len(content)

@@ -1,4 +1,4 @@
-"""The verdict of quickstart and chaos, and the ISR history that both keep while they work."""
+"""The verdict and the ISR history that quickstart and chaos show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTS = ("sent", "acked", "failed", "unknown", "read", "lost", "duplicated", "
 
 
 class IsrWatch:
-    """Every change of a topic's leaders and ISRs, with the seconds since the watch was made."""
+    """Every change of a topic's leaders and ISRs, with the seconds since the watch was created."""
 
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class IsrWatch:
         self._latest: dict[TopicPartition, tuple[int | None, tuple[int, ...]]] = {}
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Poll the cluster's state until cancelled."""
         while True:
             for tp, view in (await self._cluster.state()).partitions.items():
                 if tp.topic == self._topic:
@@ -45,23 +45,24 @@ class IsrWatch:
         self._changes.setdefault(tp, []).append(f"{seconds:.1f}s [{members}]")
 
     def show(self, display: Display) -> None:
-        """One row per partition."""
+        """Show one row per partition."""
         rows = [(tp, "  ".join(changes)) for tp, changes in sorted(self._changes.items())]
         display.table("ISR history (* leads)", ("partition", "from second … [ISR]"), rows)
 
 
 def show_verdict(display: Display, verdict: Verdict) -> None:
-    """The counts as a table; a kind of anomaly beyond the usual three only when there was one."""
+    """Show the counts as a table, with a column for each rarer anomaly that occurred."""
     anomalies = verdict.anomalies()
     names = [*_COUNTS, *(kind for kind in anomalies if kind not in _COUNTS)]
     rows = [[f"{getattr(verdict, name):,}" for name in names]]
     display.table("Verdict", names, rows)
-    display.say("nothing acknowledged was lost, order held" if verdict.ok else f"FAILED: {verdict}")
+    ok = "no acknowledged record was lost, the order was kept"
+    display.say(ok if verdict.ok else f"FAILED: {verdict}")
 
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Do it meanwhile; it is cancelled at the end if it has not ended by itself."""
+    """Run a coroutine during the `with` block; cancel it at the end if it has not ended."""
     task = asyncio.create_task(work)
     try:
         yield task

@@ -1,8 +1,8 @@
-"""Writes the pages of docs/ that say what the code says: configuration.md, protocol.md, conformance.md.
+"""Generates the pages of docs/ that repeat the code: configuration.md, protocol.md, conformance.md.
 
     .venv/bin/python scripts/write_docs.py
 
-Invariant, kept by tests/test_tidy.py: the committed pages are what this writes.
+Invariant, checked by tests/test_tidy.py: the committed pages equal the generated ones.
 """
 
 from __future__ import annotations
@@ -30,38 +30,37 @@ CONFIGURATION = """\
 # Configuration
 
 {generated}
-Every key is Kafka's, with the type, default and range of Kafka 3.9, but for `minikafka.cluster.secret`.
-A key that is not here, or a value out of range, is an error that names the nearest key or the range.
-Keys that stand for Kafka features that do not exist here yet are left out rather than ignored; topic
-keys without an effect yet are checked and stored.
+Every key except `minikafka.…` is Kafka's, with the type, default and range of Kafka 3.9. An unknown key or
+a value out of range is an error that names the nearest key or the range. Broker keys of Kafka features that
+do not exist here are unknown; topic keys without an effect here are checked and stored.
 
 ## A cluster: `cluster.toml`
 
-`minikafka up --config cluster.toml` starts brokers 1 … N from it. `[broker]` holds keys for all of
-them, `[broker.N]` for one; `broker.id`, `listeners`, `log.dirs` and `zookeeper.connect` are given out
-by the cluster. In TOML a dotted key needs no quotes, `log.segment.bytes = 1_048_576`.
+`minikafka up --config cluster.toml` starts brokers 1 … N from this file. `[broker]` holds keys for all
+brokers, `[broker.N]` for one; the cluster itself sets `broker.id`, `listeners`, `log.dirs` and
+`zookeeper.connect`. In TOML a dotted key needs no quotes: `log.segment.bytes = 1_048_576`.
 
 {cluster}
 
 ## A broker: `minikafka broker --config FILE`
 
-The file has one table, `[broker]`, of these keys. Listeners that other machines can reach are allowed
-and warned about: nothing is encrypted, and nobody is asked who they are.
+The file has one table, `[broker]`, with these keys. Listeners that other machines can reach are allowed
+with a warning, since there is no encryption and no authentication.
 
-A *dynamic* key can also be changed while brokers run, for one of them or for all: by
-`minikafka configs set KEY=VALUE --broker ID` (or `--brokers-default`), or a client's AlterConfigs. The
-others are refused there: they take a restart.
+A *dynamic* key can also be changed while brokers run, for one broker or for all, with
+`minikafka configs set KEY=VALUE --broker ID` (or `--brokers-default`) or a client's AlterConfigs. Other
+keys are refused there: they need a restart.
 
 {broker}
 
-These can only be set while brokers run, not in the file:
+These keys can only be set while brokers run, not in the file:
 
 {dynamic_only}
 
 ## A topic
 
-Set when a topic is created (`minikafka topics create … --config KEY=VALUE`); what is not set comes
-from the broker's key. Each can be changed while the topic is in use, by
+Set when a topic is created (`minikafka topics create … --config KEY=VALUE`); the default is the value of
+the broker key. Each key can be changed while the topic is in use, with
 `minikafka configs set KEY=VALUE --topic NAME` or a client's AlterConfigs.
 
 {topic}
@@ -71,17 +70,18 @@ PROTOCOL = """\
 # Protocol
 
 {generated}
-One listener per broker speaks Kafka's protocol to clients and to the followers of other brokers. Below
-is what ApiVersions answers, and what each family of APIs does and knowingly ignores.
+One listener per broker serves Kafka's protocol to clients and to the followers on other brokers. The table
+lists the versions that ApiVersions returns; below it, each family of APIs is described with the fields that
+it deliberately ignores.
 
-A request that is longer than `socket.request.max.bytes`, is cut short, or names an API or version that
-is not served ends the connection; ApiVersions of a later version is answered with the table. Nothing is
-allocated for a length or a count before the bytes behind it have come.
+A request that is longer than `socket.request.max.bytes`, is truncated, or names an unsupported API or
+version ends the connection; an ApiVersions request of an unknown version is answered with the table. No
+memory is allocated for a declared length or count before the bytes have arrived.
 
 {table}
 
-The control plane (`LeaderAndIsr`, `UpdateMetadata`, `StopReplica`, `ControlledShutdown`) is not part of
-it: those requests are signed msgpack over HTTP on a listener of their own (`minikafka/rpc`).
+The control plane (`LeaderAndIsr`, `UpdateMetadata`, `StopReplica`, `ControlledShutdown`) does not use
+Kafka's protocol: its requests are signed msgpack over HTTP on a listener of their own (`minikafka/rpc`).
 
 {families}
 """
@@ -90,9 +90,9 @@ CONFORMANCE = """\
 # Conformance
 
 {generated}
-What the controller and the replicas around it must do, row by row, and the tests that prove each: a test
-names its rows with `@pytest.mark.row("D5", …)`. The rows are in `tests/conformance/rows.toml`. The suite
-fails when a row that is not put off has no test that passed (`tests/test_conformance.py`).
+The requirements on the controller and the replicas, row by row, with the tests that prove each: a test
+names its rows with `@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`. The
+suite fails if a row without a reason for "later" has no passing test (`tests/test_conformance.py`).
 
 {counts}
 
@@ -101,7 +101,7 @@ fails when a row that is not put off has no test that passed (`tests/test_confor
 
 
 def configuration() -> str:
-    """The text of configuration.md."""
+    """Return the text of configuration.md."""
     return CONFIGURATION.format(
         generated=GENERATED,
         cluster=_key_table(ClusterConfig.keys()),
@@ -112,7 +112,7 @@ def configuration() -> str:
 
 
 def protocol() -> str:
-    """The text of protocol.md."""
+    """Return the text of protocol.md."""
     rows = [
         (
             NAMES[api],
@@ -131,7 +131,7 @@ def protocol() -> str:
 
 
 def conformance() -> str:
-    """The text of conformance.md."""
+    """Return the text of conformance.md."""
     if TESTS not in sys.path:
         sys.path.insert(0, TESTS)
     rows = importlib.import_module("support.conformance_rows")
@@ -139,7 +139,8 @@ def conformance() -> str:
     proved = sum(row in claims for row in table)
     later = sum(row.later is not None and row.id not in claims for row in table.values())
     groups = [
-        f"## {title}\n\n" + _table(("row", "what", "tests", "status"), map(_row_cells, members))
+        f"## {title}\n\n"
+        + _table(("row", "requirement", "tests", "status"), map(_row_cells, members))
         for title, members in itertools.groupby(
             ((row, claims.get(row.id, ())) for row in table.values()), lambda pair: pair[0].group
         )
@@ -160,7 +161,7 @@ def _row_cells(pair: tuple[Any, tuple[str, ...]]) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """The block that opens the module, under its name."""
+    """Return the docstring of an API module, under the module's name."""
     module = importlib.import_module(f"{apis.__name__}.{name}")
     return f"## `apis/{name}.py`\n\n{(module.__doc__ or '').strip()}"
 

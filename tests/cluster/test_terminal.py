@@ -98,8 +98,8 @@ def test_quickstart_shows_its_steps_and_ends_quietly_when_it_is_interrupted(
     [
         ("quickstart", ["--help"], 0, "usage: quickstart"),
         ("quickstart", ["--bogus"], 2, "unrecognized arguments: --bogus"),
-        ("chaos", ["--seconds", "0"], 2, "not more than 0 seconds"),
-        ("chaos", ["--seconds", "nan"], 2, "not more than 0 seconds"),
+        ("chaos", ["--seconds", "0"], 2, "must be more than 0 seconds"),
+        ("chaos", ["--seconds", "nan"], 2, "must be more than 0 seconds"),
     ],
 )
 def test_words_that_mean_nothing_are_refused_before_anything_is_started(
@@ -118,8 +118,10 @@ async def test_a_spark_job_that_says_nothing_is_named_with_its_log(
     monkeypatch.setattr(job, "SPARK_SECONDS", 0.1)
     silent = await asyncio.create_subprocess_exec("sleep", "60", stdout=asyncio.subprocess.PIPE)
     try:
-        with pytest.raises(RuntimeError, match=r"said nothing for 0\.1 s.*spark\.log"):
-            await job.answer(silent)
+        with pytest.raises(
+            RuntimeError, match=r"no output of the Spark job for 0\.1 s.*spark\.log"
+        ):
+            await job.spark_answer(silent)
     finally:
         silent.kill()
         await silent.wait()
@@ -140,9 +142,9 @@ async def test_a_stream_that_stands_still_ends_quickstart_with_what_was_acked(
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     job = importlib.import_module("quickstart_job")
     monkeypatch.setattr(job, "STALLED_SECONDS", 0.1)
-    said = pytest.raises(RuntimeError, match=r"nothing was acked for 0\.1 s, after 17 of 100")
+    said = pytest.raises(RuntimeError, match=r"no ack for 0\.1 s, after 17 of 100")
     with said, job.Display() as display, display.step("stream") as step:
-        await job.follow(step, StandingStill(), 100, lambda: False)
+        await job.show_progress(step, StandingStill(), 100, lambda: False)
 
 
 JOB_THAT_FAILS = """
