@@ -238,5 +238,5 @@ def test_the_spark_page_has_every_option_with_its_default():
     page = (ROOT / "docs" / "spark.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \| (.+?) \|", page, re.MULTILINE)
 
-    wanted = {k: "must be given" if v is None else f"`{v}`" for k, v in DEFAULTS.items()}
+    wanted = {k: "required" if v is None else f"`{v}`" for k, v in DEFAULTS.items()}
     assert dict(rows) == wanted
