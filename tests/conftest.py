@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 from support.conformance_rows import RowOutcomes
 
@@ -22,6 +23,10 @@ from minikafka.cluster import directory
 
 TESTS = Path(__file__).parent
 TIERS = ("conformance", "cluster", "clients", "spark")
+
+# On a busy machine one example may take longer than Hypothesis's default of 200 ms.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""Lines of a ledger for tests, each with its own number, and pictures of partitions made of them."""
+"""Ledger lines for tests, each with its own number, and pictures of partitions made from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = {"t": [0]}
 
 
 class Lines:
-    """`lines` so far; every verb adds one and returns it. Broker 1 writes them unless told otherwise."""
+    """A list of ledger lines; every method adds one and returns it. Broker 1 writes them by default."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -31,11 +31,11 @@ class Lines:
         return self.add("event", cause, event=name, **fields)
 
     def live(self, cause: str, *brokers: int) -> dict[str, Any]:
-        """The controller learned that these are the live brokers."""
+        """Add a controller's event with these live brokers."""
         return self.event("BrokersChanged", cause, brokers={str(id_): 7 for id_ in brokers})
 
     def state(self, cause: str, zxid: int, leader: int, epoch: int, *isr: int) -> dict[str, Any]:
-        """The controller wrote the partition's state."""
+        """Add the controller's write of the partition's state."""
         data = {"leader": leader, "leader_epoch": epoch, "isr": isr, "controller_epoch": 1}
         operation = {"op": "set", "path": "/brokers/topics/t/partitions/0/state", "expected": zxid}
         operation |= {"actual": zxid + 1, "data": json.dumps(data)}
@@ -45,19 +45,19 @@ class Lines:
         )
 
     def assignment(self, cause: str, zxid: int, **lists: list[int]) -> dict[str, Any]:
-        """The controller wrote the topic's node, with these lists for partition 0."""
+        """Add the controller's write of the topic node, with these lists for partition 0."""
         data = {name: {"0": brokers} for name, brokers in lists.items()}
         operation = {"op": "set", "path": "/brokers/topics/t", "expected": 1, "actual": 2}
         operation["data"] = json.dumps({"version": 3, **data})
         return self.add("write", cause, outcome="ok", zxid=zxid, operations=[operation])
 
     def replica(self, cause: str, broker: int, state: str) -> dict[str, Any]:
-        """The controller decided that the replica is in this state."""
+        """Add the controller's decision that moves the replica to this state."""
         decided = {"verdict": "move", "machine": "replica", "replica": broker, "to": state}
         return self.add("decision", cause, **decided, partitions=NAMES)
 
     def isr(self, zxid: int, leader: int, epoch: int, before: list[int], isr: list[int]) -> Any:
-        """The leader wrote its ISR."""
+        """Add the leader's write of its ISR."""
         fields = {"topic": "t", "partition": 0, "change": "shrink", "leader_epoch": epoch}
         fields |= {"before": before, "isr": isr, "expected": 1, "actual": 2, "zxid": zxid}
         return self.add("isr", "", leader, **fields, outcome="ok", error="")
@@ -70,13 +70,13 @@ class Lines:
 def follower(
     broker: int, end: int | None, *, fetched_ms: int | None = 100, caught_up_ms: int = 100
 ) -> dict[str, Any]:
-    """What a leader knows of a follower."""
+    """Return a leader's report about a follower."""
     known = {"broker": broker, "log_end_offset": end, "last_fetch_ms": fetched_ms}
     return {**known, "last_caught_up_ms": caught_up_ms}
 
 
 def replica(role: str, leader: int, epoch: int, isr: list[int], **more: Any) -> dict[str, Any]:
-    """A replica's own words; offsets 0 to 10, all of it below the high watermark, unless told otherwise."""
+    """Return a replica's report about itself; by default offsets 0 to 10, all below the high watermark."""
     return {
         "role": role,
         "leader": leader,
@@ -97,7 +97,7 @@ def replica(role: str, leader: int, epoch: int, isr: list[int], **more: Any) -> 
 
 
 def controller(**more: Any) -> dict[str, Any]:
-    """The view of the active controller, broker 1 in epoch 4."""
+    """Return the view of the active controller, broker 1 in epoch 4."""
     partition = {
         "status": "OnlinePartition",
         "replicas": [1, 2, 3],
@@ -128,7 +128,7 @@ def controller(**more: Any) -> dict[str, Any]:
 
 
 def answer(broker: int, **more: Any) -> dict[str, Any]:
-    """A broker's answer to `explain`."""
+    """Return a broker's answer to the `explain` call."""
     settings = {"unclean.leader.election.enable": False, "auto.leader.rebalance.enable": True}
     settings |= {"delete.topic.enable": True, "leader.imbalance.check.interval.seconds": 300}
     return {
@@ -145,7 +145,7 @@ def answer(broker: int, **more: Any) -> dict[str, Any]:
 
 
 class Scene:
-    """Three brokers, partition t-0 led by broker 1 in epoch 1, all in sync; then what a test makes of it."""
+    """Three brokers, with partition t-0 led by broker 1 in epoch 1 and all in sync; tests change it."""
 
     def __init__(self) -> None:
         self.ledger = Lines()
@@ -162,24 +162,24 @@ class Scene:
 
     @property
     def view(self) -> dict[str, Any]:
-        """The controller's view; to be changed."""
+        """The controller's view, which tests may change."""
         view: dict[str, Any] = self.answers[1]["controller"]
         return view
 
     @property
     def leader(self) -> dict[str, Any]:
-        """The leader's replica; to be changed."""
+        """The leader's replica, which tests may change."""
         found: dict[str, Any] = self.answers[1]["replica"]
         return found
 
     def in_sync(self, *isr: int) -> Scene:
-        """The ISR everywhere."""
+        """Set the ISR in every source."""
         self.isr[:] = isr
         self.view["partition"]["isr"] = list(isr)
         return self
 
     def down(self, broker: int, process: str = DOWN) -> Scene:
-        """A broker that does not answer; the controller knows that it is not alive if it has no process."""
+        """Make a broker silent; if it has no process, the controller knows that it is dead."""
         self.processes[broker] = process
         self.answers.pop(broker, None)
         if process == DOWN and 1 in self.answers:
@@ -187,7 +187,7 @@ class Scene:
         return self
 
     def all_dead(self) -> Scene:
-        """Nobody answers, ZooKeeper neither."""
+        """Make all brokers and ZooKeeper silent."""
         self.answers.clear()
         self.processes = dict.fromkeys(self.processes, DOWN)
         return self

@@ -1,4 +1,4 @@
-"""Topic deletion as the machine decides it; brokers answer when the test says so."""
+"""Topic deletion by the controller machine; each test sends the brokers' responses itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def finish(world: World) -> None:
 
 
 @pytest.mark.row("L1", "G8")
-def test_every_replica_goes_through_the_states_and_then_the_nodes_go():
+def test_replicas_pass_all_deletion_states_before_the_nodes_are_deleted():
     world = two().mark("t")
     assert world.context.partition_status(T0) is PartitionStatus.NON_EXISTENT
     assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_STARTED
@@ -50,7 +50,7 @@ def test_every_replica_goes_through_the_states_and_then_the_nodes_go():
     assert not any(world.context.replica_statuses.values())
 
 
-def test_the_steps_come_in_the_order_of_their_names():
+def test_deletion_reaches_its_steps_in_order():
     world = two().mark("t")
     finish(world)
     seen = list(dict.fromkeys(world.steps))
@@ -58,7 +58,7 @@ def test_the_steps_come_in_the_order_of_their_names():
 
 
 @pytest.mark.row("R64")
-def test_clients_hear_leader_minus_2_from_every_broker():
+def test_metadata_of_every_broker_shows_leader_minus_2_during_deletion():
     world = two().mark("t")
     for broker in range(3):
         told = world.sent_to(broker, UpdateMetadataRequest)[-1].partitions
@@ -66,14 +66,14 @@ def test_clients_hear_leader_minus_2_from_every_broker():
 
 
 @pytest.mark.row("J4")
-def test_each_broker_gets_one_stop_and_one_delete_for_all_its_replicas():
+def test_each_broker_gets_one_stop_and_one_delete_request():
     world = two().mark("t")
     kinds = [[p.delete for p in r.partitions] for r in world.sent_to(1, StopReplicaRequest)]
     assert kinds == [[False, False], [True, True]]
 
 
 @pytest.mark.row("L2", "R64", "X24")
-def test_a_dead_broker_holds_the_deletion_until_it_is_back():
+def test_deletion_waits_for_a_dead_broker_until_it_restarts():
     world = two()
     world.kill(2)
     world.mark("t")
@@ -88,7 +88,7 @@ def test_a_dead_broker_holds_the_deletion_until_it_is_back():
 
 
 @pytest.mark.row("L2")
-def test_a_broker_that_dies_while_it_deletes_is_told_again_when_it_is_back():
+def test_broker_is_told_again_to_delete_after_it_dies_while_deleting():
     world = two().mark("t")
     world.deleted(0, T0)
     world.deleted(1, T0, T1)
@@ -98,7 +98,7 @@ def test_a_broker_that_dies_while_it_deletes_is_told_again_when_it_is_back():
     assert "t" not in world.topics
 
 
-def test_a_bounced_broker_that_had_deleted_already_is_not_asked_for_it_again():
+def test_bounced_broker_is_not_told_again_to_delete_deleted_replicas():
     world = two().mark("t")
     world.deleted(0, T0)
     world.clear().register(0, epoch=2)
@@ -107,7 +107,7 @@ def test_a_bounced_broker_that_had_deleted_already_is_not_asked_for_it_again():
 
 
 @pytest.mark.row("G9", "L2", "J5")
-def test_a_broker_that_cannot_delete_makes_the_topic_ineligible_until_it_restarts():
+def test_topic_is_ineligible_until_a_broker_that_failed_to_delete_restarts():
     world = two().mark("t")
     world.deleted(0, T0, error=ErrorCode.KAFKA_STORAGE_ERROR)
     world.deleted(1, T0, T1).deleted(2, T1)
@@ -117,7 +117,7 @@ def test_a_broker_that_cannot_delete_makes_the_topic_ineligible_until_it_restart
     assert "t" not in world.topics
 
 
-def test_an_answer_of_an_earlier_incarnation_counts_for_nothing():
+def test_response_from_an_earlier_registration_is_ignored():
     world = two().mark("t")
     world.register(0, epoch=2)
     world.brokers[0] = replace(world.brokers[0], epoch=1)
@@ -127,7 +127,7 @@ def test_an_answer_of_an_earlier_incarnation_counts_for_nothing():
 
 @pytest.mark.row("L6")
 @pytest.mark.parametrize("step", list(STEPS[DELETION]))
-def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(step: str):
+def test_next_controller_finishes_the_deletion_after_a_crash_at_any_step(step: str):
     world = two()
     world.crash_at = f"{DELETION}.{step}"
     world.mark("t")
@@ -141,13 +141,13 @@ def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(ste
 
 
 @pytest.mark.row("R65")
-def test_marks_of_unknown_topics_are_removed():
+def test_marks_of_unknown_topics_are_deleted():
     world = two().mark("none")
     assert world.deletions == frozenset()
 
 
 @pytest.mark.row("R65")
-def test_deletion_that_is_disabled_removes_the_marks_and_nothing_else():
+def test_marks_are_deleted_without_effect_when_deletion_is_disabled():
     world = World(settings=ControllerSettings(delete_topic_enable=False)).create("t", [0, 1])
     world.mark("t")
     assert world.deletions == frozenset()
@@ -155,8 +155,7 @@ def test_deletion_that_is_disabled_removes_the_marks_and_nothing_else():
 
 
 @pytest.mark.row("R59")
-def test_a_topic_that_is_being_reassigned_is_deleted_after_that():
-    """R59."""
+def test_topic_is_deleted_after_its_reassignment():
     world = World(brokers=3).create("t", [0, 1])
     world.reassign({T0: [1, 2]})
     world.mark("t")
@@ -169,14 +168,14 @@ def test_a_topic_that_is_being_reassigned_is_deleted_after_that():
 
 
 @pytest.mark.row("R59", "L6")
-def test_a_new_controller_elects_for_a_marked_topic_that_is_being_reassigned():
+def test_new_controller_holds_elections_for_a_marked_topic_under_reassignment():
     world = World(brokers=4).create("t", [3])
     former = world.brokers[3]
     world.kill(3).reassign({T0: [1]})
     world.mark("t")
     world.brokers[3] = replace(
         former, epoch=2
-    )  # it is back, and the controller dies before it looks
+    )  # the broker restarts, and the controller dies before it reads the brokers
     world.start(epoch=2)
     assert world.nodes[T0].leader == 3
     world.expand(T0, [3, 1])
@@ -184,7 +183,7 @@ def test_a_new_controller_elects_for_a_marked_topic_that_is_being_reassigned():
 
 
 @pytest.mark.row("R59", "L6")
-def test_a_new_controller_does_not_hide_a_marked_topic_that_is_being_reassigned_from_clients():
+def test_new_controller_shows_clients_a_marked_topic_under_reassignment():
     world = World(brokers=4).create("t", [3])
     world.reassign({T0: [1]})
     world.mark("t").clear()
@@ -199,7 +198,7 @@ def test_a_new_controller_does_not_hide_a_marked_topic_that_is_being_reassigned_
 
 
 @pytest.mark.row("R59")
-def test_a_topic_that_is_being_deleted_is_not_reassigned_but_a_reassignment_can_be_cancelled():
+def test_marked_topic_refuses_a_reassignment_but_allows_cancelling_one():
     world = World(brokers=3).create("t", [0, 1]).create("u", [0, 1])
     u0 = TopicPartition("u", 0)
     world.reassign({u0: [1, 2]})
@@ -211,8 +210,7 @@ def test_a_topic_that_is_being_deleted_is_not_reassigned_but_a_reassignment_can_
 
 
 @pytest.mark.row("R65")
-def test_partitions_added_meanwhile_are_taken_back():
-    """R65."""
+def test_partitions_added_during_a_deletion_are_removed():
     world = two().mark("t")
     grown = {**world.topics["t"].assignment, 2: world.topics["t"].assignment[0]}
     world.topics["t"] = image([0, 1], [1, 2], [0, 1])
@@ -220,7 +218,7 @@ def test_partitions_added_meanwhile_are_taken_back():
     assert sorted(world.topics["t"].assignment) == [0, 1]
 
 
-def test_a_mark_that_is_taken_back_too_late_changes_nothing():
+def test_removing_the_mark_after_the_deletion_began_changes_nothing():
     world = two().mark("t")
     world.deletions = frozenset()
     world.handle(DeletionsChanged(frozenset()))
@@ -228,7 +226,7 @@ def test_a_mark_that_is_taken_back_too_late_changes_nothing():
     assert "t" not in world.topics
 
 
-def test_a_mark_that_is_taken_back_in_time_lets_the_topic_live():
+def test_removing_the_mark_before_the_deletion_began_cancels_it():
     world = World(brokers=3).create("t", [0, 1])
     world.reassign({T0: [1, 2]})
     world.mark("t")
@@ -239,7 +237,7 @@ def test_a_mark_that_is_taken_back_in_time_lets_the_topic_live():
     assert world.topics["t"].assignment[0].replicas == (1, 2)
 
 
-def test_a_topic_whose_node_was_removed_by_hand_is_forgotten_with_its_mark():
+def test_topic_is_forgotten_with_its_mark_when_its_node_is_deleted_by_hand():
     world = two().mark("t")
     del world.topics["t"]
     world.handle(TopicsChanged({}, ("t",)))
@@ -248,7 +246,7 @@ def test_a_topic_whose_node_was_removed_by_hand_is_forgotten_with_its_mark():
 
 
 @pytest.mark.row("L4", "F8")
-def test_other_topics_are_elected_for_while_one_is_deleted():
+def test_other_topics_get_elections_during_a_deletion():
     world = World(brokers=3).create("t", [0, 1]).create("u", [0, 1]).mark("t")
     world.kill(0)
     assert world.nodes[TopicPartition("u", 0)].leader == 1

@@ -27,7 +27,7 @@ def moved() -> World:
 
 
 @pytest.mark.row("I7")
-def test_a_preferred_election_gives_the_leadership_back():
+def test_preferred_election_moves_the_leadership_to_the_preferred_replica():
     world = moved()
     assert world.nodes[T0].leader == 1
     assert world.elect([T0])[T0].code is ErrorCode.NONE
@@ -37,13 +37,13 @@ def test_a_preferred_election_gives_the_leadership_back():
 
 
 @pytest.mark.row("R61")
-def test_a_leader_that_is_preferred_already_needs_no_election():
+def test_preferred_election_is_not_needed_when_the_preferred_replica_leads():
     world = World().create("t", [0, 1])
     assert world.elect([T0])[T0].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 @pytest.mark.row("D13", "R61")
-def test_a_preferred_replica_that_has_only_just_joined_the_isr_is_elected():
+def test_preferred_replica_is_elected_when_only_zookeeper_has_it_in_the_isr():
     world = World().create("t", [0, 1])
     world.kill(0).register(0, epoch=2)
     world.shrink(T0, [1, 0])
@@ -52,7 +52,7 @@ def test_a_preferred_replica_that_has_only_just_joined_the_isr_is_elected():
 
 
 @pytest.mark.row("D13", "R61")
-def test_an_isr_that_an_election_in_vain_found_out_about_is_told_to_all_brokers():
+def test_isr_found_by_a_failed_election_is_sent_to_all_brokers():
     world = World().create("t", [0, 1, 2])
     world.kill(0, 2).register(0, epoch=2).register(2, epoch=2).clear()
     world.shrink(T0, [1, 2])
@@ -62,7 +62,7 @@ def test_an_isr_that_an_election_in_vain_found_out_about_is_told_to_all_brokers(
 
 
 @pytest.mark.row("R61")
-def test_a_preferred_replica_that_is_not_in_sync_is_not_available():
+def test_preferred_replica_out_of_sync_is_not_available():
     world = World().create("t", [0, 1])
     world.kill(0)
     world.register(0, epoch=2)
@@ -71,7 +71,7 @@ def test_a_preferred_replica_that_is_not_in_sync_is_not_available():
 
 
 @pytest.mark.row("R61")
-def test_unknown_partitions_and_topics_being_deleted_have_their_own_errors():
+def test_unknown_partitions_and_topics_being_deleted_get_their_own_errors():
     world = World().create("t", [0, 1]).create("u", [0, 1]).mark("u")
     u0, n0 = TopicPartition("u", 0), TopicPartition("none", 0)
     results = world.elect([u0, n0])
@@ -79,7 +79,7 @@ def test_unknown_partitions_and_topics_being_deleted_have_their_own_errors():
     assert results[n0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_no_partitions_named_means_all():
+def test_election_without_partitions_covers_all_partitions():
     world = moved()
     world.create("u", [1, 2])
     results = world.elect(None)
@@ -88,7 +88,7 @@ def test_no_partitions_named_means_all():
 
 
 @pytest.mark.row("R61", "X3")
-def test_an_unclean_election_takes_a_leader_from_outside_the_isr_and_is_counted():
+def test_unclean_election_elects_a_leader_outside_the_isr_and_is_counted():
     world = World().create("t", [0, 1])
     world.shrink(T0, [0])
     world.handle(IsrChanged((), {T0: world.nodes[T0]}))
@@ -100,13 +100,13 @@ def test_an_unclean_election_takes_a_leader_from_outside_the_isr_and_is_counted(
     assert world.context.unclean_elections == 1
 
 
-def test_an_unclean_election_of_a_partition_with_a_leader_is_not_needed():
+def test_unclean_election_is_not_needed_when_there_is_a_leader():
     world = World().create("t", [0, 1])
     assert world.elect([T0], unclean=True)[T0].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 @pytest.mark.row("R61")
-def test_an_unclean_election_without_any_live_replica_fails():
+def test_unclean_election_fails_without_a_live_replica():
     world = World(brokers=3).create("t", [0, 1])
     world.kill(0, 1)
     result = world.elect([T0], unclean=True)[T0]
@@ -114,7 +114,7 @@ def test_an_unclean_election_without_any_live_replica_fails():
 
 
 @pytest.mark.row("X26")
-def test_the_admin_node_is_carried_out_and_removed():
+def test_election_in_the_admin_node_is_held_and_the_node_deleted():
     world = moved()
     world.elections = (T0, TopicPartition("none", 0))
     world.handle(PreferredElectionSubmitted(world.elections))
@@ -123,7 +123,7 @@ def test_the_admin_node_is_carried_out_and_removed():
 
 
 @pytest.mark.row("D18")
-def test_an_admin_node_left_by_a_dead_controller_is_carried_out_by_the_next():
+def test_next_controller_holds_the_election_in_an_admin_node():
     world = moved()
     world.elections = (T0,)
     world.start(epoch=2)
@@ -132,7 +132,7 @@ def test_an_admin_node_left_by_a_dead_controller_is_carried_out_by_the_next():
 
 
 @pytest.mark.row("R62", "X20", "C29")
-def test_imbalance_over_the_ratio_gives_leaderships_back():
+def test_imbalance_above_the_ratio_is_corrected():
     world = moved()
     assert world.machine.preferred_imbalance_count() == 1
     world.handle(RebalanceDue())
@@ -141,7 +141,7 @@ def test_imbalance_over_the_ratio_gives_leaderships_back():
 
 
 @pytest.mark.row("R62", "X20")
-def test_imbalance_within_the_ratio_is_left_alone():
+def test_imbalance_within_the_ratio_is_not_corrected():
     world = World(settings=ControllerSettings(leader_imbalance_per_broker_percentage=50))
     world.create("t", [0, 1], [0, 1], [0, 1])
     world.kill(0)
@@ -155,8 +155,7 @@ def test_imbalance_within_the_ratio_is_left_alone():
 
 
 @pytest.mark.row("R62")
-def test_a_partition_that_is_being_reassigned_does_not_block_the_balance_of_others():
-    """KAFKA-10149."""
+def test_partition_under_reassignment_does_not_block_the_balance_of_others():
     world = World(brokers=3).create("t", [0, 1], [0, 1])
     world.kill(0)
     world.register(0, epoch=2)
@@ -170,8 +169,7 @@ def test_a_partition_that_is_being_reassigned_does_not_block_the_balance_of_othe
 
 
 @pytest.mark.row("R63")
-def test_turning_unclean_elections_on_elects_at_once_for_the_topics_named():
-    """R63."""
+def test_enabling_unclean_election_holds_elections_for_the_named_topics():
     world = World().create("t", [0, 1]).create("u", [0, 1])
     u0 = TopicPartition("u", 0)
     for tp in (T0, u0):

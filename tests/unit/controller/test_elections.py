@@ -17,7 +17,7 @@ from minikafka.controller.elections import (
 
 
 @pytest.mark.row("H1", "X4")
-def test_offline_takes_the_first_assigned_replica_that_is_live_and_in_the_isr() -> None:
+def test_offline_elects_the_first_live_replica_in_the_isr() -> None:
     assert offline([4, 1, 2], [2, 1], {1, 2, 4}, unclean=False) == Choice(1, (2, 1), (4, 1, 2))
 
 
@@ -27,41 +27,39 @@ def test_offline_drops_dead_members_from_the_isr() -> None:
 
 
 @pytest.mark.row("H2")
-def test_offline_refuses_when_no_isr_member_lives() -> None:
+def test_offline_refuses_without_a_live_isr_member() -> None:
     assert offline([0, 1, 2], [0], {1, 2}, unclean=False) is Refusal.NO_REPLICA_ONLINE
 
 
 @pytest.mark.row("H3", "X3")
-def test_offline_goes_outside_the_isr_only_when_unclean_is_allowed() -> None:
+def test_offline_elects_outside_the_isr_only_when_unclean_is_allowed() -> None:
     assert offline([0, 1, 2], [0], {2, 1}, unclean=True) == Choice(1, (1,), (1, 2), unclean=True)
 
 
 @pytest.mark.row("H3")
-def test_offline_with_unclean_allowed_still_prefers_a_live_isr_member() -> None:
+def test_offline_prefers_a_live_isr_member_when_unclean_is_allowed() -> None:
     assert offline([0, 1, 2], [2], {1, 2}, unclean=True) == Choice(2, (2,), (1, 2))
 
 
 @pytest.mark.row("H3")
 @pytest.mark.parametrize("unclean", [False, True])
-def test_offline_refuses_when_nobody_lives(unclean: bool) -> None:
+def test_offline_refuses_without_a_live_replica(unclean: bool) -> None:
     assert offline([0, 1], [0, 1], set(), unclean=unclean) is Refusal.NO_REPLICA_ONLINE
 
 
 @pytest.mark.row("H9")
 @pytest.mark.parametrize("unclean", [False, True])
-def test_a_partition_without_any_assignment_has_its_own_refusal(unclean: bool) -> None:
+def test_partition_without_an_assignment_has_its_own_refusal(unclean: bool) -> None:
     assert offline([], [0], {0}, unclean=unclean) is Refusal.NO_REPLICAS_ASSIGNED
 
 
 @pytest.mark.row("H5")
-def test_reassigned_takes_the_first_target_replica_that_is_live_and_in_sync_and_keeps_the_isr() -> (
-    None
-):
+def test_reassigned_elects_the_first_live_target_in_the_isr_and_keeps_the_isr() -> None:
     assert reassigned([4, 5, 6], [1, 5, 6], {1, 5, 6}) == Choice(5, (1, 5, 6), (4, 5, 6))
 
 
 @pytest.mark.row("H5", "X5")
-def test_reassigned_does_not_take_a_live_replica_that_is_not_in_sync() -> None:
+def test_reassigned_elects_no_live_target_outside_the_isr() -> None:
     assert reassigned([4, 5], [1, 2], {1, 2, 4, 5}) is Refusal.NO_REASSIGNED_REPLICA_IN_SYNC
 
 
@@ -71,7 +69,7 @@ def test_reassigned_refuses_an_empty_target() -> None:
 
 
 @pytest.mark.row("H6")
-def test_preferred_gives_the_leadership_to_the_first_replica() -> None:
+def test_preferred_elects_the_first_replica() -> None:
     assert preferred([1, 2, 3], [3, 1], {1, 3}, leader=3) == Choice(1, (3, 1), (1, 2, 3))
 
 
@@ -89,17 +87,17 @@ def test_preferred_refuses_a_first_replica_that_is_dead_or_out_of_sync(
 
 
 @pytest.mark.row("H7", "X6")
-def test_controlled_shutdown_moves_to_a_replica_that_stays_and_drops_all_that_go() -> None:
+def test_controlled_shutdown_elects_a_staying_replica_and_drops_the_others() -> None:
     choice = controlled_shutdown([0, 1, 2], [0, 1, 2], {0, 1, 2}, {0, 1})
     assert choice == Choice(2, (2,), (0, 1, 2))
 
 
 @pytest.mark.row("H7")
-def test_controlled_shutdown_never_moves_to_a_replica_out_of_sync() -> None:
+def test_controlled_shutdown_elects_no_replica_outside_the_isr() -> None:
     assert controlled_shutdown([0, 1], [0], {0, 1}, {0}) is Refusal.NO_OTHER_REPLICA_IN_SYNC
 
 
-def test_every_choice_has_its_leader_in_the_isr_and_both_in_the_assignment() -> None:
+def test_every_choice_has_a_leader_in_the_isr_and_an_isr_in_the_assignment() -> None:
     subsets = [s for n in range(4) for s in itertools.combinations(range(3), n)]
     for replicas, isr, live, going in itertools.product(
         itertools.permutations(range(3)), subsets[1:], subsets, subsets

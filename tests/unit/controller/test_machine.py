@@ -1,4 +1,4 @@
-"""Whole events through the machine, against a healthy ZooKeeper in memory."""
+"""Events processed by the controller machine, with a healthy ZooKeeper in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def leader(world: World, tp: TopicPartition = T0) -> tuple[int, tuple[int, ...],
 
 
 @pytest.mark.row("F3", "J1")
-def test_a_new_topic_gets_leaders_and_every_replica_one_request_that_says_it_is_new() -> None:
+def test_new_topic_gets_leaders_and_one_is_new_request_per_replica() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     assert leader(world, T0) == (0, (0, 1, 2), 0)
     assert leader(world, T1) == (1, (1, 2, 0), 0)
@@ -67,13 +67,13 @@ def test_a_new_topic_gets_leaders_and_every_replica_one_request_that_says_it_is_
 
 
 @pytest.mark.row("F3")
-def test_a_new_topic_with_dead_replicas_starts_with_the_live_ones_in_the_isr() -> None:
+def test_new_topic_with_dead_replicas_starts_with_the_live_ones_in_the_isr() -> None:
     world = World().kill(0).create("t", [0, 1, 2])
     assert leader(world) == (1, (1, 2), 0)
 
 
 @pytest.mark.row("F8")
-def test_a_new_topic_without_a_live_replica_waits_as_new_until_one_comes() -> None:
+def test_new_topic_without_a_live_replica_stays_new_until_a_broker_starts() -> None:
     world = World().kill(2).create("t", [2])
     assert world.context.partition_status(T0) is PartitionStatus.NEW
     world.register(2, epoch=5)
@@ -81,7 +81,7 @@ def test_a_new_topic_without_a_live_replica_waits_as_new_until_one_comes() -> No
 
 
 @pytest.mark.row("I9")
-def test_added_partitions_are_created_and_the_old_ones_left_alone() -> None:
+def test_added_partitions_are_created_without_touching_the_old_ones() -> None:
     world = World().create("t", [0, 1]).clear()
     world.handle(AssignmentChanged("t", image([0, 1], [1, 2]).assignment))
     assert leader(world, T1) == (1, (1, 2), 0)
@@ -94,7 +94,7 @@ def made_by_hand(*replica_lists: list[int]) -> TopicImage:
 
 
 @pytest.mark.row("R69")
-def test_a_topic_made_by_hand_gets_an_id_before_anybody_hears_of_it() -> None:
+def test_topic_created_by_hand_gets_an_id_before_brokers_are_informed() -> None:
     world = World()
     world.topics["t"] = made_by_hand([0, 1])
     world.handle(TopicsChanged(dict(world.topics)))
@@ -105,7 +105,7 @@ def test_a_topic_made_by_hand_gets_an_id_before_anybody_hears_of_it() -> None:
 
 
 @pytest.mark.row("R69")
-def test_a_topic_made_by_hand_while_nobody_ruled_gets_its_id_after_the_election() -> None:
+def test_topic_created_by_hand_without_a_controller_gets_its_id_at_failover() -> None:
     world = World()
     world.topics["t"] = made_by_hand([0, 1])
     world.start(2)
@@ -113,7 +113,7 @@ def test_a_topic_made_by_hand_while_nobody_ruled_gets_its_id_after_the_election(
 
 
 @pytest.mark.row("R69")
-def test_replicas_that_were_made_without_an_id_go_on_without() -> None:
+def test_topic_with_partitions_but_no_id_stays_without_an_id() -> None:
     world = World().create("t", [0, 1])
     world.topics["t"] = made_by_hand([0, 1])
     world.start(2)
@@ -121,7 +121,7 @@ def test_replicas_that_were_made_without_an_id_go_on_without() -> None:
 
 
 @pytest.mark.row("R69", "I9")
-def test_an_id_that_was_left_out_when_partitions_were_added_by_hand_is_put_back() -> None:
+def test_topic_id_is_restored_when_an_added_partition_dropped_it() -> None:
     world = World().create("t", [0, 1])
     known = world.topics["t"].topic_id
     world.topics["t"] = made_by_hand([0, 1], [1, 2])
@@ -131,7 +131,7 @@ def test_an_id_that_was_left_out_when_partitions_were_added_by_hand_is_put_back(
 
 
 @pytest.mark.row("R69")
-def test_a_topic_that_was_deleted_and_created_again_is_a_new_topic() -> None:
+def test_topic_deleted_and_created_again_is_a_new_topic() -> None:
     world = World().create("t", [0, 1], [0, 1])
     world.nodes.clear()
     world.handle(TopicsChanged({"t": image([2])}, ("t",)))
@@ -143,7 +143,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_a_new_topic() -> None:
 
 
 @pytest.mark.row("H1")
-def test_a_dead_leader_is_replaced_in_one_write_that_also_shrinks_the_isr() -> None:
+def test_dead_leader_is_replaced_in_one_write_that_also_shrinks_the_isr() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0]).clear().kill(0)
     assert leader(world, T0) == (1, (1, 2), 1)
     assert leader(world, T1) == (1, (1, 2), 1)
@@ -153,19 +153,19 @@ def test_a_dead_leader_is_replaced_in_one_write_that_also_shrinks_the_isr() -> N
 
 
 @pytest.mark.row("R20")
-def test_a_broker_that_dies_without_leading_anything_still_leaves_the_metadata() -> None:
+def test_metadata_is_sent_when_a_broker_without_leaderships_dies() -> None:
     world = World().create("t", [1]).clear().kill(2)
     assert [b.id for b in world.sent_to(1, UpdateMetadataRequest)[0].live_brokers] == [0, 1]
     assert not world.writes
 
 
-def test_only_the_partitions_of_the_dead_broker_are_touched() -> None:
+def test_only_partitions_of_the_dead_broker_change() -> None:
     world = World().create("t", [1, 2], [0, 1]).clear().kill(2)
     assert {p.tp for _, request in world.sent for p in request.partitions} == {T0}
 
 
 @pytest.mark.row("H2", "T2", "T3")
-def test_a_partition_whose_whole_isr_is_dead_stays_offline_and_its_isr_is_kept() -> None:
+def test_partition_without_a_live_isr_member_stays_offline_and_keeps_its_isr() -> None:
     world = World().create("t", [0, 1])
     world.kill(1)
     world.kill(0)
@@ -180,7 +180,9 @@ def test_a_partition_whose_whole_isr_is_dead_stays_offline_and_its_isr_is_kept()
 
 
 @pytest.mark.row("H3", "H4", "X3")
-def test_unclean_election_is_per_topic_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_unclean_election_is_decided_per_topic_and_counted_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World().create("t", [0, 1]).create("u", [0, 1])
     world.unclean = {"u"}
     world.kill(1)
@@ -192,13 +194,13 @@ def test_unclean_election_is_per_topic_counted_and_logged(caplog: pytest.LogCapt
     assert "unclean" in caplog.text
 
 
-def test_the_unclean_setting_is_read_only_when_it_decides() -> None:
+def test_unclean_setting_is_read_only_when_it_decides_an_election() -> None:
     world = World().create("t", [0, 1, 2]).clear().kill(0)
     assert not [effect for effect in world.effects if isinstance(effect, ReadUncleanSettings)]
 
 
 @pytest.mark.row("T2")
-def test_all_brokers_dying_at_once_keeps_the_isr_non_empty() -> None:
+def test_isr_is_not_empty_after_all_brokers_died() -> None:
     world = World().create("t", [0, 1, 2]).kill(0, 1, 2)
     node = world.nodes[T0]
     assert node.leader == -1
@@ -206,7 +208,7 @@ def test_all_brokers_dying_at_once_keeps_the_isr_non_empty() -> None:
 
 
 @pytest.mark.row("R17", "R18")
-def test_a_broker_that_comes_back_hears_all_metadata_before_its_roles() -> None:
+def test_restarted_broker_gets_all_metadata_before_its_roles() -> None:
     world = World().create("t", [0, 1, 2], [1, 0]).kill(2).clear().register(2, epoch=7)
     mine = world.sent_to(2)
     assert isinstance(mine[0], UpdateMetadataRequest)
@@ -219,7 +221,7 @@ def test_a_broker_that_comes_back_hears_all_metadata_before_its_roles() -> None:
 
 
 @pytest.mark.row("R19", "T20")
-def test_a_bounced_broker_is_a_failure_and_a_startup() -> None:
+def test_bounced_broker_is_treated_as_a_failure_and_a_startup() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.register(0, epoch=50)
     assert leader(world) == (1, (1, 2), 1)
@@ -232,14 +234,14 @@ def test_a_bounced_broker_is_a_failure_and_a_startup() -> None:
     assert request.partitions[0].leader == 1
 
 
-def test_a_bounced_sole_replica_leads_again_with_a_new_epoch() -> None:
+def test_bounced_only_replica_leads_again_in_a_new_epoch() -> None:
     world = World().create("t", [0]).register(0, epoch=50)
     assert leader(world)[:2] == (0, (0,))
     assert leader(world)[2] > 0
 
 
 @pytest.mark.row("R22")
-def test_new_endpoints_under_the_same_registration_reach_every_broker() -> None:
+def test_changed_endpoints_of_a_registration_are_sent_to_every_broker() -> None:
     world = World().create("t", [0, 1]).clear()
     moved = Broker(2, endpoints("other", 1, "other", 2), 1)
     world.brokers[2] = moved
@@ -249,7 +251,7 @@ def test_new_endpoints_under_the_same_registration_reach_every_broker() -> None:
     assert StopChannel(2) not in world.effects
 
 
-def test_a_death_and_a_birth_in_one_read_elect_no_dead_broker() -> None:
+def test_failure_and_start_in_one_read_elect_no_dead_broker() -> None:
     world = World(brokers=2).create("t", [0, 1])
     del world.brokers[0]
     world.register(2)
@@ -260,8 +262,8 @@ def test_a_death_and_a_birth_in_one_read_elect_no_dead_broker() -> None:
 
 
 @pytest.mark.row("D13", "R3")
-def test_only_the_partition_whose_node_moved_on_is_elected_again() -> None:
-    """Kafka 1.1 went round with the whole original set (`electLeaderForPartitions`)."""
+def test_only_the_partition_with_a_version_conflict_is_elected_again() -> None:
+    """Kafka 1.1 retried every partition instead (`electLeaderForPartitions`)."""
     world = World().create("t", [0, 1, 2], [0, 2, 1]).clear()
 
     def shrink_once(question: WriteLeaderAndIsr) -> None:
@@ -276,7 +278,7 @@ def test_only_the_partition_whose_node_moved_on_is_elected_again() -> None:
 
 
 @pytest.mark.row("D13", "R3")
-def test_conflicts_are_retried_until_the_write_is_accepted() -> None:
+def test_version_conflicts_are_retried_until_the_write_is_accepted() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     isrs = [[0, 1], [0, 1, 2], [0, 2]]
 
@@ -290,7 +292,7 @@ def test_conflicts_are_retried_until_the_write_is_accepted() -> None:
 
 
 @pytest.mark.row("D13", "R3")
-def test_an_isr_that_its_dead_leader_never_announced_decides_the_election() -> None:
+def test_isr_never_announced_by_its_dead_leader_decides_the_election() -> None:
     world = World().create("t", [0, 1])
     world.kill(1).register(1, epoch=2)
     world.shrink(T0, [0, 1])
@@ -299,7 +301,7 @@ def test_an_isr_that_its_dead_leader_never_announced_decides_the_election() -> N
 
 
 @pytest.mark.row("D13", "R3")
-def test_a_shutdown_moves_the_leader_to_a_follower_that_has_only_just_joined_the_isr() -> None:
+def test_controlled_shutdown_elects_a_follower_that_only_zookeeper_has_in_the_isr() -> None:
     world = World().create("t", [0, 1])
     world.kill(1).register(1, epoch=2)
     world.shrink(T0, [0, 1])
@@ -307,7 +309,7 @@ def test_a_shutdown_moves_the_leader_to_a_follower_that_has_only_just_joined_the
     assert leader(world) == (1, (1,), 2)
 
 
-def test_nothing_is_read_for_partitions_without_any_live_replica() -> None:
+def test_no_state_is_read_for_partitions_without_a_live_replica() -> None:
     world = World().create("t", [0], [1])
     world.kill(0).clear()
     world.kill(2)
@@ -315,7 +317,7 @@ def test_nothing_is_read_for_partitions_without_any_live_replica() -> None:
 
 
 @pytest.mark.row("X23", "T7")
-def test_the_picture_does_not_change_while_the_write_is_open() -> None:
+def test_leadership_does_not_change_while_the_write_is_open() -> None:
     machine = World().create("t", [0, 1]).machine
     effects = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
     assert isinstance(effects[-1], WriteLeaderAndIsr)
@@ -328,7 +330,7 @@ def test_the_picture_does_not_change_while_the_write_is_open() -> None:
     )
 
 
-def test_no_other_event_is_taken_while_a_question_is_open_and_no_outcome_unasked() -> None:
+def test_machine_refuses_events_while_busy_and_outcomes_without_a_question() -> None:
     machine = World().create("t", [0, 1]).machine
     with pytest.raises(RuntimeError, match="no question"):
         machine.handle(LeaderAndIsrWritten({}), 1)
@@ -338,7 +340,7 @@ def test_no_other_event_is_taken_while_a_question_is_open_and_no_outcome_unasked
 
 
 @pytest.mark.row("R3")
-def test_a_write_that_is_refused_leaves_that_partition_offline_and_the_others_go_on() -> None:
+def test_failed_write_leaves_only_its_partition_offline() -> None:
     world = World().create("t", [0, 1], [0, 1]).clear()
     world.before_write = lambda question: world.nodes.pop(T0, None) and None
     world.kill(0)
@@ -346,7 +348,7 @@ def test_a_write_that_is_refused_leaves_that_partition_offline_and_the_others_go
     assert leader(world, T1) == (1, (1,), 1)
 
 
-def test_the_story_of_a_partition_is_told_in_order() -> None:
+def test_state_changes_of_a_partition_are_returned_in_order() -> None:
     world = World().create("t", [0, 1]).kill(0)
     story = "\n".join(world.machine.state_changes(T0))
     words = [
@@ -376,7 +378,7 @@ def test_state_changes_are_logged_in_kafkas_words(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.row("R18", "D16", "D17", "X7")
-def test_failover_tells_metadata_first_then_roles_then_elects_what_has_no_leader() -> None:
+def test_failover_sends_metadata_then_roles_and_then_holds_elections() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     del world.brokers[0]
     world.clear().start(epoch=2)
@@ -390,7 +392,7 @@ def test_failover_tells_metadata_first_then_roles_then_elects_what_has_no_leader
 
 
 @pytest.mark.row("D17", "C21")
-def test_failover_finishes_a_topic_that_was_created_just_before() -> None:
+def test_failover_completes_a_topic_created_just_before() -> None:
     world = World()
     world.topics["t"] = image([0, 1])
     world.start(epoch=2)
@@ -398,14 +400,14 @@ def test_failover_finishes_a_topic_that_was_created_just_before() -> None:
     assert world.sent_to(1, LeaderAndIsrRequest)
 
 
-def test_failover_with_nothing_wrong_writes_nothing() -> None:
+def test_failover_of_a_healthy_cluster_writes_nothing() -> None:
     world = World().create("t", [0, 1, 2])
     world.clear().start(epoch=2)
     assert not world.writes
     assert all(len(world.sent_to(i, LeaderAndIsrRequest)) == 1 for i in range(3))
 
 
-def test_elections_leave_topics_alone_that_are_marked_for_deletion() -> None:
+def test_topics_marked_for_deletion_get_no_elections() -> None:
     world = World().create("t", [0, 1])
     world.handle(DeletionsChanged(frozenset({"t"})))
     assert world.sent_to(1, UpdateMetadataRequest)[-1].partitions[0].leader == -2
@@ -416,11 +418,11 @@ def test_elections_leave_topics_alone_that_are_marked_for_deletion() -> None:
     assert not world.writes
 
 
-# What leaders and brokers report.
+# Reports from leaders and brokers.
 
 
 @pytest.mark.row("E6", "J3")
-def test_an_isr_change_is_taken_over_told_to_all_and_its_notification_removed() -> None:
+def test_isr_change_is_adopted_and_sent_and_its_notification_deleted() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.shrink(T0, [0, 1])
     world.handle(IsrChanged(("isr_change_0000000001",), {T0: world.nodes[T0]}))
@@ -429,7 +431,7 @@ def test_an_isr_change_is_taken_over_told_to_all_and_its_notification_removed() 
     assert world.effects[-1] == DeleteIsrChanges(("isr_change_0000000001",))
 
 
-def test_an_isr_change_that_is_older_than_the_picture_is_only_removed() -> None:
+def test_notification_of_an_older_isr_is_only_deleted() -> None:
     world = World().create("t", [0, 1, 2])
     old = world.nodes[T0]
     world.kill(2).clear()
@@ -438,9 +440,7 @@ def test_an_isr_change_that_is_older_than_the_picture_is_only_removed() -> None:
 
 
 @pytest.mark.row("R67", "R16")
-def test_a_replica_on_a_failed_log_directory_is_as_good_as_dead_until_its_broker_comes_back() -> (
-    None
-):
+def test_replica_in_a_failed_directory_is_offline_until_its_broker_restarts() -> None:
     world = World().create("t", [0, 1, 2], [0, 1, 2]).clear()
     world.handle(LogDirsFailed(("log_dir_event_0",), (0,)))
     assert [p.tp for p in world.sent_to(0, LeaderAndIsrRequest)[0].partitions] == [T0, T1]
@@ -456,7 +456,7 @@ def test_a_replica_on_a_failed_log_directory_is_as_good_as_dead_until_its_broker
     assert world.context.is_online(T0, 0)
 
 
-def test_an_answer_of_an_earlier_incarnation_is_ignored() -> None:
+def test_response_from_an_earlier_registration_is_ignored() -> None:
     world = World().create("t", [0, 1]).register(0, epoch=8).clear()
     world.handle(
         LeaderAndIsrAnswered(
@@ -470,7 +470,7 @@ def test_an_answer_of_an_earlier_incarnation_is_ignored() -> None:
 
 
 @pytest.mark.row("H7", "R23")
-def test_a_controlled_shutdown_moves_the_leaders_and_takes_the_followers_out() -> None:
+def test_controlled_shutdown_moves_leaders_and_removes_followers_from_isrs() -> None:
     world = World().create("t", [0, 1, 2], [1, 0, 2]).clear()
     answer = world.shut_down(0)
     assert (answer.error, answer.remaining) == (ErrorCode.NONE, ())
@@ -485,7 +485,7 @@ def test_a_controlled_shutdown_moves_the_leaders_and_takes_the_followers_out() -
 
 
 @pytest.mark.row("R24")
-def test_new_leaders_hear_that_the_leaving_replica_is_offline_before_they_lead() -> None:
+def test_new_leaders_learn_that_the_leaving_replica_is_offline_before_they_lead() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.shut_down(0)
     first, second, *_ = world.sent_to(1)
@@ -495,7 +495,7 @@ def test_new_leaders_hear_that_the_leaving_replica_is_offline_before_they_lead()
 
 
 @pytest.mark.row("R23")
-def test_a_controlled_shutdown_names_what_nobody_else_can_lead() -> None:
+def test_controlled_shutdown_names_partitions_that_no_other_replica_can_lead() -> None:
     world = World().create("t", [0, 1])
     world.shrink(T0, [0])
     world.handle(IsrChanged((), {T0: world.nodes[T0]}))
@@ -504,14 +504,14 @@ def test_a_controlled_shutdown_names_what_nobody_else_can_lead() -> None:
 
 
 @pytest.mark.row("R23")
-def test_a_controlled_shutdown_leaves_topics_with_one_replica_alone() -> None:
+def test_controlled_shutdown_skips_partitions_with_one_replica() -> None:
     world = World().create("t", [0])
     assert world.shut_down(0).remaining == ()
     assert world.nodes[T0].leader == 0
 
 
 @pytest.mark.row("R20", "T10")
-def test_a_broker_that_shuts_down_gets_no_leadership_until_it_registers_again() -> None:
+def test_broker_in_controlled_shutdown_gets_no_leadership_until_it_registers_again() -> None:
     world = World().create("t", [1, 0])
     world.shut_down(0)
     world.kill(1)
@@ -523,7 +523,7 @@ def test_a_broker_that_shuts_down_gets_no_leadership_until_it_registers_again() 
 
 
 @pytest.mark.row("R23")
-def test_a_controlled_shutdown_of_a_stale_or_unknown_incarnation_is_refused() -> None:
+def test_controlled_shutdown_of_a_stale_or_unknown_registration_is_refused() -> None:
     world = World().create("t", [0, 1])
     assert world.shut_down(0, epoch=0).error is ErrorCode.STALE_BROKER_EPOCH
     assert world.shut_down(9).error is ErrorCode.BROKER_NOT_AVAILABLE
@@ -531,8 +531,8 @@ def test_a_controlled_shutdown_of_a_stale_or_unknown_incarnation_is_refused() ->
 
 
 @pytest.mark.row("R24", "D13")
-def test_a_leader_that_expands_the_isr_while_the_follower_shuts_down_loses_the_race() -> None:
-    """S24: the follower is out of the ISR whichever write comes first."""
+def test_follower_that_shuts_down_is_not_in_the_isr_when_the_leader_expands_it() -> None:
+    """The follower is not in the ISR, whichever write comes first (S24)."""
     world = World().create("t", [0, 1, 2])
     world.shrink(T0, [0, 1])
     world.handle(IsrChanged((), {T0: world.nodes[T0]})).clear()
@@ -549,19 +549,19 @@ def test_a_leader_that_expands_the_isr_while_the_follower_shuts_down_loses_the_r
 # Growth.
 
 
-def test_the_work_of_one_broker_does_not_look_at_the_partitions_of_others() -> None:
+def test_failure_of_one_broker_does_not_scan_partitions_of_others() -> None:
     world = World(brokers=6)
     world.create("big", *([[3, 4, 5]] * 2000)).create("t", [0, 1]).clear().kill(0)
     assert all(tp.topic == "t" for write in world.writes for tp in write.states)
     assert all(len(request.partitions) <= 1 for _, request in world.sent)
 
 
-def test_a_machine_starts_from_an_empty_cluster() -> None:
+def test_machine_starts_from_an_empty_cluster() -> None:
     assert World(brokers=0).context.brokers == {}
     assert isinstance(World().machine, ControllerMachine)
 
 
-def test_a_state_node_of_a_partition_nobody_assigned_is_ignored_at_failover() -> None:
+def test_failover_ignores_a_state_node_without_an_assignment() -> None:
     world = World()
     world.nodes[T0] = state(0, [0])
     world.start(epoch=2)
@@ -569,7 +569,7 @@ def test_a_state_node_of_a_partition_nobody_assigned_is_ignored_at_failover() ->
 
 
 @pytest.mark.row("R4", "D12")
-def test_a_newer_controllers_state_is_left_alone_when_a_replica_dies() -> None:
+def test_state_of_a_newer_controller_is_not_changed_when_a_replica_dies() -> None:
     world = World().create("t", [0, 1])
     world.nodes[T0] = replace(world.nodes[T0], controller_epoch=9, zk_version=4)
     world.kill(1)

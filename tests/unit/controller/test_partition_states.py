@@ -1,4 +1,4 @@
-"""The 4-state machine: all sixteen moves, and what each legal one does (F1-F12)."""
+"""The state machine of partitions: all sixteen moves, and the effect of each legal one (F1-F12)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Bench:
 @pytest.mark.parametrize(
     ("start", "target"), list(itertools.product(PartitionStatus, PartitionStatus))
 )
-def test_each_of_the_sixteen_moves_is_taken_or_logged_and_skipped(
+def test_each_of_sixteen_moves_is_made_or_logged_and_skipped(
     start: PartitionStatus, target: PartitionStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench()
@@ -95,7 +95,7 @@ def test_each_of_the_sixteen_moves_is_taken_or_logged_and_skipped(
         assert not bench.nodes.keys() - {T0}
 
 
-def test_an_illegal_move_carries_the_story_of_the_partition() -> None:
+def test_error_of_an_illegal_move_contains_the_state_changes_so_far() -> None:
     bench = Bench()
     bench.move(NEW)
     bench.move(ONLINE)
@@ -109,7 +109,7 @@ def test_an_illegal_move_carries_the_story_of_the_partition() -> None:
 
 
 @pytest.mark.row("F9", "X25")
-def test_an_illegal_partition_does_not_hold_up_the_others() -> None:
+def test_illegal_move_does_not_delay_other_partitions() -> None:
     bench = Bench()
     other = TopicPartition("t", 1)
     bench.context.assign(other, ReplicaAssignment((1, 2)))
@@ -121,7 +121,7 @@ def test_an_illegal_partition_does_not_hold_up_the_others() -> None:
 
 
 @pytest.mark.row("F3")
-def test_new_to_online_makes_the_first_live_replica_leader_and_all_live_ones_the_isr() -> None:
+def test_new_to_online_elects_the_first_live_replica_with_all_live_ones_as_isr() -> None:
     bench = Bench()
     bench.context.forget_broker(0)
     bench.begin(NEW)
@@ -134,7 +134,7 @@ def test_new_to_online_makes_the_first_live_replica_leader_and_all_live_ones_the
 
 
 @pytest.mark.row("F3")
-def test_new_to_online_fails_when_the_state_node_is_there_already() -> None:
+def test_new_to_online_fails_when_the_state_node_exists() -> None:
     bench = Bench()
     bench.begin(NEW)
     bench.nodes[T0] = state(2, [2])
@@ -155,7 +155,7 @@ def test_new_to_online_fails_without_a_live_replica() -> None:
 
 
 @pytest.mark.row("F4", "C19", "X19")
-def test_an_election_writes_one_leader_epoch_more_at_the_version_it_saw() -> None:
+def test_election_writes_the_next_leader_epoch_at_the_version_read() -> None:
     bench = Bench()
     bench.begin(OFFLINE)
     bench.context.forget_broker(0)
@@ -165,7 +165,7 @@ def test_an_election_writes_one_leader_epoch_more_at_the_version_it_saw() -> Non
 
 
 @pytest.mark.row("R4", "D12")
-def test_a_state_of_a_higher_controller_epoch_is_never_overwritten() -> None:
+def test_state_with_a_higher_controller_epoch_is_not_overwritten() -> None:
     bench = Bench()
     bench.begin(ONLINE)
     bench.nodes[T0] = state(0, [0, 1, 2], version=5, controller=9)
@@ -174,7 +174,7 @@ def test_a_state_of_a_higher_controller_epoch_is_never_overwritten() -> None:
 
 
 @pytest.mark.row("H5", "H6")
-def test_preferred_and_reassigned_elections_run_through_the_same_machine() -> None:
+def test_preferred_and_reassigned_elections_move_partitions_to_online() -> None:
     bench = Bench()
     bench.nodes[T0] = state(1, [1, 2, 0])
     bench.context.set_leadership(T0, bench.nodes[T0])
@@ -186,7 +186,7 @@ def test_preferred_and_reassigned_elections_run_through_the_same_machine() -> No
 
 
 @pytest.mark.row("F5", "F6")
-def test_marks_write_nothing_and_send_nothing() -> None:
+def test_moves_to_offline_and_nonexistent_write_and_send_nothing() -> None:
     bench = Bench()
     bench.begin(ONLINE)
     before = dict(bench.nodes)
@@ -197,7 +197,7 @@ def test_marks_write_nothing_and_send_nothing() -> None:
 
 
 @pytest.mark.row("F9")
-def test_an_election_is_named_exactly_for_online() -> None:
+def test_election_must_be_given_exactly_for_online() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match="OnlinePartition"):
         run_steps(
@@ -218,7 +218,7 @@ def test_startup_derives_the_state_from_the_leadership(
     bench = Bench()
     bench.context.deletions = frozenset(
         {"t"}
-    )  # no election follows, so that the derived state shows
+    )  # without an election, so that the derived state is visible
     if leadership:
         bench.context.set_leadership(T0, leadership)
     run_steps(bench.context, bench.nodes, bench.machine.startup())

@@ -1,4 +1,4 @@
-"""Reassignments as the machine decides them; ZooKeeper is a dict, followers join when the test says so."""
+"""Reassignments by the controller machine; ZooKeeper is a dict, each test moves followers into the ISR itself."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def six() -> World:
 
 
 @pytest.mark.row("I5", "I6", "X11")
-def test_the_worked_example_from_1_2_3_to_4_5_6_goes_through_the_states_of_the_wiki():
-    """I5 as X11 corrects it: assignment, leader and ISR in ZooKeeper after every write."""
+def test_reassignment_from_1_2_3_to_4_5_6_passes_the_states_of_kip_455():
+    """Assignment, leader and ISR in ZooKeeper are checked after every write (I5)."""
     world = six()
     trace = []
 
@@ -60,7 +60,7 @@ def test_the_worked_example_from_1_2_3_to_4_5_6_goes_through_the_states_of_the_w
 
 
 @pytest.mark.row("K4", "R56")
-def test_the_steps_come_in_the_order_of_their_names():
+def test_reassignment_reaches_its_steps_in_order():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     world.expand(T0, [1, 2, 3, 4, 5, 6])
@@ -69,7 +69,7 @@ def test_the_steps_come_in_the_order_of_their_names():
 
 
 @pytest.mark.row("R56", "G13")
-def test_new_replicas_are_told_to_follow_and_all_hear_the_new_epoch():
+def test_new_replicas_are_told_to_follow_and_all_get_the_new_epoch():
     world = six()
     epoch = world.nodes[T0].leader_epoch
     world.reassign({T0: [4, 5, 6]})
@@ -99,7 +99,7 @@ def test_removed_replicas_are_stopped_deleted_and_forgotten():
 
 
 @pytest.mark.row("T6", "X14")
-def test_it_waits_until_every_target_is_in_the_isr_and_extra_members_do_not_matter():
+def test_reassignment_waits_until_the_isr_contains_every_target():
     world = six()
     world.reassign({T0: [3, 4]})
     world.expand(T0, [1, 2, 3])
@@ -111,7 +111,7 @@ def test_it_waits_until_every_target_is_in_the_isr_and_extra_members_do_not_matt
 
 
 @pytest.mark.row("R58")
-def test_a_leader_that_stays_leads_on_in_a_new_epoch():
+def test_leader_among_the_targets_keeps_leading_in_a_new_epoch():
     world = six()
     world.reassign({T0: [4, 1]})
     before = world.nodes[T0].leader_epoch
@@ -121,7 +121,7 @@ def test_a_leader_that_stays_leads_on_in_a_new_epoch():
 
 
 @pytest.mark.row("X13")
-def test_another_order_is_taken_over_at_once():
+def test_reassignment_to_another_order_completes_at_once():
     world = six()
     assert world.reassign({T0: [3, 2, 1]})[T0].code is ErrorCode.NONE
     assert world.topics["t"].assignment[0] == ReplicaAssignment((3, 2, 1))
@@ -130,7 +130,7 @@ def test_another_order_is_taken_over_at_once():
 
 
 @pytest.mark.row("X13", "K12")
-def test_the_assignment_as_it_is_changes_nothing():
+def test_reassignment_to_the_current_assignment_changes_nothing():
     world = six()
     assert world.reassign({T0: [1, 2, 3]})[T0].code is ErrorCode.NONE
     assert world.writes == []
@@ -150,7 +150,7 @@ def test_the_assignment_as_it_is_changes_nothing():
         (T0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
     ],
 )
-def test_a_request_that_cannot_be_met_has_its_own_error(
+def test_impossible_reassignment_is_refused_with_its_own_error(
     tp: TopicPartition, target: list[int] | None, code: ErrorCode
 ):
     world = six()
@@ -159,7 +159,7 @@ def test_a_request_that_cannot_be_met_has_its_own_error(
     assert world.writes == []
 
 
-def test_one_bad_partition_does_not_stop_the_others():
+def test_refused_partition_does_not_stop_the_others():
     world = World(brokers=5).create("t", [1, 2], [1, 2])
     results = world.reassign({T0: [3, 4], T1: []})
     assert (results[T0].code, results[T1].code) == (
@@ -170,7 +170,7 @@ def test_one_bad_partition_does_not_stop_the_others():
 
 
 @pytest.mark.row("X12")
-def test_the_admin_node_may_name_a_dead_broker_which_is_waited_for():
+def test_reassignment_in_the_admin_node_waits_for_a_dead_broker():
     world = World(brokers=3).create("t", [0, 1]).clear()
     world.submit({T0: [1, 9]})
     assert T0 in world.context.reassigning
@@ -182,13 +182,13 @@ def test_the_admin_node_may_name_a_dead_broker_which_is_waited_for():
 
 
 @pytest.mark.row("A11", "K12")
-def test_the_admin_node_is_trimmed_of_what_cannot_be():
+def test_impossible_reassignments_are_removed_from_the_admin_node():
     world = World(brokers=3).create("t", [0, 1]).clear()
     world.submit({TopicPartition("none", 3): [1], T0: [1, 2]})
     assert world.submitted == {T0: (1, 2)}
 
 
-def test_the_admin_node_read_again_starts_nothing_anew():
+def test_reading_the_admin_node_again_restarts_nothing():
     world = World(brokers=3).create("t", [0, 1])
     world.submit({T0: [1, 2]})
     epoch = world.nodes[T0].leader_epoch
@@ -197,8 +197,7 @@ def test_the_admin_node_read_again_starts_nothing_anew():
 
 
 @pytest.mark.row("R57", "T19")
-def test_a_cancelled_reassignment_goes_back_in_a_new_epoch_and_leaves_no_strays():
-    """R57, T19."""
+def test_cancelled_reassignment_returns_in_a_new_epoch_without_stray_replicas():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     epoch = world.nodes[T0].leader_epoch
@@ -214,7 +213,7 @@ def test_a_cancelled_reassignment_goes_back_in_a_new_epoch_and_leaves_no_strays(
 
 
 @pytest.mark.row("R57")
-def test_a_later_request_supersedes_and_replicas_that_are_not_wanted_any_more_go_at_once():
+def test_later_request_stops_replicas_that_are_no_longer_wanted_at_once():
     world = six()
     world.reassign({T0: [4, 5, 6]}).clear()
     world.clear()
@@ -231,10 +230,10 @@ def test_a_later_request_supersedes_and_replicas_that_are_not_wanted_any_more_go
 @pytest.mark.row("R56", "R57", "I6")
 @pytest.mark.parametrize("step", ["U3", "U1", "U2"])
 @pytest.mark.parametrize("target", [None, [0, 5, 6]])
-def test_a_controller_that_dies_while_it_supersedes_leaves_no_replica_that_nobody_knows_of(
+def test_crash_while_replacing_a_reassignment_leaves_no_unknown_replica(
     step: str, target: list[int] | None
 ):
-    """What may hold a replica is named by the topic node until it was told to delete it."""
+    """The topic node names every broker that may hold a replica until that broker is told to delete it."""
     world = six()
     world.reassign({T0: [4, 5, 6]})
     world.expand(T0, [1, 2, 3, 4]).clear()
@@ -247,7 +246,7 @@ def test_a_controller_that_dies_while_it_supersedes_leaves_no_replica_that_nobod
     assert set(world.nodes[T0].isr) <= set(world.topics["t"].assignment[0].replicas)
 
 
-def test_a_cancel_that_would_remove_the_only_replicas_in_sync_is_refused():
+def test_cancelling_is_refused_when_it_removes_every_replica_in_sync():
     world = World(brokers=3).create("t", [0])
     world.reassign({T0: [1, 2]})
     world.shrink(T0, [0, 1])
@@ -260,7 +259,7 @@ def test_a_cancel_that_would_remove_the_only_replicas_in_sync_is_refused():
 
 
 def led_by_an_added_replica() -> World:
-    """3 is to be replaced by 1 and 2, and 1 leads already."""
+    """Replica 3 is being replaced by 1 and 2, and 1 already leads."""
     world = World(brokers=5).create("t", [3])
     world.reassign({T0: [1, 2]})
     world.expand(T0, [3, 1])
@@ -270,7 +269,7 @@ def led_by_an_added_replica() -> World:
 
 
 @pytest.mark.row("R57")
-def test_an_old_replica_leads_when_the_leader_is_not_wanted_any_more_and_no_target_is_in_sync():
+def test_old_replica_leads_when_the_leader_must_go_and_no_target_is_in_sync():
     world = led_by_an_added_replica()
     assert world.reassign({T0: [4]})[T0].code is ErrorCode.NONE
     assert (world.nodes[T0].leader, world.nodes[T0].isr) == (3, (3,))
@@ -280,8 +279,8 @@ def test_an_old_replica_leads_when_the_leader_is_not_wanted_any_more_and_no_targ
     assert world.nodes[T0].leader == 4
 
 
-def test_a_leader_that_nobody_can_take_over_from_is_not_stopped():
-    """It shrank the ISR to itself, and the controller has not heard of that yet."""
+def test_leader_without_a_possible_successor_is_not_stopped():
+    """The leader shrank the ISR to itself, which the controller has not read yet."""
     world = led_by_an_added_replica()
     world.unclean.add("t")
     world.shrink(T0, [1])
@@ -294,7 +293,7 @@ def test_a_leader_that_nobody_can_take_over_from_is_not_stopped():
 
 
 @pytest.mark.row("E4")
-def test_a_topic_that_was_removed_by_hand_leaves_nothing_in_the_admin_node_and_no_watch():
+def test_topic_deleted_by_hand_leaves_no_admin_entry_and_no_watch():
     world = World(brokers=3).create("t", [0], [0]).create("u", [0])
     u0 = TopicPartition("u", 0)
     world.submit({T0: [1], u0: [1]}).clear()
@@ -306,7 +305,7 @@ def test_a_topic_that_was_removed_by_hand_leaves_nothing_in_the_admin_node_and_n
 
 
 @pytest.mark.row("E10")
-def test_state_nodes_are_watched_exactly_while_the_reassignment_lasts():
+def test_state_nodes_are_watched_exactly_during_the_reassignment():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     assert [e.partitions for e in world.effects if isinstance(e, WatchStates)] == [(T0,)]
@@ -317,7 +316,7 @@ def test_state_nodes_are_watched_exactly_while_the_reassignment_lasts():
 
 @pytest.mark.row("I6", "D18", "R55")
 @pytest.mark.parametrize("step", [s for s in STEPS[REASSIGNMENT] if s != "U3"])
-def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(step: str):
+def test_next_controller_finishes_the_reassignment_after_a_crash_at_any_step(step: str):
     world = six()
     world.submitted = {T0: (4, 5, 6)}
     world.crash_at = f"{REASSIGNMENT}.{step}"
@@ -335,7 +334,7 @@ def test_a_controller_that_dies_at_any_step_is_followed_by_one_that_finishes(ste
     assert not world.context.reassigning
 
 
-def test_no_leader_among_the_targets_means_waiting_not_removal():
+def test_reassignment_waits_when_no_target_can_lead():
     world = World(brokers=3).create("t", [0])
     world.reassign({T0: [1]})
     world.shrink(T0, [0, 1])
@@ -350,7 +349,7 @@ def test_no_leader_among_the_targets_means_waiting_not_removal():
 
 
 @pytest.mark.row("J4")
-def test_many_partitions_are_one_request_per_broker_and_kind():
+def test_many_partitions_need_one_request_per_broker_and_kind():
     world = World(brokers=6).create("t", *([0, 1, 2] for _ in range(50))).clear()
     partitions = [TopicPartition("t", p) for p in range(50)]
     world.reassign({tp: [3, 4, 5] for tp in partitions})

@@ -1,4 +1,4 @@
-"""The 7-state machine: all forty-nine moves, and what each legal one does (G1-G13, R21)."""
+"""The state machine of replicas: all forty-nine moves, and the effect of each legal one (G1-G13)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Bench:
 
 @pytest.mark.row("G1", "G12", "X2", "X8", "X9")
 @pytest.mark.parametrize(("start", "target"), list(itertools.product(ReplicaStatus, ReplicaStatus)))
-def test_each_of_the_forty_nine_moves_is_taken_or_logged_and_skipped(
+def test_each_of_forty_nine_moves_is_made_or_logged_and_skipped(
     start: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench()
@@ -94,7 +94,7 @@ def test_each_of_the_forty_nine_moves_is_taken_or_logged_and_skipped(
 
 
 @pytest.mark.row("G2", "G3")
-def test_a_new_replica_is_told_to_follow_and_everyone_hears_of_it() -> None:
+def test_new_replica_is_told_to_follow_and_every_broker_gets_metadata() -> None:
     bench = Bench()
     bench.move(2, NON_EXISTENT, NEW)
     assert set(bench.sent(LeaderAndIsrRequest)) == {2}
@@ -103,7 +103,7 @@ def test_a_new_replica_is_told_to_follow_and_everyone_hears_of_it() -> None:
 
 
 @pytest.mark.row("G2", "G3")
-def test_the_leader_cannot_become_a_new_replica() -> None:
+def test_leader_cannot_become_a_new_replica() -> None:
     bench = Bench()
     assert bench.move(0, NON_EXISTENT, NEW) == {(T0, 0): Refusal.LEADER_CANNOT_BE_NEW}
     assert bench.context.replica_status(T0, 0) is NON_EXISTENT
@@ -111,7 +111,7 @@ def test_the_leader_cannot_become_a_new_replica() -> None:
 
 
 @pytest.mark.row("G4")
-def test_a_new_replica_that_goes_online_joins_the_assignment_without_a_request() -> None:
+def test_new_replica_that_goes_online_joins_the_assignment_without_a_request() -> None:
     bench = Bench()
     bench.context.assign(T0, ReplicaAssignment((0, 1)))
     bench.move(2, NEW, ONLINE)
@@ -121,7 +121,7 @@ def test_a_new_replica_that_goes_online_joins_the_assignment_without_a_request()
 
 @pytest.mark.row("G5")
 @pytest.mark.parametrize("start", [ONLINE, OFFLINE, INELIGIBLE])
-def test_a_known_replica_that_goes_online_is_told_the_leadership(start: ReplicaStatus) -> None:
+def test_known_replica_that_goes_online_is_sent_the_leadership(start: ReplicaStatus) -> None:
     bench = Bench()
     bench.move(1, start, ONLINE)
     assert set(bench.sent(LeaderAndIsrRequest)) == {1}
@@ -129,9 +129,7 @@ def test_a_known_replica_that_goes_online_is_told_the_leadership(start: ReplicaS
 
 
 @pytest.mark.row("G6", "R21", "T4", "X19")
-def test_a_follower_that_goes_offline_is_stopped_and_leaves_the_isr_with_a_new_leader_epoch() -> (
-    None
-):
+def test_follower_that_goes_offline_is_stopped_and_leaves_the_isr_in_a_new_epoch() -> None:
     bench = Bench()
     bench.move(1, ONLINE, OFFLINE)
     assert bench.nodes[T0] == LeaderAndIsr(0, 6, (0, 2), 1, 1)
@@ -145,14 +143,14 @@ def test_a_follower_that_goes_offline_is_stopped_and_leaves_the_isr_with_a_new_l
 
 
 @pytest.mark.row("R21", "T3")
-def test_the_leader_that_goes_offline_leaves_the_partition_without_one() -> None:
+def test_leader_that_goes_offline_leaves_the_partition_without_a_leader() -> None:
     bench = Bench()
     bench.move(0, ONLINE, OFFLINE)
     assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (1, 2), 1, 1)
 
 
 @pytest.mark.row("R21", "T2")
-def test_the_last_member_never_leaves_the_isr() -> None:
+def test_last_member_never_leaves_the_isr() -> None:
     bench = Bench(isr=[0])
     bench.move(0, ONLINE, OFFLINE)
     assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (0,), 1, 1)
@@ -160,7 +158,7 @@ def test_the_last_member_never_leaves_the_isr() -> None:
 
 
 @pytest.mark.row("G6")
-def test_a_replica_that_was_in_no_isr_goes_offline_without_a_write() -> None:
+def test_replica_outside_the_isr_goes_offline_without_a_write() -> None:
     bench = Bench(isr=[0, 2])
     bench.move(1, ONLINE, OFFLINE)
     assert bench.nodes[T0].zk_version == 0
@@ -169,7 +167,7 @@ def test_a_replica_that_was_in_no_isr_goes_offline_without_a_write() -> None:
 
 
 @pytest.mark.row("R24")
-def test_a_catching_up_follower_on_a_broker_that_shuts_down_is_fenced() -> None:
+def test_catching_up_follower_in_controlled_shutdown_is_fenced() -> None:
     bench = Bench(isr=[0, 2])
     bench.context.shutting_down.add(1)
     bench.move(1, ONLINE, OFFLINE)
@@ -179,7 +177,7 @@ def test_a_catching_up_follower_on_a_broker_that_shuts_down_is_fenced() -> None:
 
 
 @pytest.mark.row("X27")
-def test_a_replica_of_a_partition_without_leadership_may_go_offline() -> None:
+def test_replica_of_a_partition_without_leadership_may_go_offline() -> None:
     bench = Bench()
     other = TopicPartition("t", 1)
     bench.context.assign(other, ReplicaAssignment((1,)))
@@ -191,7 +189,7 @@ def test_a_replica_of_a_partition_without_leadership_may_go_offline() -> None:
 
 
 @pytest.mark.row("L4", "G6")
-def test_a_topic_being_deleted_gets_no_leader_and_isr_when_a_replica_goes_offline() -> None:
+def test_replica_of_a_topic_being_deleted_goes_offline_without_leader_and_isr() -> None:
     bench = Bench()
     bench.context.deletions = frozenset({"t"})
     bench.move(1, ONLINE, OFFLINE)
@@ -200,7 +198,7 @@ def test_a_topic_being_deleted_gets_no_leader_and_isr_when_a_replica_goes_offlin
 
 
 @pytest.mark.row("G7", "G8", "G10", "J2")
-def test_deletion_is_asked_of_the_broker_and_success_drops_the_replica() -> None:
+def test_broker_is_told_to_delete_and_success_removes_the_replica() -> None:
     bench = Bench()
     bench.move(2, OFFLINE, STARTED)
     assert bench.sent(StopReplicaRequest)[2].partitions[0].delete
@@ -211,7 +209,7 @@ def test_deletion_is_asked_of_the_broker_and_success_drops_the_replica() -> None
 
 
 @pytest.mark.row("G11", "D16", "X7")
-def test_startup_tells_every_live_replica_and_marks_the_others_ineligible() -> None:
+def test_startup_informs_live_replicas_and_makes_the_others_ineligible() -> None:
     bench = Bench()
     bench.context.forget_broker(2)
     run_steps(bench.context, bench.nodes, bench.machine.startup())

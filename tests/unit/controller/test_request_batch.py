@@ -36,7 +36,7 @@ def requests(effects: list[Effect]) -> list[tuple[int, type]]:
 
 
 @pytest.mark.row("B8", "J4", "R14", "T4")
-def test_many_partitions_are_one_request_per_broker_and_kind_in_the_right_order(bench) -> None:  # type: ignore[no-untyped-def]
+def test_many_partitions_need_one_request_per_broker_and_kind_in_order(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
     batch.new_batch()
     batch.add_stop_replica(2, T0, delete=False)
@@ -55,7 +55,7 @@ def test_many_partitions_are_one_request_per_broker_and_kind_in_the_right_order(
 
 
 @pytest.mark.row("R5", "R15", "R17")
-def test_requests_carry_the_epochs_the_leaders_and_the_topic_ids(bench) -> None:  # type: ignore[no-untyped-def]
+def test_requests_contain_epochs_leaders_and_topic_ids(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     batch.add_leader_and_isr([1], T0)
     batch.emit()
@@ -68,7 +68,7 @@ def test_requests_carry_the_epochs_the_leaders_and_the_topic_ids(bench) -> None:
 
 @pytest.mark.row("R14", "T1")
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(
+def test_is_new_and_delete_are_ored_when_a_partition_is_added_twice(
     bench, order: tuple[bool, bool]
 ) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
@@ -82,14 +82,14 @@ def test_is_new_and_delete_are_ored_when_a_partition_comes_twice(
 
 
 @pytest.mark.row("R14", "R12")
-def test_a_batch_that_was_not_sent_makes_the_next_one_an_error(bench) -> None:  # type: ignore[no-untyped-def]
+def test_new_batch_raises_when_the_previous_one_was_not_emitted(bench) -> None:  # type: ignore[no-untyped-def]
     batch, _, _ = bench
     batch.add_leader_and_isr([1], T0)
     with pytest.raises(RuntimeError, match="not sent"):
         batch.new_batch()
 
 
-def test_brokers_that_are_not_registered_get_nothing(bench) -> None:  # type: ignore[no-untyped-def]
+def test_unregistered_brokers_get_no_requests(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     context.forget_broker(1)
     batch.add_leader_and_isr([0, 1], T0)
@@ -111,7 +111,7 @@ def test_metadata_shows_offline_replicas_and_hides_the_leader_of_a_topic_being_d
 
 
 @pytest.mark.row("R8")
-def test_stop_replica_carries_the_leader_epoch_or_a_sentinel(bench) -> None:  # type: ignore[no-untyped-def]
+def test_stop_replica_contains_the_leader_epoch_or_a_sentinel(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     context.add_topic("u", bytes(16), image([2]).assignment)
     batch.add_stop_replica(2, T0, delete=False)

@@ -1,4 +1,4 @@
-"""ZooKeeper's word on one partition."""
+"""ZooKeeper's data about one partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def read(ensemble: Ensemble) -> Nodes:
     return await nodes_of(coordination, TP)
 
 
-async def test_everything_that_is_there_is_told(ensemble: Ensemble) -> None:
+async def test_nodes_contain_everything_that_zookeeper_has(ensemble: Ensemble) -> None:
     create_topic(ensemble, "t", [2, 3])
     ensemble.put(layout.CONTROLLER, layout.encode_controller(3, 0))
     ensemble.put(layout.broker_path(3), b"{}")
@@ -44,11 +44,11 @@ async def test_everything_that_is_there_is_told(ensemble: Ensemble) -> None:
     )
 
 
-async def test_what_is_not_there_is_none(ensemble: Ensemble) -> None:
+async def test_missing_nodes_are_none(ensemble: Ensemble) -> None:
     assert await read(ensemble) == Nodes(None, (), None, None, False, None)
 
 
-async def test_what_cannot_be_read_is_not_guessed(ensemble: Ensemble) -> None:
+async def test_nodes_that_cannot_be_decoded_are_none(ensemble: Ensemble) -> None:
     for path in (layout.CONTROLLER, layout.topic_path("t"), layout.state_path(TP)):
         ensemble.put(path, b"nonsense")
     ensemble.put(layout.REASSIGN_PARTITIONS, b"nonsense")
@@ -56,6 +56,8 @@ async def test_what_cannot_be_read_is_not_guessed(ensemble: Ensemble) -> None:
     assert (found.controller, found.assignment, found.state, found.target) == (None,) * 4
 
 
-async def test_a_zookeeper_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_returns_none_when_zookeeper_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("minikafka.explain.nodes.TIMEOUT_MS", 200)
     assert await read_nodes("127.0.0.1:1", TP, SystemClock(), SystemRng()) is None

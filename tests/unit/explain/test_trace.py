@@ -19,7 +19,7 @@ def ledger() -> Lines:
 
 
 def a_death(ledger: Lines) -> None:
-    """Broker 3 dies: event, decision, write, request, effect and answer; and metadata for everybody."""
+    """Broker 3 dies: event, decision, write, request, effect and response; and metadata for every broker."""
     ledger.live("4-2", 1, 2)
     fields = {"verdict": "move", "machine": "partition", "from": "OnlinePartition"}
     ledger.add("decision", "4-2", **fields, to="OfflinePartition", partitions=NAMES)
@@ -38,7 +38,7 @@ def kinds(ledger: Lines, tp: TopicPartition = TP) -> list[list[str]]:
     return [[line["kind"] for line in chain.lines] for chain in chains(ledger.lines, tp)]
 
 
-def test_a_chain_goes_from_the_event_to_the_answer(ledger: Lines) -> None:
+def test_chain_goes_from_the_event_to_the_response(ledger: Lines) -> None:
     a_death(ledger)
     (chain,) = chains(ledger.lines, TP)
     assert (chain.cause, chain.title) == ("4-2", "BrokersChanged (live brokers 1,2)")
@@ -64,26 +64,26 @@ def test_a_chain_goes_from_the_event_to_the_answer(ledger: Lines) -> None:
     ]
 
 
-def test_what_does_not_concern_the_partition_is_not_in_its_chains(ledger: Lines) -> None:
+def test_chains_leave_out_lines_about_other_partitions(ledger: Lines) -> None:
     a_death(ledger)
     assert kinds(ledger, OTHER) == []
     ledger.add("effect", "4-2", 3, request="UpdateMetadata", phase="completed", error=0)
     assert len(kinds(ledger)[0]) == 8
 
 
-def test_an_isr_change_is_a_chain_of_its_own(ledger: Lines) -> None:
+def test_isr_change_is_a_chain_of_its_own(ledger: Lines) -> None:
     line = ledger.isr(12, 2, 5, [1, 2], [2])
     (chain,) = chains(ledger.lines, TP)
     assert chain.cause == f"2#{line['n']}"
     assert chain.title == "ISR 1,2 -> 2, ok, version 1 -> 2, zxid 0xc"
 
 
-def test_events_without_consequences_for_the_partition_make_no_chain(ledger: Lines) -> None:
+def test_event_without_effect_on_the_partition_has_no_chain(ledger: Lines) -> None:
     ledger.live("4-1", 1, 2, 3)
     assert kinds(ledger) == []
 
 
-def test_a_node_of_the_whole_topic_concerns_each_of_its_partitions(ledger: Lines) -> None:
+def test_write_to_the_topic_node_concerns_each_partition(ledger: Lines) -> None:
     operation = {"op": "set", "path": "/brokers/topics/t", "expected": 3, "actual": 4, "data": "{}"}
     other = operation | {"path": "/brokers/topics/t/partitions/1/state"}
     fields = {"check": {}, "outcome": "ok", "zxid": 4}
@@ -92,7 +92,7 @@ def test_a_node_of_the_whole_topic_concerns_each_of_its_partitions(ledger: Lines
     assert [chain.cause for chain in chains(ledger.lines, TP)] == ["4-3"]
 
 
-def test_for_people_a_line_is_narrowed_to_the_partition(ledger: Lines) -> None:
+def test_only_about_removes_other_partitions_from_a_line(ledger: Lines) -> None:
     line = ledger.state("4-2", 9, 2, 5, 1, 2)
     line["operations"].append(
         dict(line["operations"][0], path="/brokers/topics/t/partitions/7/state")
@@ -102,7 +102,7 @@ def test_for_people_a_line_is_narrowed_to_the_partition(ledger: Lines) -> None:
 
 
 @pytest.mark.row("C39")
-def test_what_waits_in_the_queue_of_a_broker_is_told(ledger: Lines) -> None:
+def test_description_of_a_request_contains_the_queue_size(ledger: Lines) -> None:
     line = ledger.request("4-2", 2) | {"queued": 3}
     assert describe(line) == "LeaderAndIsr to broker 2 (3 queued): leader 1, epoch 1, ISR 1"
 
@@ -141,11 +141,13 @@ def test_what_waits_in_the_queue_of_a_broker_is_told(ledger: Lines) -> None:
         ("lost", {"lines": 3}, "lost"),
     ],
 )
-def test_every_kind_has_words(ledger: Lines, kind: str, fields: dict[str, Any], words: str) -> None:
+def test_description_exists_for_every_kind_of_line(
+    ledger: Lines, kind: str, fields: dict[str, Any], words: str
+) -> None:
     assert describe(ledger.add(kind, "4-1", **fields)) == words
 
 
-def test_a_chain_can_be_read_by_programs(ledger: Lines) -> None:
+def test_chain_is_converted_to_json(ledger: Lines) -> None:
     a_death(ledger)
     (chain,) = chains(ledger.lines, TP)
     told = chain.as_json()

@@ -1,4 +1,4 @@
-"""One golden answer per way in which a partition can be in trouble."""
+"""The findings for each problem that a partition can have."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def names(findings: list[Finding]) -> list[str]:
     return [finding.name for finding in findings]
 
 
-def test_a_healthy_partition_has_nothing_to_say(scene: Scene) -> None:
+def test_healthy_partition_has_no_findings(scene: Scene) -> None:
     assert told(scene) == ""
 
 
-def test_a_dead_follower_is_named_with_the_events_of_its_death(scene: Scene) -> None:
+def test_dead_follower_is_reported_with_the_events_of_its_failure(scene: Scene) -> None:
     scene.ledger.state("1-1", 5, 1, 0, 1, 2, 3)
     scene.ledger.live("1-2", 1, 2)
     scene.ledger.state("1-2", 6, 1, 1, 1, 2)
@@ -48,7 +48,7 @@ def test_a_dead_follower_is_named_with_the_events_of_its_death(scene: Scene) -> 
     )
 
 
-def test_a_follower_that_lags_is_named_with_how_far(scene: Scene) -> None:
+def test_lagging_follower_is_reported_with_its_lag(scene: Scene) -> None:
     scene.ledger.state("1-1", 5, 1, 1, 1, 2, 3)
     scene.ledger.isr(6, 1, 1, [1, 2, 3], [1, 2])
     scene.in_sync(1, 2)
@@ -63,14 +63,14 @@ def test_a_follower_that_lags_is_named_with_how_far(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("process", "words"), [(PAUSED, "is stopped (SIGSTOP)"), (SILENT, "runs but does not answer")]
 )
-def test_a_follower_whose_process_hangs_is_told_from_a_dead_one(
+def test_hanging_follower_is_distinguished_from_a_dead_one(
     scene: Scene, process: str, words: str
 ) -> None:
     scene.in_sync(1, 2).down(3, process)
     assert f"broker 3 {words}, and is still registered in ZooKeeper" in told(scene)
 
 
-def test_a_failed_log_directory_is_told_with_the_line_of_its_broker(scene: Scene) -> None:
+def test_failed_log_directory_is_reported_with_its_ledger_line(scene: Scene) -> None:
     fact = {"fact": "log directory failed", "error": "EIO", "partitions": NAMES}
     scene.ledger.add("broker", "", 3, **fact)
     scene.in_sync(1, 2)
@@ -78,13 +78,13 @@ def test_a_failed_log_directory_is_told_with_the_line_of_its_broker(scene: Scene
     assert "the log directory of the replica on broker 3 has failed  [3#1]" in told(scene)
 
 
-def test_a_broker_without_its_session_is_told(scene: Scene) -> None:
+def test_broker_without_a_session_is_reported(scene: Scene) -> None:
     scene.in_sync(1, 2)
     scene.answers[3]["session_state"] = "suspended"
     assert "broker 3 is suspended from ZooKeeper" in told(scene)
 
 
-def test_a_broker_that_was_never_told_shows_what_waits_for_it(scene: Scene) -> None:
+def test_broker_without_a_replica_is_reported_with_its_waiting_requests(scene: Scene) -> None:
     asked = scene.ledger.request("4-2", to=3)
     scene.ledger.event("BrokersChanged", "4-2")
     scene.in_sync(1, 2)
@@ -94,13 +94,13 @@ def test_a_broker_that_was_never_told_shows_what_waits_for_it(scene: Scene) -> N
     assert f"{expected}  [4-2 1#{asked['n']}]" in told(scene)
 
 
-def test_a_broker_in_controlled_shutdown_is_told(scene: Scene) -> None:
+def test_broker_in_controlled_shutdown_is_reported(scene: Scene) -> None:
     scene.in_sync(1, 2)
     scene.view["shutting_down"] = [3]
     assert "broker 3 is shutting down" in told(scene)
 
 
-def test_a_dead_isr_makes_a_partition_offline_until_one_of_it_is_back(scene: Scene) -> None:
+def test_partition_without_a_live_isr_member_is_reported_offline(scene: Scene) -> None:
     scene.ledger.live("4-1", 1, 2)
     scene.ledger.state("4-1", 6, -1, 2, 3)
     refused = {"verdict": "refuse", "machine": "partition", "reason": "has nobody"}
@@ -120,7 +120,7 @@ def test_a_dead_isr_makes_a_partition_offline_until_one_of_it_is_back(scene: Sce
     assert explain(scene.picture())[0].blocking_brokers() == {3}
 
 
-def test_a_leader_that_was_chosen_but_not_told_is_no_leader_yet(scene: Scene) -> None:
+def test_leader_that_was_elected_but_not_informed_is_reported(scene: Scene) -> None:
     scene.view["partition"].update(leader=2, leader_epoch=2)
     scene.answers[1]["replica"]["role"] = "follower"
     scene.answers[1]["backlog"] = {"2": 1}
@@ -130,18 +130,18 @@ def test_a_leader_that_was_chosen_but_not_told_is_no_leader_yet(scene: Scene) ->
     )
 
 
-def test_a_former_leader_that_has_not_heard_is_not_taken_for_the_leader(scene: Scene) -> None:
+def test_former_leader_that_was_not_informed_is_not_the_leader(scene: Scene) -> None:
     scene.view["partition"].update(leader=2, leader_epoch=2)
     assert "does not lead yet" in told(scene)
 
 
-def test_without_a_controller_nobody_elects(scene: Scene) -> None:
+def test_missing_controller_is_reported(scene: Scene) -> None:
     scene.answers[1]["controller"] = None
     scene.answers[1]["replica"]["role"] = "follower"
     assert "there is no active controller" in told(scene)
 
 
-def test_a_controller_that_zookeeper_names_and_that_is_silent_is_named(scene: Scene) -> None:
+def test_silent_controller_named_by_zookeeper_is_reported(scene: Scene) -> None:
     state = LeaderAndIsr(1, 1, (1, 2, 3), 4, 3)
     scene.down(1, PAUSED)
     assignment = ReplicaAssignment((1, 2, 3))
@@ -151,7 +151,7 @@ def test_a_controller_that_zookeeper_names_and_that_is_silent_is_named(scene: Sc
     assert "the controller, broker 1, does not answer\n    broker 1 is stopped (SIGSTOP)" in text
 
 
-def test_too_small_an_isr_refuses_writes(scene: Scene) -> None:
+def test_refused_writes_are_explained_by_a_small_isr(scene: Scene) -> None:
     scene.in_sync(1).down(3)
     scene.leader.update(min_isr=2)
     assert (
@@ -160,7 +160,7 @@ def test_too_small_an_isr_refuses_writes(scene: Scene) -> None:
     ) in told(scene)
 
 
-def test_a_write_waits_for_the_member_that_does_not_fetch(scene: Scene) -> None:
+def test_waiting_write_is_explained_by_the_member_that_does_not_fetch(scene: Scene) -> None:
     scene.leader.update(high_watermark=7, waiting_connections=1)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7, fetched_ms=5_000)]
     scene.down(3, PAUSED)
@@ -173,7 +173,7 @@ def test_a_write_waits_for_the_member_that_does_not_fetch(scene: Scene) -> None:
     assert explain(scene.picture())[0].is_problem
 
 
-def test_records_on_their_way_are_no_problem(scene: Scene) -> None:
+def test_records_being_replicated_are_no_problem(scene: Scene) -> None:
     scene.leader.update(high_watermark=7)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
     (finding,) = explain(scene.picture())
@@ -181,7 +181,7 @@ def test_records_on_their_way_are_no_problem(scene: Scene) -> None:
     assert not finding.is_problem
 
 
-def test_an_offset_behind_a_slow_member_is_not_visible(scene: Scene) -> None:
+def test_invisible_offset_is_explained_by_a_slow_member(scene: Scene) -> None:
     scene.leader.update(high_watermark=7)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
     assert told(scene, offset=8).splitlines()[-2:] == [
@@ -191,7 +191,7 @@ def test_an_offset_behind_a_slow_member_is_not_visible(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("change", ["expand", "shrink"])
-def test_an_isr_change_on_its_way_holds_the_high_watermark(scene: Scene, change: str) -> None:
+def test_invisible_offset_is_explained_by_a_pending_isr_change(scene: Scene, change: str) -> None:
     scene.in_sync(1, 2)
     isr = [1, 2, 3] if change == "expand" else [1]
     scene.leader.update(high_watermark=7, pending_isr={"change": change, "isr": isr})
@@ -199,7 +199,7 @@ def test_an_isr_change_on_its_way_holds_the_high_watermark(scene: Scene, change:
     assert f"leader 1 is writing the ISR {','.join(map(str, isr))} ({change})" in text
 
 
-def test_an_offset_above_too_small_an_isr_waits_for_its_members(scene: Scene) -> None:
+def test_invisible_offset_is_explained_by_a_small_isr(scene: Scene) -> None:
     scene.in_sync(1).down(3)
     scene.leader.update(min_isr=2, high_watermark=7)
     text = told(scene, offset=8)
@@ -216,12 +216,14 @@ def test_an_offset_above_too_small_an_isr_waits_for_its_members(scene: Scene) ->
         (1, "offset 1 was deleted: the log begins at 2"),
     ],
 )
-def test_offsets_that_need_no_reason(scene: Scene, offset: int, words: str) -> None:
+def test_visible_deleted_and_unwritten_offsets_are_reported(
+    scene: Scene, offset: int, words: str
+) -> None:
     scene.leader["log_start_offset"] = 2
     assert told(scene, offset) == words
 
 
-def test_of_a_dead_cluster_the_files_say_how_far_an_offset_got(scene: Scene) -> None:
+def test_offset_in_a_dead_cluster_is_explained_from_files(scene: Scene) -> None:
     scene.ledger.state("4-1", 6, 1, 2, 1, 2)
     scene.down(2).down(3)
     scene.answers.clear()
@@ -240,7 +242,7 @@ def deletion(scene: Scene, **more: object) -> None:
     scene.view["deletion"] = {"waits_for": None, "replicas": [], "reassigning": [], **more}
 
 
-def test_a_deletion_waits_for_a_dead_broker(scene: Scene) -> None:
+def test_waiting_deletion_is_explained_by_a_dead_broker(scene: Scene) -> None:
     scene.down(3)
     replicas = [[3, 0, "ReplicaDeletionIneligible"]]
     deletion(scene, waits_for="offline replicas", replicas=replicas)
@@ -251,13 +253,13 @@ def test_a_deletion_waits_for_a_dead_broker(scene: Scene) -> None:
     )
 
 
-def test_a_deletion_waits_for_a_reassignment(scene: Scene) -> None:
+def test_waiting_deletion_is_explained_by_a_reassignment(scene: Scene) -> None:
     scene.ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [2, 3]]])
     deletion(scene, waits_for="topic reassignment in progress", reassigning=[0])
     assert "  the reassignment of partitions 0 must finish first  [4-2 1#1]" in told(scene)
 
 
-def test_a_deletion_waits_for_a_broker_that_does_not_answer(scene: Scene) -> None:
+def test_waiting_deletion_is_explained_by_a_silent_broker(scene: Scene) -> None:
     scene.ledger.request("4-3", to=2, name="StopReplica", delete=True)
     deletion(scene, replicas=[[2, 0, "ReplicaDeletionStarted"]])
     scene.down(2, PAUSED)
@@ -267,12 +269,12 @@ def test_a_deletion_waits_for_a_broker_that_does_not_answer(scene: Scene) -> Non
     ]
 
 
-def test_a_deletion_that_a_broker_could_not_carry_out_is_told(scene: Scene) -> None:
+def test_failed_deletion_on_a_broker_is_reported(scene: Scene) -> None:
     deletion(scene, replicas=[[2, 0, "ReplicaDeletionIneligible"]])
     assert "broker 2 could not delete its replicas" in told(scene)
 
 
-def test_of_a_dead_cluster_the_ledger_says_what_a_deletion_waited_for(scene: Scene) -> None:
+def test_waiting_deletion_in_a_dead_cluster_is_explained_from_the_ledger(scene: Scene) -> None:
     scene.ledger.live("4-2", 1, 2)
     scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
     scene.ledger.replica("4-3", 2, "ReplicaDeletionSuccessful")
@@ -284,14 +286,14 @@ def test_of_a_dead_cluster_the_ledger_says_what_a_deletion_waited_for(scene: Sce
     )
 
 
-def test_a_dead_cluster_with_a_mark_that_nobody_acted_on_is_offline_as_well(scene: Scene) -> None:
+def test_unprocessed_mark_in_a_dead_cluster_is_reported_with_offline(scene: Scene) -> None:
     scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
     scene.ledger.event("ControllerElected", "4-3", deletions=["t"])
     names = [finding.name for finding in explain(scene.all_dead().picture())]
     assert names == ["not-deleted", "offline"]
 
 
-def test_a_mark_that_was_removed_because_deletion_is_disabled_is_told(scene: Scene) -> None:
+def test_mark_removed_because_deletion_is_disabled_is_reported(scene: Scene) -> None:
     scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
     scene.answers[1]["settings"]["delete.topic.enable"] = False
     assert told(scene) == (
@@ -300,7 +302,7 @@ def test_a_mark_that_was_removed_because_deletion_is_disabled_is_told(scene: Sce
     )
 
 
-def test_a_controller_held_at_a_step_is_named_with_the_step(scene: Scene) -> None:
+def test_controller_held_at_a_step_is_reported_with_the_step(scene: Scene) -> None:
     scene.ledger.add("step", "4-3", operation="deletion", step="topic-gone", partitions=NAMES)
     deletion(scene)
     scene.answers[1]["held_at"] = "deletion.topic-gone"
@@ -308,7 +310,7 @@ def test_a_controller_held_at_a_step_is_named_with_the_step(scene: Scene) -> Non
     assert expected in told(scene)
 
 
-def test_a_busy_controller_is_told_with_what_waits(scene: Scene) -> None:
+def test_busy_controller_is_reported_with_its_queue_size(scene: Scene) -> None:
     deletion(scene)
     scene.view.update(queue_size=4, state="BrokerChange")
     assert "the controller, broker 1, is busy with BrokerChange; 4 events wait" in told(scene)
@@ -320,7 +322,7 @@ def moving(scene: Scene) -> None:
     scene.view["partition"].update(replicas)
 
 
-def test_a_reassignment_waits_for_an_added_replica_that_lags(scene: Scene) -> None:
+def test_waiting_reassignment_is_explained_by_a_lagging_replica(scene: Scene) -> None:
     moving(scene)
     scene.in_sync(1, 2)
     scene.leader["followers"] = [follower(2, 10), follower(3, 4)]
@@ -331,7 +333,7 @@ def test_a_reassignment_waits_for_an_added_replica_that_lags(scene: Scene) -> No
     )
 
 
-def test_a_reassignment_waits_for_a_dead_target(scene: Scene) -> None:
+def test_waiting_reassignment_is_explained_by_a_dead_target(scene: Scene) -> None:
     moving(scene)
     scene.in_sync(1, 2).down(3)
     text = told(scene)
@@ -339,13 +341,13 @@ def test_a_reassignment_waits_for_a_dead_target(scene: Scene) -> None:
     assert "under-replicated" not in text
 
 
-def test_a_reassignment_in_sync_waits_for_the_controller_at_its_step(scene: Scene) -> None:
+def test_reassignment_in_sync_is_explained_by_the_held_controller(scene: Scene) -> None:
     moving(scene)
     scene.answers[1]["held_at"] = "reassignment.B4"
     assert "the controller, broker 1, is held at step reassignment.B4" in told(scene)
 
 
-def test_of_a_dead_cluster_the_ledger_says_what_a_reassignment_waited_for(scene: Scene) -> None:
+def test_waiting_reassignment_in_a_dead_cluster_is_explained_from_the_ledger(scene: Scene) -> None:
     scene.ledger.live("4-1", 1, 2)
     scene.ledger.event("ReassignmentsSubmitted", "4-2", targets=[["t", 0, [1, 3]]])
     lists = {"partitions": [1, 3, 2], "adding_replicas": [3], "removing_replicas": [2]}
@@ -359,7 +361,7 @@ def test_of_a_dead_cluster_the_ledger_says_what_a_reassignment_waited_for(scene:
     )
 
 
-def test_a_reassignment_that_nobody_began_is_told(scene: Scene) -> None:
+def test_reassignment_that_the_controller_has_not_begun_is_reported(scene: Scene) -> None:
     scene.answers[1]["controller"] = None
     state = LeaderAndIsr(1, 1, (1, 2, 3), 4, 3)
     assignment = ReplicaAssignment((1, 2, 3))
@@ -369,7 +371,7 @@ def test_a_reassignment_that_nobody_began_is_told(scene: Scene) -> None:
     )
 
 
-def test_a_leader_that_is_not_the_preferred_one_is_told_with_the_way_back(scene: Scene) -> None:
+def test_leader_other_than_the_preferred_one_is_reported_with_advice(scene: Scene) -> None:
     scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
     scene.view["partition"]["replicas"] = [2, 1, 3]
     (finding,) = explain(scene.picture())
@@ -381,7 +383,7 @@ def test_a_leader_that_is_not_the_preferred_one_is_told_with_the_way_back(scene:
     )
 
 
-def test_a_preferred_replica_that_is_not_in_sync_is_why_it_does_not_lead(scene: Scene) -> None:
+def test_preferred_replica_out_of_sync_is_reported(scene: Scene) -> None:
     scene.view["partition"]["replicas"] = [3, 1, 2]
     scene.in_sync(1, 2).down(3)
     not_preferred = explain(scene.picture())[-1]
@@ -389,7 +391,7 @@ def test_a_preferred_replica_that_is_not_in_sync_is_why_it_does_not_lead(scene: 
     assert names(list(not_preferred.because)) == ["out-of-sync"]
 
 
-def test_findings_can_be_read_by_programs(scene: Scene) -> None:
+def test_findings_are_converted_to_json(scene: Scene) -> None:
     scene.ledger.live("1-2", 1, 2)
     scene.in_sync(1, 2).down(3)
     (finding,) = explain(scene.picture())
