@@ -19,7 +19,7 @@ from minikafka.cli.options import bootstrap_option, data_option, json_option
 
 if TYPE_CHECKING:
     from minikafka.client import Client, ClusterInfo, TopicInfo
-    from minikafka.client.answers import LogDir
+    from minikafka.client.admin_results import LogDir
     from minikafka.cluster.local import LocalCluster
     from minikafka.cluster.state import ClusterState
 

@@ -19,7 +19,7 @@ from minikafka.cli.options import bootstrap_option, data_option, json_option, ke
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.client.answers import Resource, Setting, Settings
+    from minikafka.client.admin_results import Resource, Setting, Settings
 
 
 @click.group()
@@ -37,7 +37,7 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
     def with_resource(
         topic: str | None, broker: int | None, brokers_default: bool, **rest: object
     ) -> None:
-        from minikafka.client.answers import Resource, ResourceType
+        from minikafka.client.admin_results import Resource, ResourceType
 
         if (topic is not None) + (broker is not None) + brokers_default != 1:
             raise click.UsageError("give exactly one of --topic, --broker and --brokers-default")
@@ -60,7 +60,7 @@ def describe(
     resource: Resource, all_: bool, bootstrap: str | None, data: str | None, as_json: bool
 ) -> None:
     """Show settings that were changed from their defaults; with --all, every setting."""
-    from minikafka.client.answers import ConfigSource
+    from minikafka.client.admin_results import ConfigSource
 
     async def work(client: Client) -> Settings:
         return (await client.admin.describe_configs([resource], synonyms=True))[resource]

@@ -14,8 +14,8 @@ from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Amount, Progress, size
-from minikafka.client.admin import POLL_MS, SETTLE_MS, Admin
-from minikafka.client.answers import Outcome
+from minikafka.client.admin import METADATA_LAG_MS, POLL_MS, Admin
+from minikafka.client.admin_results import Outcome
 
 SAMPLE_MS = 1_000
 """How often log directories are measured for the progress display."""
@@ -74,12 +74,12 @@ def ids(replicas: Sequence[BrokerId]) -> str:
 
 
 async def look(
-    admin: Admin, plan: Plan, patience_ms: int = SETTLE_MS
+    admin: Admin, plan: Plan, patience_ms: int = METADATA_LAG_MS
 ) -> dict[TopicPartition, Verdict]:
     """What became of each so far. `patience_ms`: how long metadata that lags behind is waited for."""
     active = await admin.list_reassignments(plan)
     at_rest = {tp: target for tp, target in plan.items() if tp not in active}
-    differing = await admin.differing(at_rest, patience_ms) if at_rest else {}
+    differing = await admin.find_misplaced(at_rest, patience_ms) if at_rest else {}
     verdicts = {}
     for tp, target in plan.items():
         if tp in active and active[tp].target == target:

@@ -13,7 +13,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.cli.placement import Plan
 from minikafka.client.admin import Admin
-from minikafka.client.answers import Outcome, Resource, ResourceType
+from minikafka.client.admin_results import Outcome, Resource, ResourceType
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS: Final = (

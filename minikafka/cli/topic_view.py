@@ -14,7 +14,7 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli.topic_errors import unknown_topics
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.admin import Admin
-from minikafka.client.answers import ConfigSource, Resource, ResourceType
+from minikafka.client.admin_results import ConfigSource, Resource, ResourceType
 
 NOT_MOVING = ReplicaAssignment(())
 

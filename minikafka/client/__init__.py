@@ -1,10 +1,10 @@
-"""A small native Kafka client for scripts, the command line, benchmarks and tests."""
+"""A small Kafka client for scripts, the command line, benchmarks and tests."""
 
 from __future__ import annotations
 
 from minikafka.base.model import Node
 from minikafka.client.admin import Admin, NewTopic
-from minikafka.client.answers import Outcome
+from minikafka.client.admin_results import Outcome
 from minikafka.client.client import Client, Fetched, NotProduced, Produced
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.metadata import ClusterInfo, PartitionInfo, TopicInfo

@@ -1,9 +1,8 @@
 """The administrator's side of the client: topics, partitions, reassignments, elections, settings, log directories.
 
-Invariant: every item of a request (a topic, a partition, a resource) has an `Outcome` of its own; one that
-is refused holds nothing else up. What only the controller may do goes to the broker that the metadata
-names, and what it hands back with NOT_CONTROLLER is sent again, that alone, to the next one. KafkaError
-is raised only when nobody answered in time, or the request as a whole was refused.
+Invariant: each item of a request (a topic, a partition, a resource) has its own `Outcome`; a refused item
+does not stop the others. KafkaError is raised only when no broker answered in time, or the request as a
+whole was refused.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.client.answers import (
+from minikafka.client.admin_results import (
     LogDir,
     Outcome,
     Resource,
@@ -28,9 +27,14 @@ from minikafka.client.answers import (
     read_outcome,
     read_settings,
 )
-from minikafka.client.attempts import GRACE_MS, Attempts
-from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, described, error_code
+from minikafka.client.controller_requests import (
+    ControllerRequests,
+    is_not_controller,
+    no_controller,
+)
+from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, read_metadata
 from minikafka.client.network import Address, Network, request
+from minikafka.client.retries import Retries
 from minikafka.wire import versions
 
 logger = logging.getLogger(__name__)
@@ -38,19 +42,17 @@ logger = logging.getLogger(__name__)
 API_TIMEOUT_MS: Final = 60_000
 """Kafka's `default.api.timeout.ms`."""
 BROKER_TIMEOUT_MS: Final = 10_000
-"""For one broker to tell or change its own settings."""
+"""Time for one broker to return or change its own settings."""
 LOG_DIRS_TIMEOUT_MS: Final = 1_000
-"""For one broker to tell its log directories; one that hangs is left out of the answer."""
+"""Time for one broker to return its log directories; a broker that is slower is left out."""
 POLL_MS: Final = 200
-"""How often a reassignment is looked at while it is waited for; the Kafka protocol announces nothing."""
-SETTLE_MS: Final = 5_000
-"""How long the metadata may lag behind the controller, which tells of a reassignment's end first."""
-
-Item = TypeVar("Item", bound=Hashable)
+"""Time between two looks at a reassignment; the Kafka protocol sends no notification of its end."""
+METADATA_LAG_MS: Final = 5_000
+"""Maximum time that metadata may lag behind the controller after the end of a reassignment."""
 
 
 class NewTopic(NamedTuple):
-    """A topic to create; -1 takes the broker's default. `assignment`: replicas by partition."""
+    """A topic to create; -1 stands for the broker's default. `assignment`: replicas by partition."""
 
     name: str
     partitions: int = -1
@@ -60,7 +62,7 @@ class NewTopic(NamedTuple):
 
 
 class Admin:
-    """The administrator of a cluster; reached as `client.admin`, it shares the client's connections."""
+    """The administrator of a cluster, reached as `client.admin`; it uses the client's connections."""
 
     def __init__(
         self, network: Network, metadata: Metadata, clock: Clock, request_timeout_ms: int
@@ -69,45 +71,49 @@ class Admin:
         self._metadata = metadata
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._attempts = Attempts(clock, metadata, API_TIMEOUT_MS)
+        self._retries = Retries(clock, metadata, API_TIMEOUT_MS)
+        self._controller = ControllerRequests(network, metadata, self._retries, request_timeout_ms)
 
     # Cluster and topics
 
     async def describe_cluster(self) -> ClusterInfo:
-        """Brokers and controller, as a broker knows them."""
-        cluster, _ = await self._attempts(lambda: self._metadata.describe(()))
+        """Return the brokers and the controller, as one broker's metadata has them."""
+        cluster, _ = await self._retries(lambda: self._metadata.describe(()))
         return cluster
 
     async def describe(
         self, names: Iterable[str] | None = None
     ) -> tuple[ClusterInfo, list[TopicInfo]]:
-        """The cluster and those of these topics (None: all), by name, that a broker knows.
+        """Return the cluster and these topics (None: all) as one broker knows them, sorted by name.
 
-        Any broker is asked, so it is answered also when there is no controller.
+        Works without a controller, because any broker may answer. Unknown topics are left out.
         """
         wanted = None if names is None else list(names)
-        cluster, topics = await self._attempts(lambda: self._metadata.describe(wanted))
+        cluster, topics = await self._retries(lambda: self._metadata.describe(wanted))
         known = (info for info, error in topics if error is ErrorCode.NONE)
         return cluster, sorted(known, key=lambda info: info.name)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Those of these topics that the controller's broker knows."""
+        """Return these topics by name, as the controller's broker knows them; unknown ones are left out."""
         wanted = [{"name": name} for name in dict.fromkeys(names)]
         body = request(versions.METADATA, topics=wanted, allow_auto_topic_creation=False)
 
         async def attempt() -> dict[str, TopicInfo]:
             address = await self._metadata.controller()
-            _, topics = described(
-                await self._network.ask(address, versions.METADATA, self._request_timeout_ms, body)
+            _, topics = read_metadata(
+                await self._network.call(address, versions.METADATA, self._request_timeout_ms, body)
             )
             return {info.name: info for info, error in topics if error is ErrorCode.NONE}
 
-        return await self._attempts(attempt)
+        return await self._retries(attempt)
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, Outcome]:
-        """By topic; waits for the leaders of those created. `validate_only`: just says what would be."""
+        """Create topics and wait for their leaders; return the outcomes by name.
+
+        `validate_only`: only check whether the topics could be created.
+        """
 
         def body(pending: Sequence[NewTopic]) -> Any:
             return request(
@@ -118,7 +124,7 @@ class Admin:
             )
 
         by_name = {topic.name: topic for topic in topics}
-        return await self._by_controller(
+        return await self._controller.send_items(
             versions.CREATE_TOPICS,
             by_name,
             lambda names: body([by_name[name] for name in names]),
@@ -126,8 +132,8 @@ class Admin:
         )
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, Outcome]:
-        """By topic; a topic that is done is marked for deletion, which goes on by itself."""
-        return await self._by_controller(
+        """Mark topics for deletion, which the controller then does; return the outcomes by name."""
+        return await self._controller.send_items(
             versions.DELETE_TOPICS,
             names,
             lambda pending: request(
@@ -141,7 +147,10 @@ class Admin:
         counts: Mapping[str, int],
         assignments: Mapping[str, Sequence[Sequence[BrokerId]]] | None = None,
     ) -> dict[str, Outcome]:
-        """Give topics so many partitions in all. `assignments`: replicas of the new ones, in order."""
+        """Increase each topic to this number of partitions; return the outcomes by name.
+
+        `assignments`: by topic, the replicas of each new partition, in order.
+        """
         given = assignments or {}
 
         def body(pending: Sequence[str]) -> Any:
@@ -154,7 +163,7 @@ class Admin:
                 versions.CREATE_PARTITIONS, topics=topics, timeout=timeout, validate_only=False
             )
 
-        return await self._by_controller(
+        return await self._controller.send_items(
             versions.CREATE_PARTITIONS, counts, body, lambda response: _by_name(response.results)
         )
 
@@ -163,7 +172,7 @@ class Admin:
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     ) -> dict[TopicPartition, Outcome]:
-        """Begin to move partitions to these replicas; None: cancel what is under way (KIP-455)."""
+        """Start to move partitions to these replicas; None cancels a partition's move (KIP-455)."""
 
         def body(pending: Sequence[TopicPartition]) -> Any:
             return request(
@@ -184,14 +193,14 @@ class Admin:
                 timeout=self._request_timeout_ms,
             )
 
-        return await self._by_controller(
+        return await self._controller.send_items(
             versions.ALTER_PARTITION_REASSIGNMENTS, targets, body, _reassignment_outcomes
         )
 
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """What is under way among these partitions (None: all)."""
+        """Return the reassignments in progress of these partitions (None: of all)."""
         topics = None
         if partitions is not None:
             topics = [
@@ -203,7 +212,8 @@ class Admin:
         )
 
         async def attempt() -> dict[TopicPartition, ReplicaAssignment]:
-            response = await self._ask_controller(versions.LIST_PARTITION_REASSIGNMENTS, body)
+            api = versions.LIST_PARTITION_REASSIGNMENTS
+            response = await self._controller.send_checked(api, body)
             return {
                 TopicPartition(topic.name, p.partition_index): ReplicaAssignment(
                     tuple(map(int, p.replicas)),
@@ -214,16 +224,16 @@ class Admin:
                 for p in topic.partitions
             }
 
-        return await self._attempts(attempt)
+        return await self._retries(attempt)
 
     async def reassign_partition(
         self, topic: str, partition: int, replicas: Sequence[BrokerId]
     ) -> bool:
-        """Move one partition and wait for the end: whether its replicas are these then (K2).
+        """Move one partition and wait for the end; return True if it then has these replicas (K2).
 
-        It waits as long as that takes; who stops waiting (asyncio.timeout) leaves the move running. False
-        also when the controller refuses, which is logged, and when the reassignment was cancelled or
-        replaced by another while it ran.
+        There is no time limit; a caller that stops waiting (asyncio.timeout) leaves the move running.
+        False also when the controller refuses, which is logged, and when the reassignment was cancelled
+        or replaced by another one.
         """
         tp = TopicPartition(topic, partition)
         outcome = (await self.alter_reassignments({tp: replicas}))[tp]
@@ -232,47 +242,52 @@ class Admin:
             return False
         while await self.list_reassignments([tp]):
             await self._clock.sleep(POLL_MS)
-        return not await self.differing({tp: replicas}, SETTLE_MS)
+        return not await self.find_misplaced({tp: replicas}, METADATA_LAG_MS)
 
-    async def differing(
-        self, targets: Mapping[TopicPartition, Sequence[BrokerId]], patience_ms: int = SETTLE_MS
+    async def find_misplaced(
+        self,
+        targets: Mapping[TopicPartition, Sequence[BrokerId]],
+        patience_ms: int = METADATA_LAG_MS,
     ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-        """The replicas of those partitions that have others than these, () where there is no such partition.
+        """Return the partitions whose replicas differ from their target, with the replicas they have.
 
-        Called when no reassignment is under way; what the metadata does not show yet is waited for so long.
+        Replicas are () for a partition that does not exist. `patience_ms`: how long to wait for metadata
+        that still shows the former replicas.
         """
         began = self._clock.now()
         while True:
             known = await self.describe_topics({topic for topic, _ in targets})
-            differing = {}
+            misplaced = {}
             for tp, wanted in targets.items():
                 info = known[tp.topic].partitions.get(tp.partition) if tp.topic in known else None
                 if info is None or info.replicas != tuple(wanted):
-                    differing[tp] = info.replicas if info else ()
-            if not differing or self._clock.now() - began >= patience_ms:
-                return differing
+                    misplaced[tp] = info.replicas if info else ()
+            if not misplaced or self._clock.now() - began >= patience_ms:
+                return misplaced
             await self._clock.sleep(POLL_MS)
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> dict[TopicPartition, Outcome]:
-        """Elect preferred leaders, or any live replica (`unclean`) where there is no leader (KIP-460).
+        """Elect preferred leaders, or any live replica (`unclean`) for partitions without leader (KIP-460).
 
-        None: every partition; then those that need no election may be left out of the answer.
+        None means every partition; the result may then omit partitions that need no election.
         """
-        api = versions.ELECT_LEADERS
         if partitions is None:
-            return await self._attempts(
-                lambda: self._elected_everywhere(self._election(None, unclean))
-            )
-        return await self._by_controller(
-            api, partitions, lambda pending: self._election(pending, unclean), _election_outcomes
+            body = self._election(None, unclean)
+            return await self._retries(partial(self._elect_all, body))
+        return await self._controller.send_items(
+            versions.ELECT_LEADERS,
+            partitions,
+            lambda pending: self._election(pending, unclean),
+            _election_outcomes,
         )
 
-    async def _elected_everywhere(self, body: Any) -> dict[TopicPartition, Outcome]:
-        found = _election_outcomes(await self._ask_controller(versions.ELECT_LEADERS, body))
-        if any(map(_moved, found.values())):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
+    async def _elect_all(self, body: Any) -> dict[TopicPartition, Outcome]:
+        response = await self._controller.send_checked(versions.ELECT_LEADERS, body)
+        found = _election_outcomes(response)
+        if any(map(is_not_controller, found.values())):
+            raise no_controller()
         return found
 
     def _election(self, partitions: Iterable[TopicPartition] | None, unclean: bool) -> Any:
@@ -294,14 +309,14 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[Resource], *, synonyms: bool = False
     ) -> dict[Resource, Settings]:
-        """The settings of each; a broker's own are asked of that broker."""
+        """Return the settings of each resource; a broker's own are read from that broker."""
 
-        def body(asked: Sequence[Resource]) -> Any:
+        def body(some: Sequence[Resource]) -> Any:
             return request(
                 versions.DESCRIBE_CONFIGS,
                 resources=[
                     {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-                    for kind, name in asked
+                    for kind, name in some
                 ],
                 include_synonyms=synonyms,
             )
@@ -315,9 +330,9 @@ class Admin:
     async def alter_configs(
         self, changes: Mapping[Resource, Mapping[str, str | None]]
     ) -> dict[Resource, Outcome]:
-        """Set keys of resources; None deletes one, so that it has its default again (KIP-339)."""
+        """Set keys of resources; None removes a key's setting, so that its default applies (KIP-339)."""
 
-        def body(asked: Sequence[Resource]) -> Any:
+        def body(some: Sequence[Resource]) -> Any:
             return request(
                 versions.INCREMENTAL_ALTER_CONFIGS,
                 resources=[
@@ -329,7 +344,7 @@ class Admin:
                             for name, value in changes[resource].items()
                         ],
                     }
-                    for resource in asked
+                    for resource in some
                 ],
                 validate_only=False,
             )
@@ -343,9 +358,10 @@ class Admin:
     async def _by_resource(
         self, api: int, resources: Sequence[Resource], body: Callable[[Sequence[Resource]], Any]
     ) -> dict[Resource, Any]:
-        """What was answered for each: by that broker for a broker, by the controller for the others.
+        """Return the part of a response that belongs to each resource.
 
-        An `Outcome` stands where a broker gave no answer.
+        A broker's resource is sent to that broker, others to the controller. Where a broker did not
+        answer, its resources have an `Outcome` instead.
         """
         groups: defaultdict[BrokerId | None, list[Resource]] = defaultdict(list)
         for resource in dict.fromkeys(resources):
@@ -355,40 +371,38 @@ class Admin:
             *(self._resource_answers(broker, api, body(group)) for broker, group in groups.items())
         )
         found: dict[Resource, Any] = {}
-        for group, told in zip(groups.values(), answers, strict=True):
-            if isinstance(told, Outcome):
-                found |= dict.fromkeys(group, told)
+        for group, answer in zip(groups.values(), answers, strict=True):
+            if isinstance(answer, Outcome):
+                found |= dict.fromkeys(group, answer)
                 continue
-            for answer in told:
-                found[Resource(ResourceType(answer.resource_type), answer.resource_name)] = answer
+            for item in answer:
+                found[Resource(ResourceType(item.resource_type), item.resource_name)] = item
         return found
 
     async def _resource_answers(self, broker: BrokerId | None, api: int, body: Any) -> Any:
-        """The answers of the controller, or of one broker: an Outcome when that one cannot be asked."""
+        """Return the items in the response of one broker (None: of the controller).
+
+        Return an Outcome if that broker is not alive or does not answer.
+        """
         if broker is None:
-            return await self._attempts(partial(self._answers_of_controller, api, body))
+            return await self._retries(partial(self._controller_answers, api, body))
         node = (await self.describe_cluster()).brokers.get(broker)
         if node is None:
             return Outcome(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker {broker}")
         try:
-            response = await self._network.ask(
+            response = await self._network.call(
                 Address(node.host, node.port), api, BROKER_TIMEOUT_MS, body
             )
         except OSError as error:
             return Outcome(ErrorCode.NETWORK_EXCEPTION, f"broker {broker} does not answer: {error}")
         return response.results if api == versions.DESCRIBE_CONFIGS else response.responses
 
-    async def _answers_of_controller(self, api: int, body: Any) -> Any:
-        response = await self._ask(api, body)
+    async def _controller_answers(self, api: int, body: Any) -> Any:
+        response = await self._controller.send_once(api, body)
         answers = response.results if api == versions.DESCRIBE_CONFIGS else response.responses
         if any(answer.error_code == ErrorCode.NOT_CONTROLLER for answer in answers):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
+            raise no_controller()
         return answers
-
-    async def _ask(self, api: int, body: Any) -> Any:
-        """The controller's answer. Raises KafkaError, OSError."""
-        address = await self._metadata.controller()
-        return await self._network.ask(address, api, self._request_timeout_ms + GRACE_MS, body)
 
     # Log directories
 
@@ -397,9 +411,9 @@ class Admin:
         partitions: Iterable[TopicPartition] | None = None,
         brokers: Iterable[BrokerId] | None = None,
     ) -> dict[BrokerId, list[LogDir]]:
-        """The log directories of these live brokers (None: all), with these partitions (None: all).
+        """Return the log directories of these live brokers (None: all) with these partitions (None: all).
 
-        A broker that does not answer soon is left out.
+        A broker that does not answer within LOG_DIRS_TIMEOUT_MS is left out.
         """
         cluster = await self.describe_cluster()
         wanted = cluster.brokers.keys() if brokers is None else set(brokers)
@@ -423,50 +437,10 @@ class Admin:
     async def _log_dirs(self, address: Address, body: Any) -> list[LogDir] | None:
         api = versions.DESCRIBE_LOG_DIRS
         try:
-            response = await self._network.ask(address, api, LOG_DIRS_TIMEOUT_MS, body)
+            response = await self._network.call(address, api, LOG_DIRS_TIMEOUT_MS, body)
         except OSError:
             return None
         return [read_log_dir(found) for found in response.results]
-
-    # The controller
-
-    async def _by_controller(
-        self,
-        api: int,
-        items: Iterable[Item],
-        body: Callable[[Sequence[Item]], Any],
-        read: Callable[[Any], dict[Item, Outcome]],
-    ) -> dict[Item, Outcome]:
-        """What the controller says of each item; those of which it says that it rules no more are repeated."""
-        pending = list(dict.fromkeys(items))
-        found: dict[Item, Outcome] = {}
-
-        async def attempt() -> None:
-            nonlocal pending
-            found.update(read(await self._ask_controller(api, body(pending))))
-            pending = [i for i in pending if i in found and _moved(found[i])]
-            if pending:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
-
-        silence = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller said nothing of it")
-        wanted = list(pending)
-        try:
-            if wanted:
-                await self._attempts(attempt)
-        except KafkaError as error:
-            if len(pending) == len(wanted):
-                raise
-            silence = Outcome(error.code, error.detail)
-            found = {item: outcome for item, outcome in found.items() if not _moved(outcome)}
-        return {item: found.get(item, silence) for item in wanted}
-
-    async def _ask_controller(self, api: int, body: Any) -> Any:
-        """The response. Raises KafkaError with the code of the response as a whole, OSError."""
-        response = await self._ask(api, body)
-        code = error_code(getattr(response, "error_code", 0))
-        if code is not ErrorCode.NONE:
-            raise KafkaError(code, getattr(response, "error_message", None) or "")
-        return response
 
 
 def _creatable(topic: NewTopic) -> dict[str, Any]:
@@ -487,10 +461,6 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, number in partitions:
         grouped[topic].append(number)
     return grouped
-
-
-def _moved(outcome: Outcome) -> bool:
-    return outcome.code is ErrorCode.NOT_CONTROLLER
 
 
 def _by_name(answers: Any) -> dict[str, Outcome]:

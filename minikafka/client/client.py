@@ -1,9 +1,9 @@
-"""The client: topics, produce, fetch, offsets; it follows leaders and repeats what may be repeated.
+"""The client: topics, produce, fetch and offsets, through changes of leader and with retries.
 
-Invariant: records given to one client for one partition are appended in the order of the `produce`
-calls, and with acks=all (-1) each exactly once as long as the client lives: such batches carry a
-producer id and a sequence. Errors that a client may repeat are repeated until the delivery timeout;
-what comes out is `KafkaError`, NETWORK_EXCEPTION where no broker said anything.
+Invariant: one client's records for one partition are appended in the order of the `produce` calls. With
+acks=all (-1) each record is appended exactly once while the client lives, because batches carry a
+producer id and a sequence number. Retriable errors are retried until the delivery timeout; the failure
+that remains is raised as `KafkaError`, NETWORK_EXCEPTION if no broker answered.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Transport
 from minikafka.client import consumer
 from minikafka.client.admin import Admin, NewTopic
-from minikafka.client.answers import Outcome
-from minikafka.client.attempts import GRACE_MS, Attempts
+from minikafka.client.admin_results import Outcome
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
+from minikafka.client.retries import GRACE_MS, Retries
 from minikafka.record.batch import Record, build
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
 from minikafka.wire import versions
 
 BATCH_BYTES: Final = 512 * 1024
-"""Records of one call are cut into batches of about this size; half of `message.max.bytes`."""
+"""Approximate maximum size of one batch; half of `message.max.bytes`."""
 RECORD_OVERHEAD_BYTES: Final = 32
 _SEQUENCE_MODULUS: Final = 2**31
 
 T = TypeVar("T")
 Start: TypeAlias = Literal["earliest", "latest"] | int
-"""Where to read: the first record, the end, or (list_offsets) a time, (consume) an offset."""
+"""A position: the first record, the end, or a number (`list_offsets`: Unix ms; `consume`: an offset)."""
 
 
 class Produced(NamedTuple):
-    """Where a record went; `offset` is -1 with acks=0."""
+    """The partition and offset of an appended record; `offset` is -1 with acks=0."""
 
     partition: int
     offset: int
 
 
 class NotProduced(KafkaError):
-    """Some records of one call were not stored.
+    """Some records of one `produce` call were not appended.
 
-    `index`: the first of the given ones that was not, in the partition where it went wrong first;
-    `stored`: how many of the call were acknowledged.
+    `index`: position in the call of the first record that failed, in the first partition that failed.
+    `stored`: number of records of the call that were acknowledged.
     """
 
     def __init__(self, cause: KafkaError, index: int, stored: int) -> None:
@@ -60,7 +60,7 @@ class NotProduced(KafkaError):
 
 
 class Fetched(NamedTuple):
-    """Records from one fetch; `next_offset` is where to go on, also past control batches."""
+    """Records of one fetch; `next_offset` is the next fetch offset, behind any control batches."""
 
     records: list[Record]
     next_offset: int
@@ -77,7 +77,7 @@ _NO_PRODUCER: Final = _Producer(-1, -1)
 
 
 class Client:
-    """One client of a cluster; `async with Client("host:port") as client`. Needs no tasks of its own."""
+    """A client of one cluster: `async with Client("host:port") as client`. It starts no tasks."""
 
     def __init__(
         self,
@@ -90,21 +90,21 @@ class Client:
         delivery_timeout_ms: int = 120_000,
     ) -> None:
         """Timeouts have the meaning and defaults of Kafka's `request.timeout.ms` and
-        `delivery.timeout.ms`; ports are this machine's unless given.
+        `delivery.timeout.ms`. `transport` and `clock` default to those of this machine.
         """
         transport = transport or SocketTransport()
         self._clock = clock or SystemClock()
         self._request_timeout_ms = request_timeout_ms
         self._network = Network(transport, self._clock, client_id)
-        # A fetch that waits for records holds up what is behind it on the same connection.
+        # A fetch that waits for records delays the requests behind it on the same connection.
         self._fetch_network = Network(transport, self._clock, client_id)
         self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
-        self._retrying = Attempts(self._clock, self._metadata, delivery_timeout_ms)
+        self._retries = Retries(self._clock, self._metadata, delivery_timeout_ms)
         self.admin = Admin(self._network, self._metadata, self._clock, request_timeout_ms)
         self._order: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._sequences: defaultdict[tuple[int, TopicPartition], int] = defaultdict(int)
         self._producer = _NO_PRODUCER
-        self._producer_wanted = asyncio.Lock()
+        self._producer_lock = asyncio.Lock()
         self._rotation = 0
 
     async def __aenter__(self) -> Self:
@@ -119,36 +119,36 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Drop the connections; calls under way fail."""
+        """Close the connections; calls in progress fail."""
         self._network.close()
         self._fetch_network.close()
 
     # Topics
 
     async def create_topics(self, *topics: NewTopic) -> None:
-        """Create them, waiting for their leaders. Raises the KafkaError of the first that failed."""
+        """Create topics and wait for their leaders. Raises the KafkaError of the first one that failed."""
         _raise_first(await self.admin.create_topics(topics))
 
     async def delete_topics(self, *names: str) -> None:
-        """Delete them. Raises the KafkaError of the first that failed."""
+        """Mark topics for deletion. Raises the KafkaError of the first one that failed."""
         _raise_first(await self.admin.delete_topics(names))
 
     async def list_topics(self) -> list[str]:
-        """Names of all topics, sorted."""
-        _, topics = await self._retrying(lambda: self._metadata.describe(None))
+        """Return the names of all topics, sorted."""
+        _, topics = await self._retries(lambda: self._metadata.describe(None))
         return sorted(info.name for info, _ in topics)
 
     async def describe_topics(self, *names: str) -> list[TopicInfo]:
-        """What a broker knows of them. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
-        _, topics = await self._retrying(lambda: self._metadata.describe(names))
+        """Return topics as one broker knows them. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+        _, topics = await self._retries(lambda: self._metadata.describe(names))
         for info, error in topics:
             if error is not ErrorCode.NONE:
                 raise KafkaError(error, info.name)
         return [info for info, _ in topics]
 
     async def describe_cluster(self) -> ClusterInfo:
-        """Brokers and controller, as a broker knows them."""
-        cluster, _ = await self._retrying(lambda: self._metadata.describe(()))
+        """Return the brokers and the controller, as one broker knows them."""
+        cluster, _ = await self._retries(lambda: self._metadata.describe(()))
         return cluster
 
     # Produce
@@ -162,12 +162,12 @@ class Client:
         acks: Literal[-1, 0, 1] = -1,
         codec: int = 0,
     ) -> list[Produced]:
-        """Where each record went, in the order given.
+        """Append records; return the partition and offset of each, in the order given.
 
-        Without `partition` a key decides, and records without key go together to one partition,
-        the next one with every call. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Offsets and
-        timestamps of -1 are filled in. A batch over `max.message.bytes` is sent in halves. Raises
-        NotProduced, which tells of how much was appended.
+        Without `partition` a record goes to the partition of its key; records without key go to one
+        partition, a different one for each call. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. A
+        timestamp of -1 becomes the current time. A batch over `max.message.bytes` is sent in halves.
+        Raises NotProduced, which contains how many records were appended.
         """
         chosen = await self._choose_partitions(topic, records, partition)
         wall_ms = self._clock.wall_ms()
@@ -198,7 +198,7 @@ class Client:
     async def _choose_partitions(
         self, topic: str, records: Sequence[Record], partition: int | None
     ) -> list[int]:
-        info = await self._retrying(lambda: self._metadata.topic(topic, create=True))
+        info = await self._retries(lambda: self._metadata.topic(topic, create=True))
         if partition is not None:
             return [partition] * len(records)
         count = len(info.partitions)
@@ -218,7 +218,7 @@ class Client:
         codec: int,
         offsets: list[int],
     ) -> None:
-        """Add the offset of each record to `offsets`, as they become known."""
+        """Append records to one partition; add each offset to `offsets` as soon as it is known."""
         async with self._order[tp]:
             left = _chunks(records)[::-1]
             while left:
@@ -236,7 +236,7 @@ class Client:
     async def _produce_batch(
         self, tp: TopicPartition, records: Sequence[Record], acks: int, codec: int
     ) -> int:
-        """Deliver one batch, its sequence unchanged however often it is sent; its base offset."""
+        """Append one batch, with the same sequence number on every retry; return its base offset."""
         producer = await self._producer_identity() if acks == -1 else _NO_PRODUCER
         sequence = self._sequences[producer.id, tp] if acks == -1 else -1
         batch = build(
@@ -248,9 +248,9 @@ class Client:
         )
         body = _produce_request(tp, batch, acks, self._request_timeout_ms)
         try:
-            base = await self._retrying(lambda: self._send_batch(tp, body, acks))
+            base = await self._retries(lambda: self._send_batch(tp, body, acks))
         except BaseException:
-            # Nobody knows whether the batch is in the log: later sequences need a new identity.
+            # The batch may or may not be in the log, so later batches need a new producer id.
             if producer is self._producer:
                 self._producer = _NO_PRODUCER
             raise
@@ -262,18 +262,18 @@ class Client:
         leader = await self._metadata.leader(*tp)
         if acks == 0:
             connection = await self._network.connection(leader.address, self._request_timeout_ms)
-            connection.tell(versions.PRODUCE, VERSIONS[versions.PRODUCE], body)
+            connection.send_unanswered(versions.PRODUCE, VERSIONS[versions.PRODUCE], body)
             return -1
         timeout_ms = self._request_timeout_ms + GRACE_MS
-        response = await self._network.ask(leader.address, versions.PRODUCE, timeout_ms, body)
+        response = await self._network.call(leader.address, versions.PRODUCE, timeout_ms, body)
         answer = response.responses[0].partition_responses[0]
         _raise_for(answer.error_code, str(tp))
         return int(answer.base_offset)
 
     async def _producer_identity(self) -> _Producer:
-        async with self._producer_wanted:
+        async with self._producer_lock:
             if self._producer is _NO_PRODUCER:
-                self._producer = await self._retrying(self._new_producer)
+                self._producer = await self._retries(self._new_producer)
             return self._producer
 
     async def _new_producer(self) -> _Producer:
@@ -286,7 +286,7 @@ class Client:
         )
         address = await self._metadata.any_address()
         api = versions.INIT_PRODUCER_ID
-        response = await self._network.ask(address, api, self._request_timeout_ms, body)
+        response = await self._network.call(address, api, self._request_timeout_ms, body)
         _raise_for(response.error_code, "producer id")
         return _Producer(int(response.producer_id), response.producer_epoch)
 
@@ -301,9 +301,9 @@ class Client:
         max_wait_ms: int = 500,
         max_bytes: int = 1024 * 1024,
     ) -> Fetched:
-        """Records from an offset on; none when nothing came within `max_wait_ms`.
+        """Return records from an offset on; none if none arrives within `max_wait_ms`.
 
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an offset that is not in the log.
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an offset outside the log.
         """
         tp = TopicPartition(topic, partition)
 
@@ -314,7 +314,7 @@ class Client:
             )
             timeout_ms = max_wait_ms + self._request_timeout_ms
             api = versions.FETCH
-            response = await self._fetch_network.ask(leader.address, api, timeout_ms, body)
+            response = await self._fetch_network.call(leader.address, api, timeout_ms, body)
             _raise_for(response.error_code, str(tp))
             answer = response.responses[0].partitions[0]
             _raise_for(answer.error_code, f"{tp} at offset {offset}")
@@ -324,7 +324,7 @@ class Client:
                 answer.log_start_offset,
             )
 
-        return await self._retrying(attempt)
+        return await self._retries(attempt)
 
     def consume(
         self,
@@ -335,11 +335,11 @@ class Client:
         until_end: bool = False,
         max_wait_ms: int = 500,
     ) -> AsyncGenerator[consumer.ConsumedRecord, None]:
-        """Records of a topic, in order per partition, through every change of leader.
+        """Yield the records of a topic, in order within each partition, through every change of leader.
 
-        `start`: earliest, latest, an offset for all, or one for each partition. `until_end`: stop at
-        the ends that the partitions had at the beginning; otherwise it waits for more for ever.
-        Raises KafkaError for what repeating cannot mend, as OFFSET_OUT_OF_RANGE.
+        `start`: earliest, latest, one offset for all partitions, or an offset by partition. `until_end`:
+        stop at the end that each partition has now; otherwise wait for new records forever. Raises
+        KafkaError for errors that are not retriable, for example OFFSET_OUT_OF_RANGE.
         """
         reader = consumer.Consumer(
             self._fetch_network,
@@ -373,9 +373,9 @@ class Client:
     async def list_offsets(
         self, topic: str, at: Start, partitions: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """The earliest or latest offset, or that of the first record at or after a time (Unix ms).
+        """Return by partition the earliest or latest offset, or that of the first record at a time.
 
-        By partition; -1 where no record is as late as the time. Latest is the high watermark.
+        A time is in Unix ms; the offset is -1 where every record is older. Latest is the high watermark.
         """
         timestamp = {"earliest": -2, "latest": -1}[at] if isinstance(at, str) else at
         numbers = list(partitions or await self._partition_numbers(topic))
@@ -393,7 +393,7 @@ class Client:
     async def _list_offset(self, tp: TopicPartition, timestamp: int) -> int:
         async def attempt() -> int:
             leader = await self._metadata.leader(*tp)
-            response = await self._network.ask(
+            response = await self._network.call(
                 leader.address,
                 versions.LIST_OFFSETS,
                 self._request_timeout_ms,
@@ -403,10 +403,10 @@ class Client:
             _raise_for(answer.error_code, str(tp))
             return int(answer.offset)
 
-        return await self._retrying(attempt)
+        return await self._retries(attempt)
 
     async def _partition_numbers(self, topic: str) -> list[int]:
-        return sorted((await self._retrying(lambda: self._metadata.topic(topic))).partitions)
+        return sorted((await self._retries(lambda: self._metadata.topic(topic))).partitions)
 
 
 def _produce_request(tp: TopicPartition, batch: bytes, acks: int, timeout_ms: int) -> Any:
@@ -435,7 +435,7 @@ def _offsets_request(tp: TopicPartition, leader: Leader, timestamp: int) -> Any:
 
 
 def _chunks(records: Sequence[Record]) -> list[list[Record]]:
-    """The records in order, in runs that make a batch each."""
+    """Split records, in order, into lists of about BATCH_BYTES each."""
     chunks: list[list[Record]] = []
     room = 0
     for record in records:

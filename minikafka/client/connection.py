@@ -1,8 +1,8 @@
-"""One connection to a broker: requests go out in order, answers come back by correlation id.
+"""One connection to a broker: requests are sent in order, responses are matched by correlation id.
 
-Invariant: every future that `request` returned is completed exactly once: by its answer, or by an
-OSError when the connection ends or an answer is overdue. An overdue answer ends the connection, as in
-every Kafka client: answers come in order, so those behind it are overdue too.
+Invariant: every future that `request` returns is completed exactly once: by its response, or by an
+OSError when the connection is lost or a response is overdue. An overdue response closes the connection,
+as in every Kafka client: responses come in order, so the later ones are overdue too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INT32: Final = Struct(">i")
 
 
 class Connection:
-    """A StreamHandler; made by the transport, used by `network.Network`."""
+    """A StreamHandler, created by the transport for `network.Network`."""
 
     def __init__(self, client_id: str, clock: Clock) -> None:
         self._client_id = client_id
@@ -35,18 +35,21 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be sent."""
+        """True if requests can be sent."""
         return self._link is not None
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer yet."""
+        """Number of requests whose response has not arrived."""
         return len(self._pending)
 
     def request(
         self, api: int, version: int, body: codec.Entity, timeout_ms: int
     ) -> asyncio.Future[bytes]:
-        """Send; the future gives the response from its correlation id on. Raises OSError."""
+        """Send a request; return a future of the response bytes, which begin at the correlation id.
+
+        Raises OSError.
+        """
         correlation = self._send(api, version, body)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._pending[correlation] = future
@@ -54,31 +57,33 @@ class Connection:
         future.add_done_callback(partial(_stop_timer, timer))
         return future
 
-    def tell(self, api: int, version: int, body: codec.Entity) -> None:
-        """Send a request that has no answer (Produce with acks=0). Raises OSError."""
+    def send_unanswered(self, api: int, version: int, body: codec.Entity) -> None:
+        """Send a request that has no response (Produce with acks=0). Raises OSError."""
         self._send(api, version, body)
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection; its pending requests fail."""
         self._fail(ConnectionError("closed"))
 
     def connected(self, link: Link) -> None:
-        """See StreamHandler."""
+        """Take the open connection (StreamHandler)."""
         self._link = link
 
     def get_buffer(self, hint: int) -> Buffer:
-        """See StreamHandler."""
+        """Return the free part of the receive buffer (StreamHandler)."""
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, count: int) -> None:
-        """See StreamHandler."""
+        """Complete the futures of all whole responses in the receive buffer (StreamHandler)."""
         self._filled += count
         start = 0
         size = 0
         while self._filled - start >= 4:
             size = _INT32.unpack_from(self._buffer, start)[0]
             if not 4 <= size <= RESPONSE_MAX_BYTES:
-                self._fail(ConnectionError(f"a response of {size} bytes is not one of Kafka"))
+                self._fail(
+                    ConnectionError(f"not a Kafka broker: it sent a response of {size} bytes")
+                )
                 return
             if start + 4 + size > self._filled:
                 break
@@ -88,11 +93,11 @@ class Connection:
         self._make_room(start, 4 + size)
 
     def disconnected(self, error: Exception | None) -> None:
-        """See StreamHandler."""
+        """Fail the pending requests after the connection was lost (StreamHandler)."""
         self._fail(ConnectionError(f"connection lost: {error or 'closed by the broker'}"))
 
     def drained(self) -> None:
-        """See StreamHandler; requests are small or awaited, so nothing waits for the queue."""
+        """Do nothing: requests are small or awaited, so no sender waits for the transport's queue."""
 
     def _send(self, api: int, version: int, body: codec.Entity) -> int:
         if self._link is None:
@@ -108,7 +113,7 @@ class Connection:
             future.set_result(response)
 
     def _make_room(self, start: int, frame_bytes: int) -> None:
-        """Move what is left to the front of a buffer that holds at least the frame under way."""
+        """Move the unread bytes to the start of a buffer that can hold the whole next frame."""
         left = self._filled - start
         capacity = max(BUFFER_BYTES, frame_bytes)
         if start or capacity > len(self._buffer):
@@ -119,7 +124,7 @@ class Connection:
             self._filled = left
 
     def _overdue(self) -> None:
-        self._fail(TimeoutError("no answer in time"))
+        self._fail(TimeoutError("no response in time"))
 
     def _fail(self, error: OSError) -> None:
         if self._link is None:

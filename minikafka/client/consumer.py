@@ -1,7 +1,7 @@
 """Reading a topic: one fetch in flight per leader, positions that only move forward.
 
-Invariant: the records of a partition come in offset order, none twice and none left out between the
-start position and the last one given, whoever leads meanwhile.
+Invariant: the records of a partition are returned in offset order, without duplicates and without gaps
+after the start position, through every change of leader.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BACKOFF_MS: Final = 100
 
 
 class ConsumedRecord(NamedTuple):
-    """A record and where it stood."""
+    """A record with its partition and offset."""
 
     partition: int
     offset: int
@@ -38,14 +38,14 @@ class ConsumedRecord(NamedTuple):
 
 
 class _Fetch(NamedTuple):
-    """One request in flight; `offsets`: where each partition was read."""
+    """One request in flight; `offsets`: the fetch offset of each partition."""
 
     answer: asyncio.Future[bytes]
     offsets: dict[int, int]
 
 
 class Consumer:
-    """Reads the partitions of one topic; needs no task: the caller's awaits drive it."""
+    """Reads the partitions of one topic; it starts no task and works only while the caller awaits it."""
 
     def __init__(
         self,
@@ -70,20 +70,20 @@ class Consumer:
     async def read(
         self, positions: Mapping[int, int], ends: Mapping[int, int] | None
     ) -> AsyncGenerator[ConsumedRecord, None]:
-        """Records from the positions on, up to the ends if there are any. Raises KafkaError."""
+        """Yield records from these positions, up to the end offsets if they are given. Raises KafkaError."""
         self._positions = dict(positions)
         self._ends = ends
         try:
             while self._unfinished():
                 await self._send_fetches()
                 if not self._in_flight:
-                    await self._pause("no leader can be asked")
+                    await self._pause("no leader is available")
                     continue
                 waiting = [fetch.answer for fetch in self._in_flight.values()]
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for fetch in self._take_answered():
-                    for partition in await self._partitions_of(fetch):
-                        for record in self._accept(partition, fetch.offsets):
+                for fetch in self._pop_answered():
+                    for partition in await self._fetched_partitions(fetch):
+                        for record in self._new_records(partition, fetch.offsets):
                             yield record
         finally:
             for fetch in self._in_flight.values():
@@ -97,11 +97,11 @@ class Consumer:
         return [number for number, at in self._positions.items() if at < ends[number]]
 
     async def _send_fetches(self) -> None:
-        """One fetch to every leader that has none, for all that it leads and that is not asked."""
-        asked = {number for fetch in self._in_flight.values() for number in fetch.offsets}
+        """Send a fetch to every leader without one in flight, for the partitions that it leads."""
+        in_flight = {number for fetch in self._in_flight.values() for number in fetch.offsets}
         by_leader: defaultdict[Address, dict[int, tuple[int, int]]] = defaultdict(dict)
         for number in self._unfinished():
-            leader = None if number in asked else await self._leader(number)
+            leader = None if number in in_flight else await self._leader(number)
             if leader is not None and leader.address not in self._in_flight:
                 by_leader[leader.address][number] = (leader.leader_epoch, self._positions[number])
         for address, partitions in by_leader.items():
@@ -116,7 +116,7 @@ class Consumer:
             self._in_flight[address] = _Fetch(answer, offsets)
 
     async def _leader(self, number: int) -> Leader | None:
-        """Who leads, or None when nobody can be asked just now."""
+        """Return the leader of a partition, or None if it cannot be found at the moment."""
         try:
             return await self._metadata.leader(self._topic, number)
         except OSError:
@@ -128,28 +128,30 @@ class Consumer:
             self._metadata.invalidate()
             return None
 
-    def _take_answered(self) -> list[_Fetch]:
+    def _pop_answered(self) -> list[_Fetch]:
         done = [address for address, fetch in self._in_flight.items() if fetch.answer.done()]
         return [self._in_flight.pop(address) for address in done]
 
-    async def _partitions_of(self, fetch: _Fetch) -> list[Any]:
-        """What a response says of each partition; nothing when there was none."""
+    async def _fetched_partitions(self, fetch: _Fetch) -> list[Any]:
+        """Return the partitions of a response that were fetched without error; none if the fetch failed."""
         try:
             response = decode(FETCH, fetch.answer.result())
         except OSError as error:
             await self._pause(str(error))
             return []
         if response.error_code:
-            await self._refused(error_code(response.error_code), self._topic)
+            await self._handle_error(error_code(response.error_code), self._topic)
             return []
         partitions = [p for topic in response.responses for p in topic.partitions]
         for p in partitions:
             if p.error_code:
-                await self._refused(error_code(p.error_code), f"{self._topic}-{p.partition_index}")
+                await self._handle_error(
+                    error_code(p.error_code), f"{self._topic}-{p.partition_index}"
+                )
         return [p for p in partitions if not p.error_code and p.partition_index in fetch.offsets]
 
-    def _accept(self, partition: Any, offsets: Mapping[int, int]) -> Iterator[ConsumedRecord]:
-        """The new records of a partition; its position has moved when they have been taken."""
+    def _new_records(self, partition: Any, offsets: Mapping[int, int]) -> Iterator[ConsumedRecord]:
+        """Yield the new records of a fetched partition, then advance the partition's position."""
         number = partition.partition_index
         found, next_offset = records_from(partition.records, offsets[number])
         end = self._ends[number] if self._ends is not None else next_offset
@@ -158,14 +160,14 @@ class Consumer:
                 yield ConsumedRecord(number, offset, timestamp, key, value, headers)
         self._positions[number] = next_offset
 
-    async def _refused(self, code: ErrorCode, detail: str) -> None:
+    async def _handle_error(self, code: ErrorCode, detail: str) -> None:
         if not code.retriable:
             raise KafkaError(code, detail)
         await self._pause(f"{detail}: {code.name}")
 
-    async def _pause(self, why: str) -> None:
-        """Something is wrong for now: ask again who leads, a little later."""
-        logger.debug("reading %s goes on after a pause: %s", self._topic, why)
+    async def _pause(self, reason: str) -> None:
+        """Wait for the backoff after a failure that may pass, and discard the metadata."""
+        logger.debug("reading %s pauses: %s", self._topic, reason)
         self._metadata.invalidate()
         await self._clock.sleep(BACKOFF_MS)
 
@@ -173,7 +175,10 @@ class Consumer:
 def fetch_request(
     topic: str, partitions: Mapping[int, tuple[int, int]], max_wait_ms: int, partition_bytes: int
 ) -> Any:
-    """A consumer's Fetch without a session; `partitions`: (leader epoch, offset) by number."""
+    """Return a consumer's Fetch request without a session.
+
+    `partitions`: (leader epoch, fetch offset) by partition number.
+    """
     return request(
         FETCH,
         replica_id=-1,
@@ -203,7 +208,7 @@ def fetch_request(
 
 
 def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:
-    """The records at or after an offset in the whole batches of a response, and where to go on.
+    """Return the records from `offset` on in the whole batches of a response, and the next fetch offset.
 
     Raises CorruptBatch.
     """

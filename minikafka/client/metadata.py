@@ -1,8 +1,8 @@
-"""What a client knows of the cluster: brokers, and who leads which partition.
+"""A client's metadata: the brokers, and the leader of each partition.
 
-Invariant: for one incarnation of a topic a partition's leader is never replaced by one of an older
-leader epoch (KIP-320: the broker that was asked may lag behind). What is known is used until
-somebody found it wrong (`invalidate`); then the next question refreshes it, once for all who wait.
+Invariant: as long as a topic keeps its id, a partition's leader is never replaced by one of an older
+leader epoch, because a broker's metadata may lag behind (KIP-320). Metadata is used until `invalidate`;
+the next lookup then refreshes it, once for all concurrent callers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from minikafka.wire import codec
 from minikafka.wire.versions import METADATA
 
 REFRESH_TIMEOUT_MS: Final = 5_000
-"""For one broker to answer; then the next one is asked."""
+"""Time for one broker to answer before the next one is tried."""
 
 
 class PartitionInfo(NamedTuple):
-    """One partition; `leader` is -1 when there is none, `error` the Kafka code that says why."""
+    """One partition; `leader` is -1 if there is none, and `error` is then Kafka's error code."""
 
     partition: int
     leader: int
@@ -42,7 +42,7 @@ class TopicInfo(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """The cluster; `controller_id` is -1 when nobody rules."""
+    """The cluster; `controller_id` is -1 if there is no controller."""
 
     cluster_id: str | None
     controller_id: int
@@ -50,19 +50,19 @@ class ClusterInfo(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Where to send what concerns a partition."""
+    """The leader of a partition: its broker id, its address, and its leader epoch."""
 
     node: int
     address: Address
     leader_epoch: int
 
 
-class NobodyAnswers(ConnectionError):
-    """None of the brokers that are known, or were given, can be reached."""
+class NoBrokerAnswers(ConnectionError):
+    """No broker answers, neither a known one nor one of the bootstrap servers."""
 
 
 class Metadata:
-    """Metadata of the topics that were asked for."""
+    """The cached metadata of the cluster and of the topics that were looked up."""
 
     def __init__(self, network: Network, bootstrap: Sequence[Address]) -> None:
         self._network = network
@@ -73,11 +73,11 @@ class Metadata:
         self._refreshing = asyncio.Lock()
 
     def invalidate(self) -> None:
-        """Somebody was sent to the wrong broker."""
+        """Mark the metadata as stale, because a request went to the wrong broker or failed."""
         self._stale = True
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """What is known of a topic. `create`: let the broker create it, if it is configured to.
+        """Return the metadata of a topic. `create`: let the broker create it, if that is enabled there.
 
         Raises KafkaError with the topic's code, and OSError.
         """
@@ -93,7 +93,7 @@ class Metadata:
             return self._topics[name]
 
     async def leader(self, name: str, partition: int) -> Leader:
-        """Who leads a partition. Raises KafkaError LEADER_NOT_AVAILABLE and the like, and OSError."""
+        """Return the leader of a partition. Raises KafkaError (LEADER_NOT_AVAILABLE and others), and OSError."""
         info = (await self.topic(name)).partitions.get(partition)
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{partition}")
@@ -103,29 +103,37 @@ class Metadata:
         return Leader(node.id, Address(node.host, node.port), info.leader_epoch)
 
     async def controller(self) -> Address:
-        """Where the controller is now. Raises KafkaError(NOT_CONTROLLER) when nobody is, OSError."""
+        """Return the address of the controller, from fresh metadata.
+
+        Raises KafkaError(NOT_CONTROLLER) when there is none, and OSError.
+        """
         await self.describe(())
         node = self._cluster.brokers.get(self._cluster.controller_id)
         if node is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, "there is no active controller at the moment"
+            )
         return Address(node.host, node.port)
 
     async def describe(
         self, names: Iterable[str] | None
     ) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
-        """The cluster and these topics (None: all) with their errors, as a broker tells it now."""
-        self._cluster, topics = described(await self._ask(names, create=False))
+        """Return the cluster and these topics (None: all) with their errors, from fresh metadata.
+
+        Raises OSError.
+        """
+        self._cluster, topics = read_metadata(await self._request(names, create=False))
         return self._cluster, topics
 
     async def any_address(self) -> Address:
-        """A broker that may be asked for anything. Raises OSError."""
+        """Return the address of a broker that can answer requests to any broker. Raises OSError."""
         if not self._cluster.brokers:
             await self.describe(())
         return self._candidates()[0]
 
     async def _refresh(self, names: Iterable[str], *, create: bool) -> dict[str, ErrorCode]:
-        """Learn about these topics; the errors of those that nothing is known of now."""
-        response = await self._ask(names, create=create)
+        """Refresh the metadata of these topics; return the errors of those without metadata."""
+        response = await self._request(names, create=create)
         self._cluster = _cluster_info(response)
         errors: dict[str, ErrorCode] = {}
         for entity in response.topics:
@@ -138,20 +146,20 @@ class Metadata:
                 errors[info.name] = error
         return errors
 
-    async def _ask(self, names: Iterable[str] | None, *, create: bool) -> codec.Entity:
-        """A Metadata response from the first broker that gives one. Raises OSError."""
+    async def _request(self, names: Iterable[str] | None, *, create: bool) -> codec.Entity:
+        """Return the Metadata response of the first broker that answers. Raises OSError."""
         topics = None if names is None else [{"name": name} for name in sorted(names)]
         body = request(METADATA, topics=topics, allow_auto_topic_creation=create)
         failure: OSError = ConnectionError("no broker is known")
         candidates = self._candidates()
         for address in candidates:
             try:
-                return await self._network.ask(address, METADATA, REFRESH_TIMEOUT_MS, body)
+                return await self._network.call(address, METADATA, REFRESH_TIMEOUT_MS, body)
             except OSError as error:
                 failure = error
-        asked = ",".join(f"{address.host}:{address.port}" for address in candidates)
-        raise NobodyAnswers(
-            f"no broker answers at {asked} ({failure.strerror or failure}): "
+        tried = ",".join(f"{address.host}:{address.port}" for address in candidates)
+        raise NoBrokerAnswers(
+            f"no broker answers at {tried} ({failure.strerror or failure}): "
             "is the cluster up, and are these its addresses?"
         ) from failure
 
@@ -161,15 +169,15 @@ class Metadata:
         return self._network.least_loaded(known) + self._network.least_loaded(rest)
 
 
-def described(response: codec.Entity) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
-    """What a Metadata response says: the cluster, and topics with their errors."""
+def read_metadata(response: codec.Entity) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
+    """Return the cluster in a Metadata response, and its topics with their errors."""
     return _cluster_info(response), [
         (_topic_info(entity), error_code(entity.error_code)) for entity in response.topics
     ]
 
 
 def error_code(number: int) -> ErrorCode:
-    """The code, UNKNOWN_SERVER_ERROR for one that minikafka has no use for."""
+    """Return Kafka's error code as an ErrorCode; UNKNOWN_SERVER_ERROR for a code minikafka does not define."""
     try:
         return ErrorCode(int(number))
     except ValueError:
@@ -198,13 +206,13 @@ def _topic_info(entity: Any) -> TopicInfo:
     return TopicInfo(entity.name or "", codec.id_bytes(entity.topic_id), partitions)
 
 
-def _newest(told: TopicInfo, known: TopicInfo | None) -> TopicInfo:
-    """What was told, but for partitions of which something newer is known already."""
-    if known is None or known.topic_id != told.topic_id:
-        return told
-    partitions = dict(told.partitions)
+def _newest(received: TopicInfo, known: TopicInfo | None) -> TopicInfo:
+    """Return the received topic, but keep known partitions that have a newer leader epoch."""
+    if known is None or known.topic_id != received.topic_id:
+        return received
+    partitions = dict(received.partitions)
     for number, old in known.partitions.items():
         new = partitions.get(number)
         if new is not None and new.leader_epoch < old.leader_epoch and old.leader != NO_LEADER:
             partitions[number] = old
-    return told._replace(partitions=partitions)
+    return received._replace(partitions=partitions)

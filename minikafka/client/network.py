@@ -1,7 +1,7 @@
 """The connections of a client: one per broker address, opened when first needed, replaced when lost.
 
-Invariant: at most one connection per address is open or being opened, so requests to one broker are
-answered in the order they were made. Every failure comes out as OSError.
+Invariant: at most one connection per address is open or being opened, so one broker answers requests in
+the order in which they were sent. Every failure is raised as OSError.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ VERSIONS: Final = {
     versions.ALTER_PARTITION_REASSIGNMENTS: 0,
     versions.LIST_PARTITION_REASSIGNMENTS: 0,
 }
-"""What the client speaks: served by minikafka and by Kafka from 3.3 to 4.x."""
-
+"""API version of each request that the client sends; minikafka and Kafka 3.3 to 4.x serve them all."""
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """Kafka's `socket.connection.setup.timeout.ms`."""
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """Host and port of a broker's listener."""
 
     host: str
     port: int
 
 
 class Network:
-    """Sends requests to addresses."""
+    """Sends requests to broker addresses, over one connection each."""
 
     def __init__(self, transport: Transport, clock: Clock, client_id: str) -> None:
         self._transport = transport
@@ -57,10 +56,10 @@ class Network:
         self._failed: set[Address] = set()
         self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def ask(
+    async def call(
         self, address: Address, api: int, timeout_ms: int, body: codec.Entity
     ) -> codec.Entity:
-        """The response to one request. Raises OSError, also when the answer is not Kafka's."""
+        """Send a request and return its response. Raises OSError, also for a malformed response."""
         try:
             connection = await self.connection(address, timeout_ms)
             data = await connection.request(api, VERSIONS[api], body, timeout_ms)
@@ -72,7 +71,7 @@ class Network:
         return response
 
     async def connection(self, address: Address, timeout_ms: int) -> Connection:
-        """The open connection to an address. Raises OSError."""
+        """Return the open connection to an address; open one if there is none. Raises OSError."""
         async with self._opening[address]:
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
@@ -81,14 +80,14 @@ class Network:
             return connection
 
     def least_loaded(self, addresses: Iterable[Address]) -> list[Address]:
-        """The addresses, those first that answer soonest by what is known: fewest in flight.
+        """Return the addresses, those with the fewest requests in flight first.
 
-        Last come those that failed last time: a broker that hangs still takes connections.
+        Addresses that failed last time come last: a broker that hangs still accepts connections.
         """
         return sorted(sorted(set(addresses)), key=self._load)
 
     def close(self) -> None:
-        """Drop all connections."""
+        """Close all connections; pending requests fail."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -110,12 +109,12 @@ class Network:
 
 
 def request(api: int, **values: Any) -> codec.Entity:
-    """A request entity of the version that the client speaks."""
+    """Return a request entity of the API version that the client uses."""
     return codec.request(api, VERSIONS[api], **values)
 
 
 def decode(api: int, data: bytes) -> codec.Entity:
-    """A response of the version that the client speaks. Raises OSError when it is not one."""
+    """Decode a response of the API version that the client uses. Raises OSError if it is malformed."""
     try:
         return codec.decode_response(api, VERSIONS[api], data)
     except ProtocolViolation as error:
@@ -123,11 +122,11 @@ def decode(api: int, data: bytes) -> codec.Entity:
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """`host:port,host:port` as addresses. Raises ConfigError."""
+    """Parse bootstrap servers, written `host:port,host:port`. Raises ConfigError."""
     addresses = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(f"bootstrap servers {text!r}: expected host:port,host:port")
+            raise ConfigError(f"bootstrap servers must be host:port,host:port, got {text!r}")
         addresses.append(Address(host.strip("[]"), int(port)))
     return addresses

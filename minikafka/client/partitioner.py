@@ -1,4 +1,4 @@
-"""Which partition a record goes to: Kafka's own choice, so that our keys lie where every client's do.
+"""Kafka's partitioner: a key goes to the same partition as with every other Kafka client.
 
 Pure. A key's partition is its 32-bit murmur2 hash, sign bit cleared, modulo the number of partitions
 (Kafka's default partitioner; librdkafka calls it `murmur2_random`).
@@ -16,12 +16,12 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a record with this key."""
+    """Return the partition of a record with this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 def murmur2(data: bytes) -> int:
-    """The hash as an unsigned 32-bit number, with Kafka's seed."""
+    """Return the murmur2 hash with Kafka's seed, as an unsigned 32-bit number."""
     whole = len(data) & ~3
     value = _SEED ^ len(data)
     for (word,) in _WORD.iter_unpack(data[:whole]):

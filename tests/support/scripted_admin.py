@@ -13,7 +13,14 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import ClusterInfo, NewTopic, Node, Outcome, PartitionInfo, TopicInfo
 from minikafka.client.admin import Admin
-from minikafka.client.answers import ConfigSource, LogDir, Resource, ResourceType, Setting, Settings
+from minikafka.client.admin_results import (
+    ConfigSource,
+    LogDir,
+    Resource,
+    ResourceType,
+    Setting,
+    Settings,
+)
 
 DONE = Outcome(ErrorCode.NONE)
 
@@ -93,7 +100,7 @@ class ScriptedAdmin(Admin):
         wanted = self.moving if partitions is None else set(partitions)
         return {tp: moving for tp, moving in self.moving.items() if tp in wanted}
 
-    async def differing(
+    async def find_misplaced(
         self, targets: Mapping[TopicPartition, Sequence[int]], patience_ms: int = 0
     ) -> dict[TopicPartition, tuple[int, ...]]:
         return {

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from support.scripted_admin import ScriptedAdmin
 
 from minikafka.cli import configs as module
-from minikafka.client.answers import ConfigSource, Resource, ResourceType, Setting, Synonym
+from minikafka.client.admin_results import ConfigSource, Resource, ResourceType, Setting, Synonym
 
 TOPIC = Resource(ResourceType.TOPIC, "t")
 

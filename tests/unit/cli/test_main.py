@@ -78,7 +78,7 @@ def test_a_command_that_cannot_be_understood_is_exit_code_2(
         (["up", "--config", "latin.toml"], "latin.toml: not UTF-8 text; name a cluster.toml"),
         (["up", "--config", "wrong.toml"], "wrong.toml: "),
         (["broker", "--config", "empty.toml"], "empty.toml: "),
-        (["topics", "list", "-b", "nonsense"], "expected host:port"),
+        (["topics", "list", "-b", "nonsense"], "must be host:port"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -15,7 +15,7 @@ from support.scripted_admin import ScriptedAdmin
 from minikafka.base.model import TopicPartition
 from minikafka.cli import reassign as module
 from minikafka.cli.reassign_jobs import Given, Move
-from minikafka.client.answers import Resource, ResourceType
+from minikafka.client.admin_results import Resource, ResourceType
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 MOVE = ["--topic", "t", "--partition", "0", "--replicas", "3,4,5"]

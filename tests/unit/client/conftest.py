@@ -1,4 +1,4 @@
-"""The scripted brokers that the client's tests talk to."""
+"""Scripted brokers for the client's tests."""
 
 from __future__ import annotations
 

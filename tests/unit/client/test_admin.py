@@ -1,4 +1,4 @@
-"""The administrator's client against brokers whose controller moves and that refuse single items."""
+"""The administrator's client with scripted brokers: the controller changes, and single items are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import Client, NewTopic, Outcome, admin
-from minikafka.client.answers import ConfigSource, Resource, ResourceType
+from minikafka.client.admin_results import ConfigSource, Resource, ResourceType
 from minikafka.wire import versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -23,7 +23,7 @@ DONE = Outcome(ErrorCode.NONE)
 
 
 class Scripted(StubCluster):
-    """`replies[api]`: what a broker answers, given its id and the request; brokers without one do not answer."""
+    """`replies[api]` computes a broker's response from its id and the request; other APIs as in StubCluster."""
 
     def __init__(self, transport: MemoryTransport) -> None:
         super().__init__(transport)
@@ -61,7 +61,7 @@ def reassigned(**errors: int) -> dict[str, Any]:
     }
 
 
-async def test_topics_are_created_and_deleted_with_an_outcome_each(
+async def test_create_and_delete_topics_return_an_outcome_per_topic(
     cluster: Scripted, client: Client
 ) -> None:
     cluster.create("old", [1])
@@ -71,7 +71,7 @@ async def test_topics_are_created_and_deleted_with_an_outcome_each(
     assert [outcome.ok for outcome in deleted.values()] == [True, False]
 
 
-async def test_what_a_former_controller_hands_back_is_sent_to_the_next_and_only_that(
+async def test_only_items_refused_with_not_controller_are_sent_to_the_next_one(
     cluster: Scripted, client: Client
 ) -> None:
     asked = []
@@ -90,7 +90,7 @@ async def test_what_a_former_controller_hands_back_is_sent_to_the_next_and_only_
     assert asked == [(1, [0, 1]), (2, [1])]
 
 
-async def test_a_request_refused_as_a_whole_goes_to_the_next_controller_too(
+async def test_request_refused_as_a_whole_is_sent_to_the_next_controller(
     cluster: Scripted, client: Client
 ) -> None:
     def listed(broker: int, request: Any) -> Any:
@@ -115,10 +115,10 @@ async def test_a_request_refused_as_a_whole_goes_to_the_next_controller_too(
     }
 
 
-async def test_when_patience_ends_what_was_done_is_told_apart_from_what_was_not(
+async def test_outcomes_distinguish_done_and_undone_items_after_the_time_limit(
     cluster: Scripted, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client.admin, "_attempts", _Impatient(client.admin._attempts))
+    monkeypatch.setattr(client.admin._retries, "_time_limit_ms", 500)
     replies = iter([reassigned(p0=0, p1=ErrorCode.NOT_CONTROLLER)])
     cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: next(
         replies, reassigned(p1=ErrorCode.NOT_CONTROLLER)
@@ -128,17 +128,6 @@ async def test_when_patience_ends_what_was_done_is_told_apart_from_what_was_not(
     assert outcomes[T1].code is ErrorCode.NOT_CONTROLLER
     with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
         await client.admin.alter_reassignments({T1: (2,)})
-
-
-class _Impatient:
-    """Attempts that end after half a second."""
-
-    def __init__(self, attempts: Any) -> None:
-        attempts._patience_ms = 500
-        self._attempts = attempts
-
-    async def __call__(self, attempt: Any) -> Any:
-        return await self._attempts(attempt)
 
 
 def still(*moving: TopicPartition) -> Any:
@@ -156,10 +145,10 @@ def still(*moving: TopicPartition) -> Any:
 
 
 @pytest.mark.row("K2")
-async def test_reassign_partition_returns_whether_the_replicas_are_the_target_in_the_end(
+async def test_reassign_partition_returns_true_only_if_the_replicas_are_the_target(
     cluster: Scripted, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "SETTLE_MS", 300)
+    monkeypatch.setattr(admin, "METADATA_LAG_MS", 300)
     cluster.create("t", [1])
     looks = iter([still(T0), still(T0)])
     cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: reassigned(
@@ -173,7 +162,7 @@ async def test_reassign_partition_returns_whether_the_replicas_are_the_target_in
 
 
 @pytest.mark.row("K2", "K12")
-async def test_reassign_partition_returns_false_and_logs_why_when_it_is_refused(
+async def test_reassign_partition_returns_false_and_logs_the_reason_when_refused(
     cluster: Scripted, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: reassigned(
@@ -183,19 +172,21 @@ async def test_reassign_partition_returns_false_and_logs_why_when_it_is_refused(
     assert "UNKNOWN_TOPIC_OR_PARTITION" in caplog.text
 
 
-async def test_metadata_that_lags_behind_the_controller_is_waited_for(
+async def test_find_misplaced_waits_for_metadata_that_lags_behind_the_controller(
     cluster: Scripted, client: Client
 ) -> None:
     cluster.create("t", [1])
     del cluster.ports[3]
-    task = asyncio.ensure_future(client.admin.differing({T0: (1, 2, 3)}))
+    task = asyncio.ensure_future(client.admin.find_misplaced({T0: (1, 2, 3)}))
     await until(lambda: len(cluster.asked(versions.METADATA)) >= 4)
     cluster.ports[3] = cluster.listeners[3].port
     assert await task == {}
-    assert await client.admin.differing({T0: (2,), T1: ()}, 0) == {T0: (1, 2, 3), T1: ()}
+    assert await client.admin.find_misplaced({T0: (2,), T1: ()}, 0) == {T0: (1, 2, 3), T1: ()}
 
 
-async def test_elections_have_an_outcome_per_partition(cluster: Scripted, client: Client) -> None:
+async def test_elect_leaders_returns_an_outcome_per_partition(
+    cluster: Scripted, client: Client
+) -> None:
     seen = []
 
     def elected(broker: int, request: Any) -> Any:
@@ -216,7 +207,7 @@ async def test_elections_have_an_outcome_per_partition(cluster: Scripted, client
     assert [(kind, topics is None) for kind, topics in seen] == [(0, False), (1, True)]
 
 
-async def test_a_broker_is_asked_for_its_own_settings_and_the_controller_for_the_others(
+async def test_broker_settings_are_read_from_that_broker_and_others_from_controller(
     cluster: Scripted, client: Client
 ) -> None:
     asked = []
@@ -261,7 +252,7 @@ async def test_a_broker_is_asked_for_its_own_settings_and_the_controller_for_the
     assert found[BROKER].outcome.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
-async def test_settings_are_set_and_deleted_by_key(cluster: Scripted, client: Client) -> None:
+async def test_alter_configs_sets_and_deletes_keys(cluster: Scripted, client: Client) -> None:
     seen = []
 
     def altered(broker: int, request: Any) -> Any:
@@ -275,7 +266,7 @@ async def test_settings_are_set_and_deleted_by_key(cluster: Scripted, client: Cl
     assert str(outcomes[TOPIC]) == "INVALID_CONFIG: b is no key"
 
 
-async def test_partitions_are_added_with_or_without_an_assignment(
+async def test_create_partitions_works_with_and_without_an_assignment(
     cluster: Scripted, client: Client
 ) -> None:
     seen = []
@@ -294,7 +285,7 @@ async def test_partitions_are_added_with_or_without_an_assignment(
     assert seen == [("t", 3, None), ("u", 2, [(2, 3)])]
 
 
-async def test_a_broker_that_does_not_answer_is_left_out_of_the_log_directories(
+async def test_describe_log_dirs_leaves_out_a_broker_that_does_not_answer(
     cluster: Scripted, client: Client
 ) -> None:
     def directories(broker: int, request: Any) -> Any:
@@ -315,7 +306,7 @@ async def test_a_broker_that_does_not_answer_is_left_out_of_the_log_directories(
     assert {broker: dirs[0].sizes for broker, dirs in found.items()} == {3: {T0: 30}}
 
 
-async def test_an_item_that_the_answer_passes_over_has_an_outcome_too(
+async def test_item_missing_in_the_response_gets_an_error_outcome(
     cluster: Scripted, client: Client
 ) -> None:
     cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: reassigned(
@@ -325,6 +316,6 @@ async def test_an_item_that_the_answer_passes_over_has_an_outcome_too(
     assert outcomes[T1].code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_nothing_asked_is_nothing_sent(cluster: Scripted, client: Client) -> None:
+async def test_empty_request_is_not_sent(cluster: Scripted, client: Client) -> None:
     assert await client.admin.alter_reassignments({}) == {}
     assert cluster.requests == []

@@ -1,4 +1,4 @@
-"""The client against brokers that move, fall silent, die and lose answers."""
+"""The client with brokers that change leaders, stop answering, die and lose responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, NewTopic, NotProduced, Produced, Record, attempts
+from minikafka.client import Client, NewTopic, NotProduced, Produced, Record, retries
 from minikafka.client import client as client_module
 from minikafka.client.partitioner import partition_for_key
 from minikafka.wire import versions
@@ -44,7 +44,7 @@ async def failing_with(code: ErrorCode, operation: object) -> str:
     return caught.value.detail
 
 
-async def test_records_come_back_with_all_that_was_given(
+async def test_consumed_record_equals_the_produced_one(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [2])
@@ -58,7 +58,7 @@ async def test_records_come_back_with_all_that_was_given(
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-async def test_every_codec_is_written_and_read(
+async def test_records_survive_every_compression_codec(
     cluster: StubCluster, client: Client, codec: int
 ) -> None:
     cluster.create("t", [1])
@@ -66,7 +66,7 @@ async def test_every_codec_is_written_and_read(
     assert await values(client, "t") == [b"%d" % i for i in range(100)]
 
 
-async def test_a_key_chooses_the_partition_and_offsets_come_in_the_records_order(
+async def test_key_chooses_the_partition_and_results_keep_the_order_of_records(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, 2, 3])
@@ -80,7 +80,7 @@ async def test_a_key_chooses_the_partition_and_offsets_come_in_the_records_order
         assert partition.values() == stored
 
 
-async def test_records_without_a_key_stay_together_and_rotate_over_led_partitions(
+async def test_keyless_records_go_to_one_led_partition_per_call_in_rotation(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, -1, 3])
@@ -92,12 +92,12 @@ async def test_records_without_a_key_stay_together_and_rotate_over_led_partition
     assert used in ([0, 2, 0, 2], [2, 0, 2, 0])
 
 
-async def test_a_partition_can_be_chosen(cluster: StubCluster, client: Client) -> None:
+async def test_produce_uses_the_given_partition(cluster: StubCluster, client: Client) -> None:
     cluster.create("t", [1, 2, 3])
     assert await client.produce("t", [Record(key=b"any")], partition=2) == [Produced(2, 0)]
 
 
-async def test_many_records_are_cut_into_batches_that_a_broker_accepts(
+async def test_produce_splits_many_records_into_batches_of_limited_size(
     cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "BATCH_BYTES", 1000)
@@ -111,7 +111,7 @@ async def test_many_records_are_cut_into_batches_that_a_broker_accepts(
     assert cluster.topics["t"][0].values() == [record.value for record in sent]
 
 
-async def test_nothing_to_produce_is_nothing_sent(cluster: StubCluster, client: Client) -> None:
+async def test_produce_without_records_sends_nothing(cluster: StubCluster, client: Client) -> None:
     cluster.create("t", [1])
     assert await client.produce("t", []) == []
     assert cluster.asked(versions.PRODUCE) == []
@@ -144,7 +144,7 @@ async def test_produce_waits_for_a_leader_while_there_is_none(
     "code",
     [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE],
 )
-async def test_a_retriable_refusal_is_repeated(
+async def test_produce_retries_after_a_retriable_error(
     cluster: StubCluster, client: Client, code: ErrorCode
 ) -> None:
     cluster.create("t", [1])
@@ -152,7 +152,7 @@ async def test_a_retriable_refusal_is_repeated(
     assert await client.produce("t", numbered(0, 1)) == [Produced(0, 0)]
 
 
-async def test_a_final_refusal_is_raised_and_the_client_goes_on(
+async def test_client_works_after_an_error_that_is_not_retriable(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -162,7 +162,7 @@ async def test_a_final_refusal_is_raised_and_the_client_goes_on(
     assert cluster.producer_ids == 2, "the fate of a sequence is not known: a new identity"
 
 
-async def test_a_batch_that_is_too_large_is_sent_in_halves(
+async def test_batch_that_is_too_large_is_sent_in_halves(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -173,7 +173,7 @@ async def test_a_batch_that_is_too_large_is_sent_in_halves(
     assert len(cluster.topics["t"][0].batches) == 3
 
 
-async def test_a_record_that_is_too_large_is_told_by_its_place_and_so_is_what_was_stored(
+async def test_not_produced_has_the_index_of_the_large_record_and_the_stored_count(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -186,7 +186,7 @@ async def test_a_record_that_is_too_large_is_told_by_its_place_and_so_is_what_wa
     assert cluster.topics["t"][0].values() == [b"0", b"1"]
 
 
-async def test_what_other_partitions_stored_counts_too(
+async def test_not_produced_counts_records_stored_in_other_partitions(
     cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create("t", [1, 2])
@@ -207,7 +207,7 @@ async def test_what_other_partitions_stored_counts_too(
     assert 0 < chosen.count(0) < len(keys)
 
 
-async def test_a_lost_answer_does_not_write_a_record_twice(
+async def test_retry_after_a_lost_response_does_not_duplicate_records(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -218,7 +218,9 @@ async def test_a_lost_answer_does_not_write_a_record_twice(
     assert cluster.producer_ids == 1
 
 
-async def test_with_acks_one_nobody_promises_that(cluster: StubCluster, client: Client) -> None:
+async def test_retry_with_acks_one_may_duplicate_records(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster.create("t", [1])
     cluster.lose_answers_of.add(versions.PRODUCE)
     await client.produce("t", numbered(0, 1), acks=1)
@@ -226,14 +228,16 @@ async def test_with_acks_one_nobody_promises_that(cluster: StubCluster, client: 
     assert cluster.producer_ids == 0
 
 
-async def test_with_acks_zero_nothing_is_awaited(cluster: StubCluster, client: Client) -> None:
+async def test_produce_with_acks_zero_returns_without_offsets(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster.create("t", [1])
     assert await client.produce("t", numbered(0, 1), acks=0) == [Produced(0, -1)]
     await client.produce("t", numbered(1, 2), acks=1)
     assert cluster.topics["t"][0].values() == [b"0", b"1"]
 
 
-async def test_calls_made_at_once_are_appended_in_their_order(
+async def test_concurrent_calls_are_appended_in_the_order_of_calls(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -245,7 +249,7 @@ async def test_calls_made_at_once_are_appended_in_their_order(
     assert cluster.topics["t"][0].values() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_an_overdue_answer_is_asked_for_elsewhere(cluster: StubCluster) -> None:
+async def test_overdue_response_leads_to_a_retry_at_another_broker(cluster: StubCluster) -> None:
     async with connect(cluster, request_timeout_ms=200) as client:
         cluster.create("t", [1])
         await client.produce("t", numbered(0, 1))
@@ -255,7 +259,7 @@ async def test_an_overdue_answer_is_asked_for_elsewhere(cluster: StubCluster) ->
         assert await client.produce("t", numbered(1, 2)) == [Produced(0, 1)]
 
 
-async def test_an_error_that_lasts_is_raised_after_the_delivery_timeout(
+async def test_lasting_retriable_error_is_raised_after_the_delivery_timeout(
     cluster: StubCluster,
 ) -> None:
     async with connect(cluster, delivery_timeout_ms=300) as client:
@@ -265,7 +269,7 @@ async def test_an_error_that_lasts_is_raised_after_the_delivery_timeout(
         )
 
 
-async def test_a_cluster_that_is_not_there_is_a_network_exception(cluster: StubCluster) -> None:
+async def test_unreachable_cluster_raises_network_exception(cluster: StubCluster) -> None:
     for broker in (1, 2, 3):
         await cluster.kill(broker)
     async with connect(cluster, delivery_timeout_ms=200) as client:
@@ -274,16 +278,18 @@ async def test_a_cluster_that_is_not_there_is_a_network_exception(cluster: StubC
     assert detail.endswith("is the cluster up, and are these its addresses?")
 
 
-async def test_any_bootstrap_server_will_do(cluster: StubCluster, client: Client) -> None:
+async def test_client_connects_when_one_bootstrap_server_answers(
+    cluster: StubCluster, client: Client
+) -> None:
     await cluster.kill(1)
     await cluster.kill(2)
     assert await client.list_topics() == []
 
 
-async def test_a_topic_that_does_not_exist_is_said_after_a_while(
+async def test_unknown_topic_is_raised_after_a_short_time_limit(
     cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "UNKNOWN_TOPIC_MS", 250)
+    monkeypatch.setattr(retries, "UNKNOWN_TOPIC_MS", 250)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await failing_with(unknown, client.produce("no", numbered(0, 1))) == "no"
     assert await failing_with(unknown, client.list_offsets("no", "latest")) == "no"
@@ -291,7 +297,7 @@ async def test_a_topic_that_does_not_exist_is_said_after_a_while(
     assert await failing_with(unknown, client.describe_topics("no")) == "no"
 
 
-async def test_produce_lets_the_broker_create_the_topic(
+async def test_produce_lets_the_broker_auto_create_the_topic(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.auto_create = True
@@ -301,7 +307,7 @@ async def test_produce_lets_the_broker_create_the_topic(
     assert list(cluster.topics) == ["new"]
 
 
-async def test_topics_are_created_described_listed_and_deleted(
+async def test_client_creates_describes_lists_and_deletes_topics(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.controller = 3
@@ -337,14 +343,18 @@ async def test_admin_requests_follow_the_controller(cluster: StubCluster, client
     assert cluster.asked(versions.CREATE_TOPICS) == [1, 2]
 
 
-async def test_the_cluster_can_be_described(cluster: StubCluster, client: Client) -> None:
+async def test_describe_cluster_returns_brokers_and_controller(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster_info = await client.describe_cluster()
     assert cluster_info.cluster_id == "stub"
     assert cluster_info.controller_id == 1
     assert {i: node.port for i, node in cluster_info.brokers.items()} == cluster.ports
 
 
-async def test_offsets_are_found_by_name_and_by_time(cluster: StubCluster, client: Client) -> None:
+async def test_list_offsets_accepts_earliest_latest_and_a_time(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster.create("t", [1, 2])
     await client.produce("t", [Record(timestamp=t) for t in (10, 20, 30)], partition=0)
     assert await client.list_offsets("t", "earliest") == {0: 0, 1: 0}
@@ -353,14 +363,14 @@ async def test_offsets_are_found_by_name_and_by_time(cluster: StubCluster, clien
     assert await client.list_offsets("t", 31) == {0: -1, 1: -1}
 
 
-async def test_offsets_follow_the_leader(cluster: StubCluster, client: Client) -> None:
+async def test_list_offsets_follows_the_leader(cluster: StubCluster, client: Client) -> None:
     cluster.create("t", [1])
     await client.list_offsets("t", "latest")
     cluster.lead("t", 0, 2)
     assert await client.list_offsets("t", "latest") == {0: 0}
 
 
-async def test_fetch_gives_records_from_the_offset_on_and_where_to_go_on(
+async def test_fetch_returns_records_from_the_offset_and_the_next_offset(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -373,7 +383,9 @@ async def test_fetch_gives_records_from_the_offset_on_and_where_to_go_on(
     assert (empty.records, empty.next_offset) == ([], 10)
 
 
-async def test_fetch_beyond_the_log_is_refused(cluster: StubCluster, client: Client) -> None:
+async def test_fetch_outside_the_log_raises_offset_out_of_range(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster.create("t", [1])
     detail = await failing_with(ErrorCode.OFFSET_OUT_OF_RANGE, client.fetch("t", 0, 1))
     assert detail == "t-0 at offset 1"

@@ -1,4 +1,4 @@
-"""One client connection: frames in pieces, answers to the right question, and an end for all."""
+"""One client connection: partial frames, correlation ids, and failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_MS = 1_000
 
 
 class SpyLink:
-    """A Link that keeps what is sent."""
+    """A Link that records what is sent."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -61,7 +61,7 @@ def frame(correlation: int, body: bytes = b"") -> bytes:
     return struct.pack(">ii", 4 + len(body), correlation) + body
 
 
-async def test_an_answer_goes_to_its_question(world: World) -> None:
+async def test_response_completes_the_request_with_its_correlation_id(world: World) -> None:
     first, second = world.ask(), world.ask()
     assert [struct.unpack_from(">i", sent, 8)[0] for sent in world.link.sent] == [1, 2]
     world.receive(frame(2, b"b") + frame(1, b"a"))
@@ -73,7 +73,7 @@ async def test_an_answer_goes_to_its_question(world: World) -> None:
     assert world.clock.waiting() == 0
 
 
-async def test_answers_may_come_in_any_pieces(world: World) -> None:
+async def test_responses_are_reassembled_from_any_pieces(world: World) -> None:
     bodies = [b"", b"x", bytes(100), bytes(BUFFER_BYTES), bytes(3 * BUFFER_BYTES + 1), b"end"]
     asked = [world.ask() for _ in bodies]
     stream = b"".join(frame(i + 1, body) for i, body in enumerate(bodies))
@@ -86,7 +86,7 @@ async def test_answers_may_come_in_any_pieces(world: World) -> None:
         assert (await future)[4:] == body
 
 
-async def test_an_answer_nobody_waits_for_is_dropped(world: World) -> None:
+async def test_response_without_a_pending_request_is_ignored(world: World) -> None:
     given_up = world.ask()
     given_up.cancel()
     wanted = world.ask()
@@ -95,16 +95,16 @@ async def test_an_answer_nobody_waits_for_is_dropped(world: World) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, RESPONSE_MAX_BYTES + 1, 0x48545450])
-async def test_a_length_that_cannot_be_ends_the_connection(world: World, size: int) -> None:
+async def test_invalid_frame_length_closes_the_connection(world: World, size: int) -> None:
     asked = world.ask()
     world.receive(struct.pack(">i", size))
     assert world.link.aborted
     assert not world.connection.is_open
-    with pytest.raises(ConnectionError, match="not one of Kafka"):
+    with pytest.raises(ConnectionError, match="not a Kafka broker"):
         await asked
 
 
-async def test_an_overdue_answer_ends_the_connection_for_all(world: World) -> None:
+async def test_overdue_response_closes_the_connection_for_all_requests(world: World) -> None:
     first, second = world.ask(), world.ask()
     world.clock.advance(TIMEOUT_MS)
     assert world.link.aborted
@@ -115,7 +115,7 @@ async def test_an_overdue_answer_ends_the_connection_for_all(world: World) -> No
         world.ask()
 
 
-async def test_a_lost_connection_fails_what_is_in_flight_and_what_comes(world: World) -> None:
+async def test_lost_connection_fails_pending_and_later_requests(world: World) -> None:
     asked = world.ask()
     world.connection.disconnected(None)
     with pytest.raises(ConnectionError, match="closed by the broker"):

@@ -1,4 +1,4 @@
-"""Reading a topic through changes of leader, and what ends it."""
+"""Reading a topic, also while its leaders change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def client(cluster: StubCluster) -> AsyncIterator[Client]:
 
 
 def fill(cluster: StubCluster, partition: int, first: int, last: int) -> None:
-    """Batches of three, so that a fetch ends somewhere in between."""
+    """Append batches of three records, so that a fetch can end inside a batch."""
     log = cluster.topics["t"][partition]
     for at in range(first, last, 3):
         values = range(at, min(at + 3, last))
@@ -36,7 +36,7 @@ def fill(cluster: StubCluster, partition: int, first: int, last: int) -> None:
 
 
 async def read(client: Client, **options: object) -> dict[int, list[int]]:
-    """Offsets by partition."""
+    """Consume to the end; return the offsets by partition."""
     seen: dict[int, list[int]] = {}
     options = {"until_end": True, "max_wait_ms": 50} | options
     async for record in client.consume("t", **options):  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ async def read(client: Client, **options: object) -> dict[int, list[int]]:
     return seen
 
 
-async def test_every_partition_is_read_in_order_to_its_end(
+async def test_consumer_reads_every_partition_in_order_to_its_end(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, 2, 3, 1, -1])
@@ -66,7 +66,7 @@ async def test_every_partition_is_read_in_order_to_its_end(
         ({"partitions": [1]}, {1: list(range(10))}),
     ],
 )
-async def test_reading_begins_where_it_is_told(
+async def test_consumer_starts_at_the_given_position(
     cluster: StubCluster, client: Client, options: dict[str, object], expected: object
 ) -> None:
     cluster.create("t", [1, 2])
@@ -75,7 +75,7 @@ async def test_reading_begins_where_it_is_told(
     assert await read(client, **options) == expected
 
 
-async def test_reading_to_the_end_stops_at_the_end_there_was(
+async def test_consumer_with_until_end_stops_at_the_end_of_the_start_time(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -88,7 +88,9 @@ async def test_reading_to_the_end_stops_at_the_end_there_was(
     assert seen == [0, 1, 2, 3]
 
 
-async def test_reading_without_an_end_waits_for_more(cluster: StubCluster, client: Client) -> None:
+async def test_consumer_without_an_end_waits_for_new_records(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster.create("t", [1, 2])
     fill(cluster, 0, 0, 3)
     stream = client.consume("t", max_wait_ms=20)
@@ -101,7 +103,7 @@ async def test_reading_without_an_end_waits_for_more(cluster: StubCluster, clien
     await stream.aclose()
 
 
-async def test_an_idle_leader_does_not_hold_up_another(
+async def test_idle_leader_does_not_delay_records_of_another_leader(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, 2])
@@ -117,7 +119,7 @@ async def test_an_idle_leader_does_not_hold_up_another(
     await stream.aclose()
 
 
-async def test_no_record_is_lost_or_repeated_while_leaders_move_and_die(
+async def test_consumer_loses_and_repeats_no_record_while_leaders_change_and_die(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, 2])
@@ -140,7 +142,7 @@ async def test_no_record_is_lost_or_repeated_while_leaders_move_and_die(
     assert seen == {0: list(range(600)), 1: list(range(600))}
 
 
-async def test_an_offset_that_is_not_in_the_log_is_raised(
+async def test_consumer_raises_for_an_offset_outside_the_log(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -149,9 +151,7 @@ async def test_an_offset_that_is_not_in_the_log_is_raised(
         await anext(client.consume("t", start=3))
 
 
-async def test_a_reader_that_stops_leaves_nothing_behind(
-    cluster: StubCluster, client: Client
-) -> None:
+async def test_closed_consumer_cancels_its_fetches(cluster: StubCluster, client: Client) -> None:
     cluster.create("t", [1, 2])
     fill(cluster, 0, 0, 300)
     async for _ in client.consume("t", max_wait_ms=50):
@@ -159,7 +159,7 @@ async def test_a_reader_that_stops_leaves_nothing_behind(
     assert await read(client) == {0: list(range(300))}
 
 
-def test_records_before_the_offset_and_a_cut_batch_are_left_out() -> None:
+def test_records_before_the_offset_and_partial_batches_are_skipped() -> None:
     first = build([Record(timestamp=1, value=b"%d" % i) for i in range(5)], base_offset=10)
     second = build([Record(timestamp=1)], base_offset=15)
     found, next_offset = records_from(first + second[:-1], 12)
@@ -167,11 +167,11 @@ def test_records_before_the_offset_and_a_cut_batch_are_left_out() -> None:
     assert next_offset == 15
 
 
-def test_the_next_offset_passes_control_batches() -> None:
+def test_next_offset_is_behind_control_batches() -> None:
     marker = build([Record(timestamp=1)], base_offset=4, attributes=CONTROL)
     assert records_from(marker, 4) == ([], 5)
 
 
-def test_no_records_leave_the_offset_where_it_is() -> None:
+def test_next_offset_is_unchanged_without_records() -> None:
     assert records_from(None, 7) == ([], 7)
     assert records_from(b"", 7) == ([], 7)

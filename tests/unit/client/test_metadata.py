@@ -1,4 +1,4 @@
-"""What a client believes of what brokers tell it."""
+"""A client's metadata when brokers lag behind or fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def metadata(cluster: StubCluster) -> AsyncIterator[Metadata]:
     network.close()
 
 
-async def test_a_leader_that_is_known_is_not_asked_for_again(
+async def test_known_leader_is_returned_without_a_request(
     cluster: StubCluster, metadata: Metadata
 ) -> None:
     cluster.create("t", [2])
@@ -31,7 +31,7 @@ async def test_a_leader_that_is_known_is_not_asked_for_again(
     assert len(cluster.asked(versions.METADATA)) == 1
 
 
-async def test_all_who_found_it_wrong_wait_for_one_refresh(
+async def test_concurrent_lookups_after_invalidation_share_one_refresh(
     cluster: StubCluster, metadata: Metadata
 ) -> None:
     cluster.create("t", [2])
@@ -44,7 +44,7 @@ async def test_all_who_found_it_wrong_wait_for_one_refresh(
     assert len(cluster.asked(versions.METADATA)) == 2
 
 
-async def test_the_leader_of_a_broker_that_lags_behind_is_not_believed(
+async def test_leader_with_an_older_epoch_does_not_replace_the_known_one(
     cluster: StubCluster, metadata: Metadata
 ) -> None:
     (partition,) = cluster.create("t", [1])
@@ -56,7 +56,7 @@ async def test_the_leader_of_a_broker_that_lags_behind_is_not_believed(
     assert (leader.node, leader.leader_epoch) == (1, 5)
 
 
-async def test_a_topic_made_anew_is_believed_with_its_lower_epoch(
+async def test_recreated_topic_replaces_the_known_one_despite_a_lower_epoch(
     cluster: StubCluster, metadata: Metadata
 ) -> None:
     (partition,) = cluster.create("t", [1])
@@ -77,7 +77,7 @@ async def test_a_topic_made_anew_is_believed_with_its_lower_epoch(
         ("t", 0, ErrorCode.LEADER_NOT_AVAILABLE),
     ],
 )
-async def test_a_partition_without_a_leader_says_why(
+async def test_lookup_of_a_partition_without_leader_raises_its_error(
     cluster: StubCluster, metadata: Metadata, topic: str, partition: int, code: ErrorCode
 ) -> None:
     cluster.create("t", [-1])
@@ -86,7 +86,7 @@ async def test_a_partition_without_a_leader_says_why(
     assert caught.value.code is code
 
 
-async def test_a_topic_that_went_away_is_not_remembered(
+async def test_deleted_topic_is_forgotten_after_a_refresh(
     cluster: StubCluster, metadata: Metadata
 ) -> None:
     cluster.create("t", [1])
@@ -99,7 +99,7 @@ async def test_a_topic_that_went_away_is_not_remembered(
     assert (await metadata.leader("t", 0)).node == 2
 
 
-async def test_a_cluster_without_a_controller_has_none_to_ask(
+async def test_controller_lookup_raises_not_controller_without_one(
     cluster: StubCluster, metadata: Metadata
 ) -> None:
     cluster.controller = -1
@@ -108,6 +108,6 @@ async def test_a_cluster_without_a_controller_has_none_to_ask(
     assert caught.value.code is ErrorCode.NOT_CONTROLLER
 
 
-def test_a_code_without_use_for_us_is_a_server_error() -> None:
+def test_undefined_error_code_becomes_unknown_server_error() -> None:
     assert error_code(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert error_code(9999) is ErrorCode.UNKNOWN_SERVER_ERROR

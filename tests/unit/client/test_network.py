@@ -30,17 +30,19 @@ def address(cluster: StubCluster, broker: int) -> Address:
 
 async def ask(network: Network, cluster: StubCluster, broker: int) -> object:
     body = request(METADATA, topics=[])
-    return await network.ask(address(cluster, broker), METADATA, TIMEOUT_MS, body)
+    return await network.call(address(cluster, broker), METADATA, TIMEOUT_MS, body)
 
 
-async def test_one_connection_serves_all_requests_to_a_broker(
+async def test_all_requests_to_a_broker_share_one_connection(
     cluster: StubCluster, network: Network
 ) -> None:
     await asyncio.gather(*(ask(network, cluster, 1) for _ in range(10)))
     assert len(cluster.links[1]) == 1
 
 
-async def test_a_lost_connection_is_replaced(cluster: StubCluster, network: Network) -> None:
+async def test_lost_connection_is_replaced_by_the_next_request(
+    cluster: StubCluster, network: Network
+) -> None:
     await ask(network, cluster, 1)
     await cluster.kill(1)
     with pytest.raises(OSError, match=r"."):
@@ -49,7 +51,9 @@ async def test_a_lost_connection_is_replaced(cluster: StubCluster, network: Netw
     assert await ask(network, cluster, 1)
 
 
-async def test_brokers_are_preferred_that_answer(cluster: StubCluster, network: Network) -> None:
+async def test_least_loaded_prefers_idle_brokers_and_puts_failed_ones_last(
+    cluster: StubCluster, network: Network
+) -> None:
     one, two, three = (address(cluster, broker) for broker in (1, 2, 3))
     assert network.least_loaded([three, two, one]) == sorted([one, two, three])
     await ask(network, cluster, 3)
@@ -63,9 +67,7 @@ async def test_brokers_are_preferred_that_answer(cluster: StubCluster, network: 
     assert network.least_loaded([one, two, three])[-1] == two
 
 
-async def test_an_answer_that_is_not_kafkas_is_an_oserror(
-    cluster: StubCluster, network: Network
-) -> None:
+async def test_malformed_response_raises_oserror(cluster: StubCluster, network: Network) -> None:
     cluster.silent.add(1)
     connection = await network.connection(address(cluster, 1), TIMEOUT_MS)
     asked = asyncio.ensure_future(ask(network, cluster, 1))
@@ -75,7 +77,7 @@ async def test_an_answer_that_is_not_kafkas_is_an_oserror(
         await asked
 
 
-def test_bootstrap_servers_are_read() -> None:
+def test_bootstrap_servers_are_parsed() -> None:
     assert parse_bootstrap("a:1, b.example:65535,[::1]:3") == [
         ("a", 1),
         ("b.example", 65535),
@@ -86,6 +88,6 @@ def test_bootstrap_servers_are_read() -> None:
 @pytest.mark.parametrize(
     "text", ["", "host", "host:", ":9092", "host:port", "host:0", "host:70000", "a:1,,b:2"]
 )
-def test_bootstrap_servers_that_are_not_addresses_are_refused(text: str) -> None:
+def test_invalid_bootstrap_servers_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_bootstrap(text)

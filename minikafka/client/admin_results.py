@@ -1,4 +1,4 @@
-"""What an administrator is told, item by item: outcomes, settings with their sources, log directories."""
+"""Results of administrative requests: outcomes, settings with their sources, log directories."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from minikafka.client.metadata import error_code
 
 
 class Outcome(NamedTuple):
-    """What a request came to for one of its items; prints as `CODE: message`."""
+    """The result of a request for one of its items; prints as `CODE: message`."""
 
     code: ErrorCode
     message: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether it was done."""
+        """True if the request succeeded for this item."""
         return self.code is ErrorCode.NONE
 
     def __str__(self) -> str:
@@ -28,21 +28,21 @@ class Outcome(NamedTuple):
 
 
 class ResourceType(IntEnum):
-    """What has settings, by Kafka's numbers."""
+    """Kafka's numbers for the kinds of resources that have settings."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class Resource(NamedTuple):
-    """A topic, a broker by its id, or all brokers (the empty name)."""
+    """A topic by its name, a broker by its id, or all brokers (the empty name)."""
 
     type: ResourceType
     name: str
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers (KIP-226)."""
+    """Kafka's numbers for the places where a setting's value can come from (KIP-226)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -54,7 +54,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One place that could give a key its value; the first that does wins."""
+    """One source of a setting and the value it gives; the first source with a value wins."""
 
     name: str
     value: str | None
@@ -62,7 +62,7 @@ class Synonym(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One key of a resource; `value` is None for a secret, and where there is none."""
+    """One setting of a resource; `value` is None for a secret or for no value."""
 
     name: str
     value: str | None
@@ -74,7 +74,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All keys of a resource, or why they cannot be told."""
+    """All settings of a resource; `outcome` is the error if they could not be read."""
 
     outcome: Outcome
     entries: tuple[Setting, ...] = ()
@@ -82,7 +82,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One log directory of a broker. `sizes`: bytes by partition; -1 where a broker does not say."""
+    """One log directory of a broker. `sizes`: bytes by partition; a total is -1 if it is unknown."""
 
     path: str
     outcome: Outcome
@@ -92,13 +92,13 @@ class LogDir:
 
 
 def read_outcome(answer: Any) -> Outcome:
-    """What an item of a response says of itself."""
+    """Return the outcome that an item of a response contains."""
     code = error_code(answer.error_code)
     return Outcome(code, getattr(answer, "error_message", None) or None)
 
 
 def read_settings(answer: Any) -> Settings:
-    """A resource of a DescribeConfigs response."""
+    """Return the settings of one resource in a DescribeConfigs response."""
     entries = (
         Setting(
             entry.name,
@@ -121,7 +121,7 @@ def _source(number: int) -> ConfigSource:
 
 
 def read_log_dir(found: Any) -> LogDir:
-    """A directory of a DescribeLogDirs response."""
+    """Return one log directory in a DescribeLogDirs response."""
     sizes = {
         TopicPartition(topic.name, partition.partition_index): partition.partition_size
         for topic in found.topics

@@ -1,0 +1,94 @@
+"""Requests that only the controller can answer, sent to the broker that metadata names as the controller.
+
+Invariant: an item (a topic, a partition) that a broker returns with NOT_CONTROLLER is sent again, without
+the items that were answered, to the next controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.client.admin_results import Outcome
+from minikafka.client.metadata import Metadata, error_code
+from minikafka.client.network import Network
+from minikafka.client.retries import GRACE_MS, Retries
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class ControllerRequests:
+    """Sends requests to the active controller; retries while there is none or it is changing."""
+
+    def __init__(
+        self, network: Network, metadata: Metadata, retries: Retries, request_timeout_ms: int
+    ) -> None:
+        self._network = network
+        self._metadata = metadata
+        self._retries = retries
+        self._request_timeout_ms = request_timeout_ms
+
+    async def send_once(self, api: int, body: Any) -> Any:
+        """Send a request without retries; return the response, whatever errors its items have.
+
+        Raises KafkaError(NOT_CONTROLLER) when there is no controller, and OSError.
+        """
+        address = await self._metadata.controller()
+        timeout_ms = self._request_timeout_ms + GRACE_MS
+        return await self._network.call(address, api, timeout_ms, body)
+
+    async def send_checked(self, api: int, body: Any) -> Any:
+        """Send a request without retries; return the response.
+
+        Raises KafkaError with the error code of the response as a whole, and OSError.
+        """
+        response = await self.send_once(api, body)
+        code = error_code(getattr(response, "error_code", 0))
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code, getattr(response, "error_message", None) or "")
+        return response
+
+    async def send_items(
+        self,
+        api: int,
+        items: Iterable[Item],
+        body_of: Callable[[Sequence[Item]], Any],
+        read: Callable[[Any], dict[Item, Outcome]],
+    ) -> dict[Item, Outcome]:
+        """Return the controller's outcome for each item, with retries.
+
+        `body_of` builds the request for some of the items; `read` returns the outcomes in a response.
+        Raises KafkaError only when no item at all was answered.
+        """
+        pending = list(dict.fromkeys(items))
+        found: dict[Item, Outcome] = {}
+
+        async def attempt() -> None:
+            nonlocal pending
+            found.update(read(await self.send_checked(api, body_of(pending))))
+            pending = [item for item in pending if item in found and is_not_controller(found[item])]
+            if pending:
+                raise no_controller()
+
+        missing = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "missing in the controller's response")
+        wanted = list(pending)
+        try:
+            if wanted:
+                await self._retries(attempt)
+        except KafkaError as error:
+            if len(pending) == len(wanted):
+                raise
+            missing = Outcome(error.code, error.detail)
+            found = {i: outcome for i, outcome in found.items() if not is_not_controller(outcome)}
+        return {item: found.get(item, missing) for item in wanted}
+
+
+def is_not_controller(outcome: Outcome) -> bool:
+    """True if the broker that answered is not the controller."""
+    return outcome.code is ErrorCode.NOT_CONTROLLER
+
+
+def no_controller() -> KafkaError:
+    """Return the error for a time without controller; it is retried."""
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "there is no active controller at the moment")

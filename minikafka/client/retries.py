@@ -1,0 +1,66 @@
+"""Retries of requests: a failed attempt is made again with fresh metadata, if its error is retriable.
+
+Invariant: the outcome is the attempt's result or a `KafkaError`: one that is not retriable, or the last
+one at the end of the time limit. It is NETWORK_EXCEPTION when no broker answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Clock
+from minikafka.client.metadata import Metadata, NoBrokerAnswers
+
+logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_MS: Final = 100
+"""Kafka's `retry.backoff.ms`."""
+UNKNOWN_TOPIC_MS: Final = 5_000
+"""How long a broker may be unaware of a topic or partition that was just created."""
+GRACE_MS: Final = 1_000
+"""Extra time for a broker whose own timeout has passed to return REQUEST_TIMED_OUT."""
+WARN_AFTER_MS: Final = 3_000
+"""Warn after this long without an answer; keep retrying."""
+
+T = TypeVar("T")
+
+
+class Retries:
+    """Calls an attempt until it succeeds or cannot; `time_limit_ms` bounds all its retries together."""
+
+    def __init__(self, clock: Clock, metadata: Metadata, time_limit_ms: int) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._time_limit_ms = time_limit_ms
+
+    async def __call__(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `attempt`. Raises KafkaError."""
+        began = self._clock.now()
+        has_warned = False
+        while True:
+            try:
+                return await attempt()
+            except OSError as cause:
+                error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(cause))
+                waited = self._clock.now() - began
+                if (
+                    isinstance(cause, NoBrokerAnswers)
+                    and waited >= WARN_AFTER_MS
+                    and not has_warned
+                ):
+                    has_warned = True
+                    left = max(self._time_limit_ms - waited, 0) // 1000
+                    logger.warning("%s (retrying for %d s more)", cause, left)
+            except KafkaError as cause:
+                if not cause.code.retriable:
+                    raise
+                error = cause
+            unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            limit = UNKNOWN_TOPIC_MS if unknown else self._time_limit_ms
+            if self._clock.now() - began >= min(limit, self._time_limit_ms):
+                raise error
+            self._metadata.invalidate()
+            await self._clock.sleep(RETRY_BACKOFF_MS)
