@@ -1,6 +1,6 @@
-"""The replicas hosted here: Kafka's ReplicaManager.
+"""The replicas hosted by this broker: Kafka's ReplicaManager.
 
-Takes the controller's three requests, fenced by controller, broker and leader epoch (R5–R8), turns
+It carries out the controller's three requests, fenced by controller, broker and leader epoch (R5–R8), turns
 partitions into leaders and followers, and owns the purgatory of the per-batch path. Invariant: a request
 with an epoch older than one already seen changes nothing (I10).
 """
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import CoordinationError, ErrorCode, StorageFailed
+from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import (
     NO_EPOCH,
     NO_LEADER,
@@ -27,18 +27,21 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, Transport
+from minikafka.broker.checkpoints import Checkpoints
 from minikafka.broker.fetchers import Fetchers
 from minikafka.broker.internal_appends import InternalAppends
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.notifications import notify
 from minikafka.broker.roles import Roles
+from minikafka.broker.strays import Strays
 from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.log.manager import Directory, LogManager
 from minikafka.replication.partition import Partition, Progress
 from minikafka.replication.purgatory import Purgatory
+from minikafka.replication.reader import PartitionReader
 from minikafka.replication.sessions import Session, Topics
 from minikafka.zk import layout
 
@@ -54,11 +57,11 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _TURN_MS: Final = 50
-"""How long a request of the controller may keep everybody else waiting."""
+"""Longest time that a request of the controller may occupy the event loop without a pause."""
 
 
 class ReplicaManager:
-    """Every partition of this broker; see the module for what it promises."""
+    """All partitions of this broker: their roles, appends, reads, fetch sessions and log directories."""
 
     def __init__(
         self,
@@ -89,17 +92,20 @@ class ReplicaManager:
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
         self.controller_epoch = -1
         self.broker_epoch = -1
-        self._reviewed = (NO_EPOCH, NO_EPOCH)
-        """Epochs of the controller and the registration whose first metadata was looked through for strays."""
         self.sessions: dict[int, Session] = {}
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self._last_session_id = 0
-        self._checkpoints_started = False
+        self.checkpoints = Checkpoints(
+            logs, self.partitions, config, clock, tasks, self._directory_failed
+        )
+        self._strays = Strays(
+            broker_id, logs, metadata, coordination, self._delete_stray, self._set_orphan_aside
+        )
         self.leaving = False
-        """A broker in controlled shutdown follows no new leader, or it would be taken back into the ISR (R24, S24)."""
+        """True in controlled shutdown: follow no new leader, or the ISR would include this broker again (R24, S24)."""
 
     def start(self) -> None:
-        """Begin the periodic work: ISR writes, lag checks, expiry."""
+        """Start the periodic work: ISR writes, lag checks, expiry of fetches, deletion of files."""
         self.isr_changes.start()
         self.tasks.spawn(
             self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_lag),
@@ -116,15 +122,15 @@ class ReplicaManager:
     # ---- lookups
 
     def find(self, topic: bytes, number: int) -> Partition | None:
-        """A hosted partition by its name on the wire."""
+        """Return a hosted partition by the UTF-8 bytes of its topic, None if it is not hosted."""
         return self._by_wire.get((topic, number))
 
     def partition(self, tp: TopicPartition) -> Partition | None:
-        """A hosted partition."""
+        """Return a hosted partition, None if it is not hosted."""
         return self.partitions.get(tp)
 
     def error_for(self, tp: TopicPartition) -> int:
-        """0 if this broker leads the partition, else the code that tells a client where it stands."""
+        """Return 0 if this broker leads the partition, else the error code for a client."""
         partition = self.partitions.get(tp)
         if partition is not None:
             return partition.check_leader_epoch(-1)
@@ -134,7 +140,7 @@ class ReplicaManager:
         return _NOT_LEADER if tp.partition in known else _UNKNOWN
 
     def error_for_wire(self, topic: bytes, number: int) -> int:
-        """`error_for` a name on the wire, which may be no text at all."""
+        """Return `error_for` a topic given as bytes, which need not be valid UTF-8."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
 
     def append(self, tp: TopicPartition, batch: bytes) -> Awaitable[int]:
@@ -148,12 +154,23 @@ class ReplicaManager:
         """
         return self._appends.append(tp, batch)
 
+    def reader(self, tp: TopicPartition) -> PartitionReader:
+        """Return a reader from the log start offset up to the high watermark, for this leader epoch.
+
+        Raises KafkaError with NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
+        """
+        partition = self.partitions.get(tp)
+        error = self.error_for(tp)
+        if error or partition is None:
+            raise KafkaError(ErrorCode(error), f"read of {tp}")
+        return PartitionReader(partition)
+
     def log_directories(self) -> list[Directory]:
-        """Every log directory and the replicas in it."""
+        """Return every log directory with the replicas in it."""
         return self.logs.directories()
 
     def room(self, directory: str) -> tuple[int, int]:
-        """(total, usable) bytes of its disk. Raises StorageFailed."""
+        """Return (total, usable) bytes of the directory's disk. Raises StorageFailed."""
         return self.logs.storage.room(directory)
 
     # ---- the controller's requests
@@ -184,15 +201,17 @@ class ReplicaManager:
         if isinstance(request, StopReplicaRequest):
             return await self._stop_replicas(request)
         if self._update_metadata(request):
-            await self._set_orphans_aside()
+            await self._strays.set_orphans_aside()
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Settings of the request's topics; read again for new partitions, whose topic may be a new one."""
-        asked = {state.tp.topic for state in request.partitions}
-        wanted = asked.difference(self.configs.topics)
+        """Read the settings of topics that are not loaded, and of topics with new partitions, which may be new."""
+        named = {state.tp.topic for state in request.partitions}
+        wanted = named.difference(self.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
-        if wanted:  # this broker's ZooKeeper server may lag behind the controller's
+        if (
+            wanted
+        ):  # without the sync, this broker's ZooKeeper server may lag behind the controller's
             await self.coordination.sync(layout.TOPIC_CONFIGS)
             await self.configs.read(wanted)
 
@@ -200,8 +219,11 @@ class ReplicaManager:
         if request.controller_epoch < self.controller_epoch:
             logger.warning(
                 "refused %s of controller %d: epoch %d is older than %d",
-                type(request).__name__, request.controller_id, request.controller_epoch, self.controller_epoch,
-            )  # fmt: skip
+                type(request).__name__,
+                request.controller_id,
+                request.controller_epoch,
+                self.controller_epoch,
+            )
             return _STALE_CONTROLLER
         if 0 <= request.broker_epoch < self.broker_epoch:
             return _STALE_BROKER
@@ -209,73 +231,40 @@ class ReplicaManager:
         return _NONE
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> bool:
-        """Whether it is the first metadata of a controller, or of a registration: it names every partition."""
-        sender = (request.controller_epoch, request.broker_epoch)
-        is_first = sender > self._reviewed
+        """Replace the metadata; return True if the request names every partition."""
+        is_whole = self._strays.names_every_partition(request)
         before = self.metadata.brokers.keys()
-        self.metadata.update(request, is_whole=is_first)
+        self.metadata.update(request, is_whole=is_whole)
         if self.metadata.brokers.keys() - before:
             self._expand_isrs(self.clock.now())
         if before - self.metadata.brokers.keys():
             self._advance_high_watermarks(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
-        if is_first:
-            self._reviewed = sender
-            self._delete_strays(request)
-        return is_first
+        if is_whole:
+            self._strays.delete_strays(request)
+        return is_whole
 
-    def _delete_strays(self, request: UpdateMetadataRequest) -> None:
-        """Replicas that were moved away, and this broker was not told to delete them: it was down, or the
-        controller died before it could.
+    def _delete_stray(self, tp: TopicPartition) -> None:
+        self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=True))
+        self._sync_deletions()
 
-        Judged by the first metadata of a controller, and of a registration, which names every partition
-        (D5, R17). A stray goes only if it is of the topic the metadata means, and others lead and hold it, or
-        are about to delete it.
-        """
-        told = {state.tp: state for state in request.partitions}
-        topic_ids = dict(request.topic_ids)
-        for tp, log in list(self.logs.logs.items()):
-            state = told.get(tp)
-            if state is None or self.broker_id in (*state.replicas, *state.isr):
-                continue
-            if state.leader == NO_LEADER or topic_ids.get(tp.topic) != log.topic_id:
-                continue
-            logger.warning(
-                "replica of %s is a stray, its replicas are %s now: deleting it",
-                tp, list(state.replicas),
-            )  # fmt: skip
-            self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=True))
-            self._sync_deletions()
-
-    async def _set_orphans_aside(self) -> None:
-        """Replicas that were moved away while this broker was down, and whose topic was deleted then too.
-
-        Nobody waited for this broker, and nobody names them any more. That the topic is gone ZooKeeper itself
-        must say: one whose node cannot be read is not in the metadata either.
-        """
-        hosted = {tp.topic for tp in self.logs.logs}
-        unknown = sorted(hosted - self.metadata.topics.keys())
-        paths = [layout.topic_path(topic) for topic in unknown]
+    def _set_orphan_aside(self, tp: TopicPartition) -> None:
+        self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=False))
+        self._forget(tp)
         try:
-            nodes = await self.coordination.get_many(paths) if paths else []
-        except CoordinationError as error:
-            logger.info("not looked for replicas of topics that are gone: %s", error)
-            return
-        gone = {topic for topic, node in zip(unknown, nodes, strict=True) if node is None}
-        for tp in [tp for tp in self.logs.logs if tp.topic in gone]:
-            self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=False))
-            partition = self.partitions.pop(tp, None)
-            if partition is not None:
-                del self._by_wire[partition.topic, tp.partition]
-            try:
-                path = self.logs.set_aside(tp)
-            except StorageFailed as failure:
-                self._directory_failed(failure)
-            else:
-                logger.warning("there is no topic %s: %s is kept as %s", tp.topic, tp, path)
+            path = self.logs.set_aside(tp)
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+        else:
+            logger.warning("topic %s does not exist: %s is kept as %s", tp.topic, tp, path)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        partition = self.partitions.pop(tp, None)
+        if partition is not None:
+            del self._by_wire[partition.topic, tp.partition]
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
-        """Partition by partition, with room for clients and heartbeats in between when there are thousands."""
+        """Apply the states one by one, with pauses for clients and heartbeats when there are thousands."""
         begun = now = self.clock.now()
         self.purgatory.finish_tick(now)
         self.fetchers.brokers_changed({broker.id: broker for broker in request.live_leaders})
@@ -291,8 +280,7 @@ class ReplicaManager:
                     return ControllerResponse(error)
                 begun = now = self.clock.now()
         self.purgatory.finish_tick(now)
-        if not self._checkpoints_started:
-            self._start_checkpoints()
+        self.checkpoints.start()
         return ControllerResponse(_NONE, tuple(results))
 
     def _apply(self, state: PartitionState, topic_id: bytes | None, now: int) -> int:
@@ -300,22 +288,22 @@ class ReplicaManager:
             return _UNKNOWN
         partition = self.partitions.get(state.tp)
         try:
-            if partition is None or self._is_of_a_namesake(partition, topic_id):
+            if partition is None or self._stop_if_recreated(partition, topic_id):
                 partition = self._host(state, topic_id)
             elif partition.offline:
                 return _STORAGE_ERROR
             elif state.leader_epoch <= partition.leader_epoch:
                 return _STALE_CONTROLLER
-            self._take_role(partition, state, now)
+            self._apply_role(partition, state, now)
         except StorageFailed as failure:
             self._directory_failed(failure)
             return _STORAGE_ERROR
         return _NONE
 
-    def _is_of_a_namesake(self, partition: Partition, topic_id: bytes | None) -> bool:
-        """Whether the replica here is of a topic that somebody deleted and made again by hand (R69).
+    def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
+        """Stop the replica and return True if its topic was deleted and created again by hand (R69).
 
-        It is out of service then; whoever hosts the new one moves its log aside.
+        Hosting the new topic's replica then moves the old log aside.
         """
         if not topic_id or partition.offline or partition.log.topic_id in (None, topic_id):
             return False
@@ -334,7 +322,7 @@ class ReplicaManager:
         self.partitions[tp] = self._by_wire[partition.topic, tp.partition] = partition
         return partition
 
-    def _take_role(self, partition: Partition, state: PartitionState, now: int) -> None:
+    def _apply_role(self, partition: Partition, state: PartitionState, now: int) -> None:
         self.fetchers.remove(partition.tp)
         if state.leader == self.broker_id:
             partition.become_leader(state, now)
@@ -350,12 +338,16 @@ class ReplicaManager:
             self.roles.follows(partition.tp, state.leader_epoch)
         state_change_logger.info(
             "[Broker id=%d] partition %s is %s leader=%d epoch=%d isr=%s",
-            self.broker_id, state.tp, "leader" if partition.is_leader else "follower",
-            state.leader, state.leader_epoch, list(state.isr),
-        )  # fmt: skip
+            self.broker_id,
+            state.tp,
+            "leader" if partition.is_leader else "follower",
+            state.leader,
+            state.leader_epoch,
+            list(state.isr),
+        )
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
-        """As with LeaderAndIsr; what was deleted is gone for good when the controller hears of it."""
+        """Stop the replicas one by one, with pauses; deletions are durable before the controller is answered."""
         begun = self.clock.now()
         self.purgatory.finish_tick(begun)
         results = []
@@ -392,8 +384,7 @@ class ReplicaManager:
             self._wake_consumers(partition)
             self.roles.stopped(stop.tp)
             if stop.delete:
-                del self.partitions[stop.tp]
-                del self._by_wire[partition.topic, stop.tp.partition]
+                self._forget(stop.tp)
         if stop.delete:
             try:
                 self.logs.rename_for_deletion(stop.tp)
@@ -405,7 +396,7 @@ class ReplicaManager:
     # ---- settings
 
     async def topics_configured(self, topics: Collection[str] | None) -> None:
-        """These topics' settings were written, None: perhaps any. Raises CoordinationError (R71)."""
+        """Read and apply the changed settings of these topics, None: of all. Raises CoordinationError (R71)."""
         known = set(self.configs.topics)
         changed = known if topics is None else known.intersection(topics)
         if changed:
@@ -413,8 +404,8 @@ class ReplicaManager:
             self._configure(changed)
 
     def inherit(self, config: BrokerConfig) -> None:
-        """Topics inherit from these values from now on (KIP-226)."""
-        self.configs.inherit(config)
+        """Replace the broker-level defaults of topic settings (KIP-226)."""
+        self.configs.replace_defaults(config)
         self.logs.config = config
         self._configure(set(self.configs.topics))
 
@@ -445,7 +436,7 @@ class ReplicaManager:
         self._directory_failed(failure, partition.log.directory)
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
-        """Every replica in the directory is offline from now on; the controller is told (R67, S37)."""
+        """Take every replica in the directory offline and notify the controller (R67, S37)."""
         lost = self.logs.fail_directory(within or failure.path)
         if not lost:
             return
@@ -474,7 +465,7 @@ class ReplicaManager:
     # ---- the ISR
 
     def propose_expansion(self, partition: Partition, progress: Progress) -> None:
-        """A follower caught up: propose it for the ISR."""
+        """Propose a caught-up follower for the ISR."""
         partition.expand_isr(progress.broker_id)
         self.isr_changes.propose(partition)
 
@@ -485,7 +476,7 @@ class ReplicaManager:
         self._advance_high_watermarks(now)
 
     def _advance_high_watermarks(self, now: int) -> None:
-        """Where a follower that was about to join held it back, and died or fell behind since."""
+        """Advance the high watermarks that were held back by a follower which died or fell behind."""
         for partition in self.partitions.values():
             if partition.maybe_advance_high_watermark(now):
                 self._high_watermark_moved(partition)
@@ -501,7 +492,7 @@ class ReplicaManager:
             self.propose_expansion(partition, progress)
 
     def _isr_committed(self, partition: Partition, moved: bool) -> None:
-        """The next follower may join now; and who waited for the high watermark may go on."""
+        """Propose the next follower, and answer the requests that waited for the high watermark."""
         self._maybe_expand_isr(partition, self.clock.now())
         if moved:
             self._high_watermark_moved(partition)
@@ -510,7 +501,7 @@ class ReplicaManager:
     # ---- followers' fetch sessions
 
     def open_session(self, broker_id: BrokerId, respond: Callable[[int, Topics], None]) -> Session:
-        """A session for one follower's connection."""
+        """Open a fetch session for the connection of one follower."""
         self._last_session_id += 1
         session = Session(
             self._last_session_id,
@@ -524,7 +515,7 @@ class ReplicaManager:
         return session
 
     def close_session(self, session: Session) -> None:
-        """The follower is gone, or begins anew."""
+        """Close the session of a follower that has disconnected or opens another session."""
         session.close()
         self.purgatory.sessions.pop(session, None)
         self.sessions.pop(session.id, None)
@@ -535,10 +526,10 @@ class ReplicaManager:
         self.fetchers.check(now)
         self.purgatory.finish_tick(now)
 
-    # ---- files and checkpoints
+    # ---- files
 
     async def _delete_renamed(self) -> None:
-        """Remove the files of deleted replicas when their delay is over (R66)."""
+        """Remove the files of deleted replicas after `file.delete.delay.ms` (R66)."""
         while True:
             await self.clock.sleep(_DELETION_INTERVAL_MS)
             try:
@@ -546,40 +537,10 @@ class ReplicaManager:
             except StorageFailed as failure:
                 self._directory_failed(failure)
 
-    def _start_checkpoints(self) -> None:
-        """High watermarks are checkpointed only once the replicas are known (R35)."""
-        self._checkpoints_started = True
-        config = self.config
-        every_ms = config.replica_high_watermark_checkpoint_interval_ms
-        self.tasks.spawn(
-            self._every(every_ms, lambda _: self.checkpoint_high_watermarks()), "hw-checkpoint"
-        )
-        self.tasks.spawn(self._checkpoint_logs(), "log-checkpoint")
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Write replication-offset-checkpoint in every live directory."""
-        try:
-            self.logs.checkpoint_high_watermarks(
-                {tp: partition.high_watermark for tp, partition in self.partitions.items()}
-            )
-        except StorageFailed as failure:
-            self._directory_failed(failure)
-
-    async def _checkpoint_logs(self) -> None:
-        """Sync what was sealed, so that a restart need not scan it, and write the recovery points (R25)."""
-        while True:
-            await self.clock.sleep(self.config.log_flush_offset_checkpoint_interval_ms)
-            try:
-                await self.logs.sync_rolled()
-                self.logs.checkpoint()
-            except StorageFailed as failure:
-                self._directory_failed(failure)
-
     async def close(self) -> None:
-        """Stop fetching, and note where every replica stands."""
+        """Stop fetching, report every role as stopped, and write the high watermarks."""
         await self.fetchers.close()
         self.roles.stopped_all()
         self._appends.close()
         self.purgatory.finish_tick(self.clock.now())
-        if self._checkpoints_started:
-            self.checkpoint_high_watermarks()
+        self.checkpoints.close()

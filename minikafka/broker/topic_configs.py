@@ -1,7 +1,7 @@
-"""The settings of the topics hosted here, as `/config/topics/T` overrides the broker's (A15, R71).
+"""The settings of the topics hosted here: the broker's defaults with the overrides of `/config/topics/T` (A15, R71).
 
-Invariant: a topic's settings are read before its first replica starts, so that min.insync.replicas is
-never taken for less than it is.
+Invariant: a topic's settings are read before its first replica starts, so that no produce is acknowledged with
+a min.insync.replicas lower than the topic's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicConfigs:
-    """Cache of effective topic settings by topic name. `broker` has the values that topics inherit."""
+    """Cache of effective topic settings by topic name. `broker` holds the defaults."""
 
     def __init__(self, coordination: Coordination, broker: BrokerConfig) -> None:
         self._coordination = coordination
@@ -29,26 +29,26 @@ class TopicConfigs:
 
     @property
     def topics(self) -> list[str]:
-        """The loaded topics."""
+        """Names of the loaded topics."""
         return list(self._configs)
 
     def get(self, topic: str) -> TopicConfig:
-        """Settings of a loaded topic."""
+        """Return the settings of a loaded topic. Raises KeyError."""
         return self._configs[topic]
 
     def keep(self, topics: Collection[str]) -> None:
-        """Forget all others: they are hosted here no more."""
+        """Drop all other topics, which are no longer hosted here."""
         for topic in self._configs.keys() - topics:
             del self._configs[topic], self._overrides[topic]
 
     async def load(self, topics: Iterable[str]) -> None:
-        """Read the topics that are not known yet. Raises CoordinationError when ZooKeeper does not answer."""
+        """Read the topics that are not loaded. Raises CoordinationError when ZooKeeper does not answer."""
         missing = sorted({topic for topic in topics if topic not in self._configs})
         if missing:
             await self.read(missing)
 
     async def read(self, topics: Iterable[str]) -> None:
-        """Read the topics, known or not. Raises CoordinationError."""
+        """Read the topics, loaded or not. Raises CoordinationError when ZooKeeper does not answer."""
         names = list(topics)
         found = await self._coordination.get_many(
             [layout.topic_config_path(topic) for topic in names]
@@ -57,8 +57,8 @@ class TopicConfigs:
             self._overrides[topic] = _overrides(topic, node[0] if node is not None else b"")
             self._configs[topic] = self._effective(topic)
 
-    def inherit(self, broker: BrokerConfig) -> None:
-        """The broker's values are these from now on."""
+    def replace_defaults(self, broker: BrokerConfig) -> None:
+        """Replace the broker-level defaults."""
         self._broker = broker
         self._configs = {topic: self._effective(topic) for topic in self._configs}
 
@@ -67,19 +67,19 @@ class TopicConfigs:
             return TopicConfig.from_broker(self._broker, self._overrides[topic])
         except ConfigError as error:
             logger.error(
-                "settings of topic %s are not usable, the broker's are used: %s", topic, error
+                "settings of topic %s are invalid, using the broker's defaults: %s", topic, error
             )
             return TopicConfig.from_broker(self._broker, {})
 
 
 def _overrides(topic: str, data: bytes) -> Mapping[str, str]:
-    """What of the node can be used: a setting that cannot be does not take the others with it."""
+    """Return the valid settings in the node; an invalid one is logged and left out."""
     try:
         stored = layout.decode_config(data)
     except ValueError as error:
-        logger.error("the settings node of topic %s is not readable: %s", topic, error)
+        logger.error("settings node of topic %s cannot be decoded: %s", topic, error)
         return {}
     kept, faults = usable(TopicConfig.keys(), stored)
     for fault in faults:
-        logger.error("a setting of topic %s is not used: %s", topic, fault)
+        logger.error("ignoring a setting of topic %s: %s", topic, fault)
     return kept

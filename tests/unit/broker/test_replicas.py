@@ -241,7 +241,7 @@ async def test_after_a_restart_the_high_watermark_is_the_one_of_the_checkpoint_w
     hosted.cluster.ensemble.put(layout.topic_path("t"), layout.encode_topic(None, {}))
     assert await hosted.tell(state()) == [0]
     assert hosted.produce(T0, b"m1", b"m2") == 2
-    hosted.replicas.checkpoint_high_watermarks()
+    hosted.replicas.checkpoints.write_high_watermarks()
     storage = hosted.cluster.storages[0]
     text = storage.read("/data/replication-offset-checkpoint").decode()
     assert "t 0 2" in text

@@ -119,7 +119,7 @@ async def test_a_failed_directory_is_told_by_its_broker_and_answered_by_the_cont
     )
     broker_id = broker.config.broker_id
     cluster.storages[broker_id].fail(broker.config.log_dirs[0], errno.EIO)
-    broker.replicas.checkpoint_high_watermarks()
+    broker.replicas.checkpoints.write_high_watermarks()
     (line,) = of_kind(ledger_now(cluster, broker), "broker", fact="log directory failed")
     assert line["partitions"]["t"]
     await until(lambda: of_kind(history(cluster), "event", event="LogDirsFailed"))
