@@ -1,8 +1,8 @@
-"""The receiving half of a Kafka connection: one buffer, whole frames out of it.
+"""The receiving half of a Kafka connection: one buffer that is cut into whole frames.
 
-Invariant: slices of the buffer that `parse` handed on live until `finish` returns, never longer. A length
-prefix alone allocates at most the large buffer of 256 KiB; that of a frame which does not fit into half of it
-begins with 64 KiB, and grows with the bytes that really arrive.
+Invariant: slices of the buffer given to `parse` are valid until `finish` returns, never longer. A length prefix
+alone allocates at most 256 KiB. A frame larger than 128 KiB gets a buffer of its own, which begins with 64 KiB
+and grows with the bytes that arrive.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ logger = logging.getLogger(__name__)
 
 _CAPACITY_MIN: Final = 16 << 10
 _CAPACITY_MAX: Final = 256 << 10
-"""Fits the L2 cache; a connection that never fills the small buffer keeps it."""
+"""Fits the L2 cache. A connection that never receives `_BUSY` bytes at once keeps the small buffer."""
 _BUSY: Final = 8 << 10
-"""A peer that sends so much at once gets the large buffer."""
+"""Bytes received at once for which a connection gets the large buffer."""
 _FIRST_MAX: Final = 64 << 10
 _GROWTH: Final = 4
-"""A large frame's buffer is so many times what has come of it: few copies, and little for a peer that only promises."""
+"""Growth factor of a large frame's buffer: few copies, and little memory for a peer that sends only a length."""
 
 
 class FramedStream:
-    """Base of a StreamHandler that speaks in length-prefixed frames of at most `frame_max` bytes.
+    """Base class of stream handlers that receive length-prefixed frames of at most `frame_max` bytes.
 
-    Subclasses implement `parse(buf, view, start, end) -> where the first partial frame begins` and
-    `finish()`, called after every parse; both may raise ProtocolViolation, which closes the connection.
+    Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first partial frame,
+    and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which closes the
+    connection.
     """
 
     __slots__ = (
@@ -49,7 +50,7 @@ class FramedStream:
 
     def __init__(self, frame_max: int) -> None:
         self.frame_max = frame_max
-        self._take_buffer(_CAPACITY_MIN)
+        self._allocate(_CAPACITY_MIN)
         self._read = self._write = 0
         self._big: bytearray | None = None
         self._big_view = self._view
@@ -58,14 +59,14 @@ class FramedStream:
     link: Link
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
-        """Hand on every whole frame in [start, end)."""
+        """Handle every whole frame in [start, end); return the position of the first partial one."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """The buffer is about to be reused."""
+        """Finish the work that uses slices of the buffer, which is reused after this call."""
 
     def get_buffer(self, hint: int) -> Buffer:
-        """Where the next bytes go."""
+        """Return the part of the buffer for the next bytes."""
         if self._big is not None:
             return self._big_view[self._big_end :]
         if not self._write:
@@ -79,7 +80,7 @@ class FramedStream:
         return self._view[self._write :]
 
     def buffer_updated(self, count: int) -> None:
-        """One tick: parse every whole frame, finish, then reset the marks."""
+        """Handle one tick: parse every whole frame, finish, then reset the read and write positions."""
         try:
             if self._big is not None:
                 self._big_updated(count)
@@ -90,7 +91,7 @@ class FramedStream:
             if read == end:
                 self._read = self._write = 0
                 if end > _BUSY and self._capacity < _CAPACITY_MAX:
-                    self._take_buffer(_CAPACITY_MAX)
+                    self._allocate(_CAPACITY_MAX)
                 return
             self._read = read
             if end - read >= 4:
@@ -100,27 +101,27 @@ class FramedStream:
             self.finish()
             self.link.close()
 
-    def _take_buffer(self, capacity: int) -> None:
+    def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
         self._buf = bytearray(capacity)
         self._view = memoryview(self._buf)
 
     def _move_to(self, capacity: int) -> None:
-        """Bring the partial frame to the front of the buffer, of a larger one if that is asked."""
+        """Move the partial frame to the front of the buffer, or of a larger buffer."""
         partial = self._view[self._read : self._write]
         if capacity > self._capacity:
-            self._take_buffer(capacity)
+            self._allocate(capacity)
         self._view[: len(partial)] = partial
         self._read, self._write = 0, len(partial)
 
     def release(self) -> None:
-        """The connection is over: give the memory back without waiting for the collector."""
+        """Free the buffers of a connection that has ended, without waiting for the garbage collector."""
         self._buf = bytearray()
         self._big = None
         self._view = self._big_view = memoryview(self._buf)
 
     def _make_room(self, size: int) -> None:
-        """A frame over half the largest buffer gets a buffer of its own."""
+        """Prepare the buffer for a partial frame of `size` bytes."""
         if size <= self._capacity >> 1:
             return
         if size <= _CAPACITY_MAX >> 1:

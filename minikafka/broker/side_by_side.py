@@ -1,7 +1,7 @@
-"""Calls made side by side by one who waits for all of them.
+"""Awaiting several calls at once.
 
-Invariant: none of the calls goes on after `all_of` is over, however it ends: an error waits for the
-others, and whoever is cancelled meanwhile has cancelled them and seen their end.
+Invariant: no call runs on after `all_of` has ended, in whatever way. An error is raised only after the other
+calls have ended, and cancelling `all_of` cancels them and waits for their end.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-async def all_of(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """Their answers, in order. Raises the first error, but not before the last has ended."""
-    answers: list[Answer] = []
-    for answer in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(answer, BaseException):
-            raise answer
-        answers.append(answer)
-    return answers
+async def all_of(calls: Iterable[Awaitable[Result]]) -> list[Result]:
+    """Return the results of the calls, in order. Raises the first error, after all calls have ended."""
+    results: list[Result] = []
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        results.append(result)
+    return results

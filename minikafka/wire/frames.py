@@ -1,7 +1,7 @@
-"""Length-prefixed request frames, cut incrementally out of a receive buffer.
+"""Length-prefixed request frames, cut out of a receive buffer as they arrive.
 
-Invariant: a frame is handed on only when it is whole, and a length that no request of ours can have
-ends the connection before anything is allocated for it.
+Invariant: only whole frames are handled, and a length that no request may have is a ProtocolViolation before
+anything is allocated for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minikafka.base.errors import ProtocolViolation
 HEADER: Final = Struct(">ihhih")
 """size, api key, api version, correlation id, length of the client id (-1: null)."""
 CLIENT_ID: Final = 12
-"""Where the client id begins, counted from the frame's first byte."""
+"""Position of the client id's length, counted from the first byte of the frame."""
 SIZE: Final = Struct(">i")
 _SIZE_MIN: Final = 10
 
@@ -23,10 +23,10 @@ _unpack = HEADER.unpack_from
 
 
 Route: TypeAlias = Callable[[bytearray, memoryview, int, int, int, int, int], None]
-"""Takes a whole request: (buf, view, version, correlation id, start, body, end), the frame being [start, end)
-and `body` the first byte after the client id."""
+"""Handles a whole request: (buf, view, version, correlation id, start, body, end). The frame is [start, end), and
+`body` the first byte after the client id."""
 Other: TypeAlias = Callable[[memoryview, int, int, int, int, int, int], None]
-"""Takes a request that has no route of its own: (view, api, version, correlation id, start, body, end)."""
+"""Handles a request of an API without a route: (view, api, version, correlation id, start, body, end)."""
 
 
 def frames(
@@ -38,9 +38,9 @@ def frames(
     other: Other,
     size_max: int,
 ) -> int:
-    """Hand every whole frame in [start, end) to its API's route, in order; where the first partial one begins.
+    """Call the route of every whole frame in [start, end), in order; return the position of the first partial one.
 
-    Raises ProtocolViolation for a size or a client id that cannot be.
+    Raises ProtocolViolation for a size or a client id length that is not valid.
     """
     while end - start >= 14:
         size, api, version, correlation, client = _unpack(buf, start)
@@ -51,7 +51,9 @@ def frames(
             break
         body = start + 14 + client if client > 0 else start + 14
         if size < _SIZE_MIN or body > stop or client < -1:
-            raise ProtocolViolation(f"request frame of {size} bytes is malformed")
+            raise ProtocolViolation(
+                f"request frame of {size} bytes has a client id of {client} bytes"
+            )
         route = routes.get(api)
         if route is not None:
             route(buf, view, version, correlation, start, body, stop)
@@ -66,8 +68,10 @@ def frames(
 
 
 def check_size(buf: bytearray, start: int, size_max: int) -> int:
-    """The size of the frame that begins at `start`, in bytes after the prefix. Raises ProtocolViolation."""
+    """Return the bytes after the length prefix of the frame at `start`. Raises ProtocolViolation if out of bounds."""
     size: int = SIZE.unpack_from(buf, start)[0]
     if size < _SIZE_MIN or size > size_max:
-        raise ProtocolViolation(f"request size {size} is not in {_SIZE_MIN}..{size_max}")
+        raise ProtocolViolation(
+            f"request size must be from {_SIZE_MIN} to {size_max} bytes, got {size}"
+        )
     return size

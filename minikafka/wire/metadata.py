@@ -1,7 +1,7 @@
-"""The Metadata response, encoded by hand: kio takes milliseconds for a thousand partitions.
+"""The Metadata response, encoded by hand: kio needs milliseconds for a thousand partitions.
 
-Invariant: a topic's bytes depend only on the version and on the arguments, so they may be kept for as
-long as the cluster's picture does not change.
+Invariant: a topic's bytes depend only on the arguments of `encode_topic`, so that they may be cached until the
+metadata changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLEXIBLE: Final = 9
 LISTENER_NOT_FOUND_SINCE: Final = 6
 """Older clients get LEADER_NOT_AVAILABLE for a leader without their listener, as in Kafka."""
 NOT_ASKED: Final = -(2**31)
-"""Authorized operations when the request did not ask for them."""
+"""Authorized operations in a response to a request that did not ask for them."""
 
 _LEADER_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _LISTENER_NOT_FOUND: Final = int(ErrorCode.LISTENER_NOT_FOUND)
@@ -76,7 +76,7 @@ def encode(
     topics: Sequence[bytes],
     cluster_operations: int = NOT_ASKED,
 ) -> bytes:
-    """The response body, versions 0–12. `topics`: what `encode_topic` made."""
+    """Return the response body, versions 0–12. `topics` are results of `encode_topic`."""
     flexible = version >= FLEXIBLE
     parts = [INT32.pack(0)] if version >= 3 else []
     parts.append(compact_array(len(brokers)) if flexible else array(len(brokers)))

@@ -1,7 +1,7 @@
 """Kafka's primitive types as bytes, for the encoders and checks that are written by hand.
 
-Invariant: a reader never looks behind the end of the buffer it was given and never trusts a length;
-what does not fit is a `ProtocolViolation`.
+Invariant: a reader never reads beyond the end of its buffer and never trusts a length; a field that does not fit is
+a `ProtocolViolation`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
 
 
 def uvarint(n: int) -> bytes:
-    """An unsigned varint of a number in 0 .. 2**32-1."""
+    """Return the unsigned varint of a number from 0 to 2**32-1."""
     if n < 128:
         return _ONE_BYTE[n]
     out = bytearray()
@@ -37,7 +37,7 @@ def uvarint(n: int) -> bytes:
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """(number, position behind it). Raises ProtocolViolation when cut off or wider than 32 bits."""
+    """Return (number, position after it). Raises ProtocolViolation for a varint that is cut off or exceeds 32 bits."""
     try:
         byte = buf[pos]
         pos += 1
@@ -52,11 +52,11 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
                 return value, pos
     except IndexError:
         pass
-    raise ProtocolViolation("a varint is cut off or too long")
+    raise ProtocolViolation("a varint is cut off or exceeds 32 bits")
 
 
 def string(text: str | None) -> bytes:
-    """A nullable string with its int16 length."""
+    """Return a nullable string with its int16 length."""
     if text is None:
         return b"\xff\xff"
     data = text.encode()
@@ -64,7 +64,7 @@ def string(text: str | None) -> bytes:
 
 
 def compact_string(text: str | None) -> bytes:
-    """A nullable string with its length + 1 as a varint."""
+    """Return a nullable string with its length + 1 as a varint."""
     if text is None:
         return b"\x00"
     data = text.encode()
@@ -72,27 +72,27 @@ def compact_string(text: str | None) -> bytes:
 
 
 def array(count: int) -> bytes:
-    """The head of a non-null array of so many elements."""
+    """Return the length field of a non-null array of `count` elements."""
     return INT32.pack(count)
 
 
 def compact_array(count: int) -> bytes:
-    """The head of a non-null array of so many elements, as in flexible versions."""
+    """Return the length field of a non-null array of `count` elements in flexible versions."""
     return uvarint(count + 1)
 
 
 def int32_array(numbers: Sequence[int]) -> bytes:
-    """An array of int32."""
+    """Return an array of int32."""
     return Struct(f">i{len(numbers)}i").pack(len(numbers), *numbers)
 
 
 def compact_int32_array(numbers: Sequence[int]) -> bytes:
-    """An array of int32, as in flexible versions."""
+    """Return an array of int32 in flexible versions."""
     return uvarint(len(numbers) + 1) + Struct(f">{len(numbers)}i").pack(*numbers)
 
 
 def skip_tags(buf: Buffer, pos: int) -> int:
-    """The position behind a section of tagged fields. Raises ProtocolViolation."""
+    """Return the position after a section of tagged fields. Raises ProtocolViolation if it is cut off."""
     count, pos = read_uvarint(buf, pos)
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)

@@ -1,7 +1,7 @@
-"""Produce requests and responses, versions 3 to 9 (key 0), without copying a record byte.
+"""Produce requests and responses, versions 3 to 9 (key 0), decoded without copying records.
 
-The decoder cuts the body into slices; the record batches themselves stay opaque. A response for one
-partition, by far the commonest, is packed around bytes that were prepared once.
+The decoder returns the positions of the record batches in the buffer and does not look inside of them. The most
+frequent response, for one partition, is packed around bytes that were prepared once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PARTITION: Final = Struct(">ii")
 
 
 class PartitionRecords(NamedTuple):
-    """Where one partition's records lie in the receive buffer; `start` is -1 when the field was null."""
+    """Position of one partition's records in the receive buffer; `start` is -1 for a null field."""
 
     partition: int
     start: int
@@ -30,8 +30,10 @@ class PartitionRecords(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A decoded request; topics are UTF-8 bytes. `head_end`: first byte after the partition number of a
-    request for a single partition, else 0."""
+    """A decoded request; topics are UTF-8 bytes.
+
+    `head_end` is the position after the partition number if the request has a single partition, else 0.
+    """
 
     transactional_id: bytes | None
     acks: int
@@ -47,11 +49,11 @@ SingleAnswer: TypeAlias = Callable[[int, int, int, int], bytes]
 
 
 def decode(buf: bytearray, body: int, end: int, version: int) -> ProduceRequest:
-    """Cut the body, which begins after the client id. Raises ProtocolViolation when it is cut short."""
+    """Decode the body, which begins after the client id. Raises ProtocolViolation if a field exceeds the frame."""
     try:
         return _decode_flexible(buf, body, end) if version >= FLEXIBLE else _decode(buf, body, end)
     except (struct.error, IndexError):
-        raise ProtocolViolation("Produce request ends early") from None
+        raise ProtocolViolation("a Produce request is shorter than its fields") from None
 
 
 def _decode(buf: bytearray, position: int, end: int) -> ProduceRequest:
@@ -118,9 +120,9 @@ def _finish(
 
 
 def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int:
-    """Where the records of a single-partition request begin, given the end of a head seen before.
+    """Return the position of the records in a single-partition request whose head is known and ends at `head_end`.
 
-    -1 when what follows is not one records field that fills the frame; then decode() must look.
+    Return -1 if one records field does not fill the rest of the frame: then the request must be decoded.
     """
     if version < FLEXIBLE:
         if head_end + 4 > end:
@@ -136,13 +138,13 @@ def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int
 
 
 def tail_bytes(version: int) -> int:
-    """Bytes after the records of a single-partition request: the three empty tag sections of version 9."""
+    """Return the number of bytes after the records of a single-partition request: version 9 has three tag sections."""
     return 3 if version >= FLEXIBLE else 0
 
 
 def _within(position: int, end: int) -> int:
     if position > end:
-        raise ProtocolViolation("a field reaches beyond the end of its request")
+        raise ProtocolViolation("a field exceeds the end of its request")
     return position
 
 
@@ -169,7 +171,7 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes | No
 
 
 def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
-    """A packer of whole responses for one partition, without log append time."""
+    """Return a function that packs whole responses for one partition, without log append time."""
     flexible = version >= FLEXIBLE
     if flexible:
         head = b"\0\x02" + uvarint(len(topic) + 1) + topic + b"\x02" + _INT32.pack(partition)
@@ -201,7 +203,7 @@ def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
 def encode_response(
     correlation: int, version: int, topics: Sequence[tuple[bytes, Sequence[PartitionAnswer]]]
 ) -> bytes:
-    """The whole response for any number of partitions, length prefix included."""
+    """Return the whole response for any number of partitions, length prefix included."""
     flexible = version >= FLEXIBLE
     out = bytearray(_INT32.pack(correlation))
     out += b"\0" + uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))

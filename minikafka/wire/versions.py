@@ -1,6 +1,6 @@
-"""Which APIs and versions a broker serves.
+"""The APIs and versions that a broker serves.
 
-Invariant: what stands in `SERVED` has a handler, and nothing that is not in it is decoded.
+Invariant: every API in `SERVED` has a handler, and a request of another API or version is not decoded.
 """
 
 from __future__ import annotations
@@ -109,16 +109,16 @@ _FLEXIBLE_SINCE: Final[dict[int, int]] = {
 
 
 def is_served(api: int, version: int) -> bool:
-    """Whether a request of this API and version is answered at all."""
+    """Return True if requests of this API and version are served."""
     bounds = SERVED.get(api)
     return bounds is not None and bounds[0] <= version <= bounds[1]
 
 
 def is_flexible(api: int, version: int) -> bool:
-    """Whether body and request header carry tagged fields (KIP-482). `api` must be a served one."""
+    """Return True if body and request header have tagged fields (KIP-482). Raises KeyError for an unserved API."""
     return version >= _FLEXIBLE_SINCE[api]
 
 
 def has_flexible_response_header(api: int, version: int) -> bool:
-    """Whether tagged fields follow a response's correlation id; never for ApiVersions (KIP-511)."""
+    """Return True if tagged fields follow a response's correlation id; never for ApiVersions (KIP-511)."""
     return api != API_VERSIONS and is_flexible(api, version)
