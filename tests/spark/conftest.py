@@ -1,4 +1,4 @@
-"""One Spark session for the whole tier (starting it is what costs), and brokers to read from."""
+"""One Spark session for all tests, because starting it is slow, and brokers to read from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minikafka.spark.session import session
 
 @pytest.fixture(scope="session")
 def spark():
-    """Two cores, two attempts per task, the Java of the wheel whatever the machine has."""
+    """Return a session with two cores, two attempts per task, and always the Java of the wheel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAVA_HOME", raising=False)
         running = session("tests", "local[2,2]", spark_sql_shuffle_partitions="2")
@@ -27,7 +27,7 @@ def brokers():
 
 @pytest.fixture
 def read(spark, brokers):
-    """`format("minikafka")` with the brokers and topic `lines`; options by name."""
+    """Read topic `lines` of the brokers through `format("minikafka")`, with options by name."""
 
     def load(**given: str):
         reader = spark.read.format("minikafka").option("kafka.bootstrap.servers", brokers.bootstrap)

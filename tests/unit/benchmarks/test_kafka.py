@@ -1,4 +1,4 @@
-"""Pre-encoded requests are what Kafka's schema says, and answers are recognised to the byte."""
+"""Pre-encoded requests follow Kafka's schema, and responses are checked to the byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.wire.versions import PRODUCE
 
 
 @pytest.mark.parametrize("size", [259, 1094, 16_384, 131_072, 900_000])
-def test_a_batch_has_the_size_asked_for_and_passes_the_brokers_checks(size):
+def test_batch_has_the_requested_size_and_passes_the_checks(size):
     data = batch_of(size)
 
     assert len(data) == size
@@ -19,7 +19,7 @@ def test_a_batch_has_the_size_asked_for_and_passes_the_brokers_checks(size):
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_a_request_decodes_to_what_was_meant(version):
+def test_request_is_decoded_correctly(version):
     frame = produce_request(version, "tt", 5, b"records", 77)
 
     request = codec.decode_request(PRODUCE, version, memoryview(frame)[14 + len("load") :])
@@ -31,7 +31,7 @@ def test_a_request_decodes_to_what_was_meant(version):
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_success_is_recognised_and_an_error_is_not(version):
+def test_response_template_matches_success_and_no_error(version):
     def encoded(error: int) -> bytes:
         partition = {"index": 0, "error_code": error, "base_offset": 123, "log_append_time": None}
         body = codec.response(
@@ -46,7 +46,7 @@ def test_success_is_recognised_and_an_error_is_not(version):
     assert answer.fields.unpack(encoded(6)) != answer.expected
 
 
-def test_each_leader_broker_gets_one_connection_and_an_equal_share():
+def test_each_leader_gets_one_connection_and_an_equal_share():
     leaders = [Leader(0, "h", 1), Leader(1, "h", 2), Leader(2, "h", 1)]
 
     loads = produce_loads(leaders, "tt", 259, version=7, in_flight=4, total=100)

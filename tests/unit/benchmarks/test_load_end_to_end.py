@@ -1,4 +1,4 @@
-"""The end-to-end load reads Fetch responses as they are, and stops at whole batches."""
+"""The end-to-end load parses Fetch responses, and stops at whole batches."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def response(records: bytes | None, error: int = 0) -> bytes:
     return codec.encode_response(1, FETCH, 11, body)[4:]
 
 
-def test_the_records_of_a_response_are_found():
+def test_records_of_a_response_are_found():
     data = batches(3)
 
     assert bytes(records_of(response(data), "tt")) == data
     assert bytes(records_of(response(b""), "tt")) == b""
 
 
-def test_an_error_of_the_partition_ends_the_load():
+def test_error_of_the_partition_ends_the_load():
     with pytest.raises(LoadError, match="error 6"):
         records_of(response(b"", error=6), "tt")
 
 
-def test_the_next_offset_is_behind_the_last_whole_batch():
+def test_next_offset_is_after_the_last_whole_batch():
     data = batches(3, 1, 5)
 
     assert next_offset(memoryview(data), 0) == 9
@@ -57,7 +57,7 @@ def test_the_next_offset_is_behind_the_last_whole_batch():
     assert next_offset(memoryview(b""), 7) == 7
 
 
-def test_a_percentile_is_a_latency_that_was_measured():
+def test_percentile_is_a_measured_latency():
     result = EndToEnd(1000, [1.0, 2.0, 3.0, 4.0], 0)
 
     assert [result.percentile_ms(share) for share in (0, 0.5, 0.99, 1)] == [1.0, 3.0, 4.0, 4.0]

@@ -1,4 +1,4 @@
-"""The in-process benches run, do the work they claim, and pile nothing up."""
+"""The in-process benches run, do the work they claim, and leak nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BENCHES = [
 
 
 @pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.__name__)
-def test_a_bench_does_the_same_work_each_time(bench):
+def test_bench_does_the_same_work_each_time(bench):
     first, second = bench(256), bench(256)
 
     assert first.digest == second.digest
@@ -28,11 +28,11 @@ def test_a_bench_does_the_same_work_each_time(bench):
     assert first.nanoseconds > 0
 
 
-def test_another_amount_of_work_has_another_digest():
+def test_different_amount_of_work_has_another_digest():
     assert timed(1, lambda: 1).digest != timed(1, lambda: 2).digest
 
 
-def test_ten_thousand_appends_leave_no_object_behind_but_index_entries():
+def test_ten_thousand_appends_leave_only_index_entries():
     from benchmarks.bench_log import append_and_flush
 
     append_and_flush(64)

@@ -1,4 +1,4 @@
-"""Whichever library is there computes CRC-32C; without any, reading still works."""
+"""CRC-32C with each library, and reading without any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.spark import checksum
 
 @pytest.fixture
 def without(monkeypatch):
-    """Makes importing these packages fail."""
+    """Make importing these packages fail."""
 
     def hide(*packages: str) -> None:
         real = builtins.__import__
@@ -29,14 +29,14 @@ def without(monkeypatch):
 
 
 @pytest.mark.parametrize("missing", [[], ["fastcrc"]])
-def test_the_castagnoli_polynomial_is_used(without, missing):
+def test_checksum_uses_the_castagnoli_polynomial(without, missing):
     without(*missing)
     compute = checksum.find()
     assert compute is not None
     assert compute(memoryview(b"123456789")) == 0xE3069283
 
 
-def test_without_a_library_one_warning_says_that_nothing_is_compared(without, caplog):
+def test_missing_library_logs_one_warning(without, caplog):
     without("fastcrc", "crc32c")
     assert checksum.find() is None
     assert checksum.find() is None

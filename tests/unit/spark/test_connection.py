@@ -1,4 +1,4 @@
-"""One socket: order, end and nonsense of answers."""
+"""The connection to one broker: order of responses, closing, invalid responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ API = (18, 0)
 def served_by(
     answer: Callable[[socket.socket], None], timeout_s: float = 10
 ) -> Iterator[Connection]:
-    """A connection to a peer that runs `answer`, then sends no more."""
+    """Return a connection to a peer that runs `answer` and then sends nothing more."""
 
     def serve() -> None:
         peer, _ = listener.accept()
@@ -42,7 +42,7 @@ def frame(correlation: int, body: bytes) -> bytes:
     return struct.pack(">ii", len(body) + 4, correlation) + body
 
 
-def test_answers_come_back_in_the_order_of_the_requests():
+def test_responses_are_returned_in_the_order_of_the_requests():
     with served_by(lambda peer: peer.sendall(frame(1, b"first") + frame(2, b""))) as connection:
         connection.send(API, b"")
         connection.send(API, b"")
@@ -51,7 +51,7 @@ def test_answers_come_back_in_the_order_of_the_requests():
 
 
 @pytest.mark.parametrize("size", [3, -1, 2**31 - 1])
-def test_an_answer_of_an_impossible_size_is_no_kafka(size):
+def test_response_of_an_invalid_size_is_a_protocol_violation(size):
     with (
         served_by(lambda peer: peer.sendall(struct.pack(">ii", size, 1))) as connection,
         pytest.raises(ProtocolViolation),
@@ -59,7 +59,7 @@ def test_an_answer_of_an_impossible_size_is_no_kafka(size):
         connection.call(API, b"")
 
 
-def test_an_answer_to_something_else_is_no_kafka():
+def test_response_to_another_request_is_a_protocol_violation():
     with (
         served_by(lambda peer: peer.sendall(frame(9, b""))) as connection,
         pytest.raises(ProtocolViolation),
@@ -68,7 +68,7 @@ def test_an_answer_to_something_else_is_no_kafka():
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x00\x00", frame(1, b"answer")[:-1]])
-def test_a_peer_that_ends_is_a_failed_socket(sent):
+def test_closed_connection_raises_oserror(sent):
     with (
         served_by(lambda peer: peer.sendall(sent)) as connection,
         pytest.raises(OSError, match=r"closed|reset"),
@@ -76,7 +76,7 @@ def test_a_peer_that_ends_is_a_failed_socket(sent):
         connection.call(API, b"")
 
 
-def test_a_peer_that_never_answers_times_out():
+def test_silent_broker_times_out():
     given_up = threading.Event()
     with served_by(lambda peer: given_up.wait(10), timeout_s=0.05) as connection:
         with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Repeated attempts end."""
+"""Time limits of repeated attempts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from minikafka.spark import deadline as module
 from minikafka.spark.deadline import Deadline
 
 
-def test_pauses_grow_to_a_second_and_stop_at_the_end(monkeypatch):
+def test_pauses_grow_to_one_second_and_end_at_the_deadline(monkeypatch):
     now, pauses = [100.0], []
 
     def sleep(seconds: float) -> None:

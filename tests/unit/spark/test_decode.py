@@ -1,4 +1,4 @@
-"""Arrow rows against what the encoders of aiokafka and kafka-python were given."""
+"""Arrow rows, compared with the input of the encoders of aiokafka and kafka-python."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ record = st.builds(
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_every_field_comes_out_as_it_went_in(codec):
+def test_every_field_is_decoded_as_it_was_encoded(codec):
     batch = rows(by_aiokafka(ODD, codec))
     assert batch.schema.equals(SCHEMA_WITH_HEADERS)
     batch.validate(full=True)
@@ -82,7 +82,7 @@ def test_every_field_comes_out_as_it_went_in(codec):
     batches=st.lists(st.lists(record, min_size=1, max_size=12), min_size=1, max_size=5),
     data=st.data(),
 )
-def test_any_records_in_any_batches_come_out_as_they_went_in(batches, data):
+def test_random_batches_are_decoded_as_they_were_encoded(batches, data):
     encoded, samples = [], []
     for batch in batches:
         codec = data.draw(st.sampled_from(sorted(CODECS.values())))
@@ -92,11 +92,11 @@ def test_any_records_in_any_batches_come_out_as_they_went_in(batches, data):
 
 
 @pytest.mark.parametrize("codec", [CODECS["none"], CODECS["gzip"]])
-def test_the_batches_of_another_encoder_are_read_the_same(codec):
+def test_batches_of_another_encoder_are_decoded_alike(codec):
     assert rows(by_kafka_python(ODD, codec)).to_pylist() == expected(ODD)
 
 
-def test_headers_are_left_out_unless_asked_for():
+def test_headers_are_left_out_by_default():
     batch = rows(by_aiokafka(ODD), with_headers=False)
     assert batch.schema.equals(SCHEMA)
     assert batch.to_pylist() == [
@@ -104,14 +104,14 @@ def test_headers_are_left_out_unless_asked_for():
     ]
 
 
-def test_a_range_is_cut_out_of_the_batches_that_overlap_it():
+def test_range_is_cut_out_of_overlapping_batches():
     samples = [Sample(5, b"%d" % index, b"v") for index in range(30)]
     data = b"".join(altered(by_aiokafka(samples[at : at + 10]), base=at) for at in (0, 10, 20))
     for start, end in itertools.combinations((0, 3, 9, 10, 11, 20, 29, 30), 2):
         assert rows(data, start, end).column("offset").to_pylist() == list(range(start, end))
 
 
-def test_gaps_that_compaction_left_are_kept():
+def test_offset_gaps_of_compaction_are_kept():
     first = altered(by_aiokafka([Sample(1, b"a", b"1")]), base=7, last_delta=4)
     body = bytes([0, 0, 6, 1, 1, 0]), bytes([0, 0, 18, 1, 1, 0])  # offset deltas 3 and 9
     second = raw_batch(b"".join(bytes([12]) + part for part in body), 2, base=100)
@@ -122,14 +122,14 @@ def test_gaps_that_compaction_left_are_kept():
     ]
 
 
-def test_records_stamped_by_the_broker_carry_the_time_of_their_batch():
+def test_records_with_append_time_have_the_timestamp_of_their_batch():
     batch = altered(by_aiokafka(ODD), attributes=0x08, max_time=1_800_000_000_123)
     columns = rows(batch)
     assert set(columns.column("timestamp").to_pylist()) == {moment(1_800_000_000_123)}
     assert set(columns.column("timestampType").to_pylist()) == {1}
 
 
-def test_a_time_before_1970_is_read():
+def test_timestamp_before_1970_is_decoded():
     (row,) = rows(altered(by_aiokafka([Sample(0, b"k", b"v")]), first_time=-5_000)).to_pylist()
     assert row["timestamp"] == moment(-5_000)
 
@@ -138,14 +138,14 @@ LAST_MS = 9_223_372_036_854_775
 
 
 @pytest.mark.parametrize("time", [LAST_MS, -LAST_MS])
-def test_the_last_times_that_microseconds_can_say_are_read(time):
+def test_timestamps_at_the_limit_of_microseconds_are_decoded(time):
     batch = altered(by_aiokafka([Sample(0, b"k", b"v")]), first_time=time)
     (found,) = rows(batch).column("timestamp").cast(pa.int64()).to_pylist()
     assert found == time * 1000
 
 
 @pytest.mark.parametrize("time", [LAST_MS + 1, -LAST_MS - 1, 2**63 - 1, -(2**63)])
-def test_a_time_beyond_them_is_an_error_that_names_the_record_and_no_other_time(time):
+def test_timestamp_beyond_the_limit_is_an_error_that_names_the_record(time):
     first = altered(by_aiokafka([Sample(0, b"k", b"v")] * 2), base=5)
     second = altered(by_aiokafka([Sample(0, b"k", b"v")]), base=7, first_time=time)
     with pytest.raises(TimeOutOfRange, match=f"^offset 7 of lines-3 has the timestamp {time} ms"):
@@ -153,7 +153,7 @@ def test_a_time_beyond_them_is_an_error_that_names_the_record_and_no_other_time(
     assert rows(first + second, 0, 7).num_rows == 2
 
 
-def test_header_keys_that_are_not_utf8_are_replaced_as_java_does():
+def test_invalid_utf8_in_header_keys_is_replaced_as_in_java():
     record = bytes([0, 0, 0, 1, 1, 4]) + bytes([2, 0xFF, 1]) + bytes([2]) + b"a" + bytes([2]) + b"b"
     (row,) = rows(raw_batch(bytes([len(record) * 2]) + record, 1)).to_pylist()
     assert row["headers"] == [
@@ -178,25 +178,25 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("record", DAMAGED.values(), ids=DAMAGED)
-def test_a_record_that_contradicts_itself_is_refused(record):
+def test_inconsistent_record_is_refused(record):
     batch = raw_batch(bytes([len(record) * 2]) + record, 1)
     with pytest.raises(CorruptBatch):
         rows(batch)
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_batch_with_another_number_of_records_than_it_says_is_refused(count):
+def test_batch_with_a_wrong_record_count_is_refused(count):
     record = bytes([len(RECORD) * 2]) + RECORD
     with pytest.raises(CorruptBatch):
         rows(raw_batch(record * 2, count))
 
 
-def test_offsets_that_go_back_are_refused():
+def test_decreasing_offsets_are_refused():
     with pytest.raises(CorruptBatch, match="increase"):
         rows(by_aiokafka(ODD) * 2)
 
 
-def test_random_damage_never_raises_anything_else():
+def test_random_damage_raises_only_the_documented_errors():
     whole = by_aiokafka([*ODD[:5], Sample(9, b"k", b"v" * 70, [("h", b"x")])])
     for position in range(61, len(whole)):
         for value in (0, 0x7F, 0xFF):
@@ -210,8 +210,8 @@ def test_random_damage_never_raises_anything_else():
             batch.validate(full=True)
 
 
-def test_a_million_bytes_of_records_need_no_second_look(monkeypatch):
-    """The quick guess alone must do for ordinary text; the thorough one is thirty times slower."""
+def test_ordinary_records_need_only_the_fast_search(monkeypatch):
+    """The fast search must find ordinary text; the thorough one takes thirty times as long."""
     monkeypatch.setattr("minikafka.spark.starts._all", lambda data: pytest.fail("fell back"))
     samples = [
         Sample(index, b"key %d" % index, b"some text %d" % index * 40) for index in range(2_000)

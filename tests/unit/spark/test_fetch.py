@@ -1,4 +1,4 @@
-"""Reading a range while its leader moves, dies, cuts answers and refuses; over real sockets."""
+"""Reading a range over real sockets while its leader moves, dies, truncates responses or returns errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def brokers():
 
 
 def fill(brokers: FetchBrokers, batches: int, size: int = 10) -> int:
-    """Batches of `size` records of some 120 bytes; all records there are then."""
+    """Append batches of `size` records of about 120 bytes; return the number of records in the log."""
     (partition,) = brokers.topics["lines"]
     for _ in range(batches):
         partition.append(by_aiokafka([Sample(1, b"k", b"v" * 100)] * size))
@@ -48,7 +48,7 @@ def read(
     seconds: float = 20,
     fail_on_data_loss: bool = True,
 ) -> list[int]:
-    """The offsets that a reader of [start, end) gives."""
+    """Return the offsets that a reader of [start, end) yields."""
     servers = [("127.0.0.1", port) for port in brokers.ports.values()]
     leaders = Leaders(servers, "test", 10)
     reader = RangeReader(
@@ -67,32 +67,32 @@ def read(
     return found
 
 
-def test_a_range_is_read_in_blocks_cut_anywhere(brokers):
+def test_range_is_read_from_blocks_truncated_anywhere(brokers):
     end = fill(brokers, 40)
     assert read(brokers, end, fetch_bytes=3_333) == list(range(end))
     assert len([api for _, api in brokers.requests if api == FETCH_API]) > 10
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (5, 25), (19, 20), (10, 40), (39, 40)])
-def test_a_part_of_a_log_is_cut_out_exactly(brokers, start, end):
+def test_part_of_a_log_is_read_exactly(brokers, start, end):
     fill(brokers, 4)
     assert read(brokers, end, start=start) == list(range(start, end))
 
 
-def test_records_that_come_after_the_planned_end_are_left_alone(brokers):
+def test_records_after_the_planned_end_are_not_read(brokers):
     end = fill(brokers, 3)
     fill(brokers, 3)
     assert read(brokers, end) == list(range(end))
 
 
 @pytest.mark.parametrize("cut_first_batch", [False, True])
-def test_a_batch_larger_than_the_limit_is_read(brokers, cut_first_batch):
+def test_batch_larger_than_the_fetch_limit_is_read(brokers, cut_first_batch):
     brokers.cut_first_batch = cut_first_batch
     end = fill(brokers, 3, size=200)
     assert read(brokers, end, fetch_bytes=500) == list(range(end))
 
 
-def test_gaps_of_compaction_are_passed(brokers):
+def test_offset_gaps_of_compaction_are_skipped(brokers):
     (partition,) = brokers.topics["lines"]
     for base in (5, 100, 1_000):
         partition.append(by_aiokafka([Sample(1, b"k", b"v")]), base=base)
@@ -103,20 +103,20 @@ def test_gaps_of_compaction_are_passed(brokers):
 @pytest.mark.parametrize(
     "code", [NOT_LEADER, FENCED, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
 )
-def test_refusals_that_pass_are_waited_out(brokers, code):
+def test_temporary_error_is_retried(brokers, code):
     end = fill(brokers, 10)
     brokers.fetch_errors = [code, code]
     assert read(brokers, end) == list(range(end))
 
 
-def test_a_refusal_that_stays_is_an_error(brokers):
+def test_permanent_error_is_raised(brokers):
     end = fill(brokers, 1)
     brokers.fetch_errors = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
     with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED: lines-0"):
         read(brokers, end)
 
 
-def test_a_leader_that_dies_in_the_middle_of_an_answer_is_followed_to_the_next(brokers):
+def test_reader_follows_the_new_leader_after_a_truncated_response(brokers):
     end = fill(brokers, 60)
     brokers.answers_before_kill = {0: 3, 1: 4}
     assert read(brokers, end) == list(range(end))
@@ -124,7 +124,7 @@ def test_a_leader_that_dies_in_the_middle_of_an_answer_is_followed_to_the_next(b
     assert list(dict.fromkeys(served)) == [0, 1, 2]
 
 
-def test_a_leader_that_comes_back_later_is_waited_for(brokers):
+def test_reader_waits_for_a_leader_that_restarts(brokers):
     end = fill(brokers, 5)
     brokers.kill(0)
     back = threading.Timer(0.3, brokers.start, [0])
@@ -133,7 +133,7 @@ def test_a_leader_that_comes_back_later_is_waited_for(brokers):
     back.join()
 
 
-def test_a_new_leader_that_does_not_know_its_high_watermark_yet_is_waited_for(brokers):
+def test_reader_waits_for_the_high_watermark_of_a_new_leader(brokers):
     end = fill(brokers, 5)
     (partition,) = brokers.topics["lines"]
     partition.high_watermark = 20
@@ -147,14 +147,14 @@ def test_a_new_leader_that_does_not_know_its_high_watermark_yet_is_waited_for(br
     learning.join()
 
 
-def test_a_leader_that_never_comes_back_ends_the_read_at_its_deadline(brokers):
+def test_reader_fails_at_its_deadline_without_a_leader(brokers):
     end = fill(brokers, 5)
     brokers.kill(0)
     with pytest.raises(Unreachable, match="lines-0"):
         read(brokers, end, seconds=0.3)
 
 
-def test_records_deleted_under_the_reader_are_lost_data(brokers):
+def test_records_deleted_during_the_read_are_reported_as_lost(brokers):
     end = fill(brokers, 5)
     brokers.topics["lines"][0].log_start = 30
     with pytest.raises(DataLost, match=r"offset 0 of lines-0 .* 30 to 50"):
@@ -162,7 +162,7 @@ def test_records_deleted_under_the_reader_are_lost_data(brokers):
     assert read(brokers, end, fail_on_data_loss=False) == list(range(30, end))
 
 
-def test_a_log_that_became_shorter_is_lost_data(brokers):
+def test_truncated_log_is_reported_as_lost_data(brokers):
     fill(brokers, 2)
     with pytest.raises(DataLost, match=r"offset 40 of lines-0 .* 0 to 20"):
         read(brokers, 50, start=40)

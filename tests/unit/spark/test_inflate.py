@@ -1,4 +1,4 @@
-"""Decompression: every framing that producers use, and nothing that is not one."""
+"""Decompression of every framing that producers use, and refusal of everything else."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("codec", "data"), FORMS.values(), ids=FORMS)
-def test_text_comes_back(codec, data):
+def test_text_is_decompressed(codec, data):
     assert inflate(codec, memoryview(data)) == TEXT
 
 
 @pytest.mark.parametrize(("codec", "data"), FORMS.values(), ids=FORMS)
-def test_what_would_outgrow_the_limit_is_refused(codec, data, monkeypatch):
+def test_data_beyond_the_limit_are_refused(codec, data, monkeypatch):
     monkeypatch.setattr(module, "INFLATED_MAX", len(TEXT) - 1)
     with pytest.raises(CorruptBatch, match="more than"):
         inflate(codec, memoryview(data))
@@ -51,6 +51,6 @@ def test_what_would_outgrow_the_limit_is_refused(codec, data, monkeypatch):
 
 @pytest.mark.parametrize("codec", range(1, 8))
 @pytest.mark.parametrize("data", [b"\xff" * 30, b"plain text", xerial(TEXT)[:100]])
-def test_bytes_of_no_codec_are_corrupt(codec, data):
+def test_invalid_compressed_bytes_are_corrupt(codec, data):
     with pytest.raises(CorruptBatch):
         inflate(codec, memoryview(data))

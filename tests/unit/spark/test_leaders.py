@@ -1,4 +1,4 @@
-"""Who is believed about a partition's leader."""
+"""Metadata about leaders from brokers that disagree or do not answer."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def leaders(brokers):
     picture.close()
 
 
-def test_a_newer_leader_is_believed(brokers, leaders):
+def test_newer_leader_replaces_the_known_one(brokers, leaders):
     brokers.move("lines", 0, 1)
     leaders.refresh(["lines"])
     assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[1])
     assert leaders.leader_epoch(LINES) == 1
 
 
-def test_a_broker_that_missed_an_election_is_not_believed(brokers, leaders):
+def test_older_leader_epoch_is_ignored(brokers, leaders):
     brokers.move("lines", 0, 1)
     leaders.refresh(["lines"])
     brokers.topics["lines"][0].leader, brokers.topics["lines"][0].epoch = 0, 0
@@ -45,7 +45,7 @@ def test_a_broker_that_missed_an_election_is_not_believed(brokers, leaders):
     assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[1])
 
 
-def test_a_partition_without_a_living_leader_has_no_address(brokers, leaders):
+def test_partition_without_a_live_leader_has_no_address(brokers, leaders):
     brokers.topics["lines"][0].leader = -1
     brokers.topics["lines"][1].leader = 1
     brokers.kill(1)
@@ -54,7 +54,7 @@ def test_a_partition_without_a_living_leader_has_no_address(brokers, leaders):
     assert [leaders.address(tp) for tp in leaders.partitions(["lines"])] == [None, None]
 
 
-def test_a_broker_that_did_not_answer_is_asked_last_from_then_on(brokers):
+def test_broker_that_did_not_answer_is_asked_last(brokers):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = silent.getsockname()
         picture = Leaders([address, ("127.0.0.1", brokers.ports[0])], "test", 0.05)
@@ -75,10 +75,10 @@ def is_final(code):
 
 
 @pytest.mark.parametrize("code", [29, 999])
-def test_codes_that_kafka_does_not_call_retriable_or_we_do_not_know_are_final(code):
+def test_unknown_and_not_retriable_codes_are_final(code):
     assert is_final(code)
 
 
 @pytest.mark.parametrize("code", [0, 3, 5, 6, 74, 75, 78])
-def test_codes_that_pass_are_not(code):
+def test_retriable_codes_are_not_final(code):
     assert not is_final(code)

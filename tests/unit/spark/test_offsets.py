@@ -1,4 +1,4 @@
-"""Planning: which offsets a batch read covers, against brokers behind real sockets."""
+"""The offset ranges of a batch read, planned with brokers behind real sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
 
 @pytest.fixture
 def brokers():
-    """Two brokers; topic `lines` with 10, 20 and 0 records in its partitions; 0 begins at offset 4."""
+    """Two brokers; topic `lines` with 10, 20 and 0 records in its partitions; partition 0 starts at
+    offset 4.
+    """
     running = FetchBrokers(2)
     first, second, _ = running.create("lines", 3)
     first.append(TEN)
@@ -43,11 +45,11 @@ def of(partition: int, start: int, end: int) -> OffsetRange:
     return OffsetRange(TopicPartition("lines", partition), start, end)
 
 
-def test_every_partition_that_has_records_is_read_from_end_to_end(options):
+def test_default_range_covers_all_records_of_every_partition(options):
     assert plan(options()) == [of(0, 4, 10), of(1, 0, 20)]
 
 
-def test_offsets_by_partition_are_obeyed(options):
+def test_offsets_by_partition_define_the_ranges(options):
     starting = '{"lines":{"0":7,"1":-2,"2":0}}'
     ending = '{"lines":{"0":8,"1":-1,"2":-1}}'
     assert plan(options(startingOffsets=starting, endingOffsets=ending)) == [
@@ -56,7 +58,7 @@ def test_offsets_by_partition_are_obeyed(options):
     ]
 
 
-def test_an_empty_range_in_the_middle_is_no_task(options):
+def test_empty_range_is_left_out(options):
     starting = '{"lines":{"0":10,"1":5,"2":0}}'
     ending = '{"lines":{"0":-1,"1":5,"2":0}}'
     assert plan(options(startingOffsets=starting, endingOffsets=ending)) == []
@@ -64,13 +66,13 @@ def test_an_empty_range_in_the_middle_is_no_task(options):
 
 @pytest.mark.parametrize("offset", [3, 11])
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
-def test_offsets_outside_the_log_are_lost_data(options, option, offset):
+def test_offsets_outside_the_log_are_reported_as_lost(options, option, offset):
     given = {option: f'{{"lines":{{"0":{offset},"1":5,"2":0}}}}'}
     with pytest.raises(DataLost, match=f"offset {offset} of lines-0 .* 4 to 10.*failOnDataLoss"):
         plan(options(**given))
 
 
-def test_what_there_is_of_lost_data_is_read_if_wanted(options):
+def test_remaining_records_are_read_without_fail_on_data_loss(options):
     starting = '{"lines":{"0":1,"1":5,"2":3}}'
     ending = '{"lines":{"0":9,"1":500,"2":9}}'
     given = options(startingOffsets=starting, endingOffsets=ending, failOnDataLoss="false")
@@ -85,12 +87,12 @@ def test_what_there_is_of_lost_data_is_read_if_wanted(options):
         ('{"0":5,"1":0,"2":0,"7":0}', "do not exist: lines-7"),
     ],
 )
-def test_offsets_must_name_every_partition_and_no_other(options, option, partitions, message):
+def test_offsets_must_name_exactly_the_existing_partitions(options, option, partitions, message):
     with pytest.raises(ConfigError, match=message):
         plan(options(**{option: f'{{"lines":{partitions}}}'}))
 
 
-def test_a_start_beyond_the_end_is_a_contradiction(options):
+def test_start_beyond_the_end_is_refused(options):
     given = {
         "startingOffsets": '{"lines":{"0":9,"1":0,"2":0}}',
         "endingOffsets": '{"lines":{"0":8,"1":0,"2":0}}',
@@ -99,14 +101,14 @@ def test_a_start_beyond_the_end_is_a_contradiction(options):
         plan(options(**given))
 
 
-def test_several_topics_are_planned_together(brokers, options):
+def test_ranges_cover_several_topics(brokers, options):
     brokers.create("more", 1)[0].append(TEN)
     found = plan(options(subscribe="more,lines"))
     assert [str(wanted.tp) for wanted in found] == ["lines-0", "lines-1", "more-0"]
 
 
 @pytest.mark.parametrize("subscribe", ["nothing,lines", "nothing,lines,zero"])
-def test_topics_that_do_not_exist_are_named_with_what_can_be_done(options, monkeypatch, subscribe):
+def test_missing_topics_are_named_with_advice(options, monkeypatch, subscribe):
     monkeypatch.setattr(offsets, "_NEW_TOPIC_S", 0.1)
     with pytest.raises(KafkaError) as caught:
         plan(options(subscribe=subscribe))
@@ -117,20 +119,20 @@ def test_topics_that_do_not_exist_are_named_with_what_can_be_done(options, monke
     )
 
 
-def test_a_dead_bootstrap_server_is_passed_over(brokers, options):
+def test_dead_bootstrap_server_is_skipped(brokers, options):
     brokers.kill(0)
     brokers.move("lines", 0, 1)
     brokers.move("lines", 2, 1)
     assert plan(options()) == [of(0, 4, 10), of(1, 0, 20)]
 
 
-def test_without_any_broker_planning_ends_at_its_deadline(brokers, options):
+def test_planning_fails_at_its_deadline_without_brokers(brokers, options):
     brokers.close()
     with pytest.raises(Unreachable, match="no broker answers"):
         plan(options(kafka_default_api_timeout_ms="200"))
 
 
-def test_a_partition_whose_leader_stays_dead_is_named(brokers, options):
+def test_partition_without_a_live_leader_is_named(brokers, options):
     brokers.kill(1)
     with pytest.raises(Unreachable, match="lines-1"):
         plan(options(kafka_default_api_timeout_ms="300"))

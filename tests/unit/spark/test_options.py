@@ -1,4 +1,4 @@
-"""The option map: Spark's names and rules, and clear refusals."""
+"""The option map: Spark's names and rules, and errors for invalid options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minikafka.spark.protocol import EARLIEST, LATEST
 LEAST = {"kafka.bootstrap.servers": "one:9092", "subscribe": "lines"}
 
 
-def test_two_options_are_enough():
+def test_only_two_options_are_required():
     options = parse(LEAST)
     assert options.servers == (("one", 9092),)
     assert options.topics == ("lines",)
@@ -24,7 +24,7 @@ def test_two_options_are_enough():
     )
 
 
-def test_names_and_words_are_read_in_any_case():
+def test_names_and_words_are_case_insensitive():
     given = {"KAFKA.Bootstrap.Servers": "one:1", "SUBSCRIBE": "t", "startingoffsets": "Earliest"}
     options = parse(
         given | {"ENDINGOFFSETS": "LATEST", "includeheaders": "TRUE", "failondataloss": "False"}
@@ -32,13 +32,13 @@ def test_names_and_words_are_read_in_any_case():
     assert (options.include_headers, options.fail_on_data_loss) == (True, False)
 
 
-def test_lists_may_have_spaces_and_repetitions():
+def test_lists_may_contain_spaces_and_repetitions():
     options = parse({"kafka.bootstrap.servers": "one:1, [::1]:2 ,", "subscribe": " b, a ,b,"})
     assert options.servers == (("one", 1), ("::1", 2))
     assert options.topics == ("b", "a")
 
 
-def test_offsets_by_partition_may_mean_an_end():
+def test_offsets_by_partition_accept_earliest_and_latest():
     options = parse(
         LEAST
         | {"subscribe": "lines,more"}
@@ -88,6 +88,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_meant_is_refused(given, message):
+def test_invalid_options_are_refused(given, message):
     with pytest.raises(ConfigError, match=message):
         parse(LEAST | given)

@@ -1,4 +1,6 @@
-"""Our requests read by kio, kio's answers read by us: an independent codec on the other side."""
+"""Requests decoded by kio and kio's responses parsed here, so that an independent codec checks each
+side.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,18 @@ def body_of(answer: object) -> memoryview:
     return memoryview(codec.encode_body(answer))
 
 
-def test_the_frame_has_a_length_and_a_header_version_1():
+def test_frame_has_a_length_and_header_version_1():
     frame = protocol.request(FETCH, 7, "spark", b"body")
     assert frame == struct.pack(">ihhih5s4s", 19, 1, 11, 7, 5, b"spark", b"body")
 
 
-def test_a_metadata_request_creates_no_topics():
+def test_metadata_request_creates_no_topics():
     request = codec.decode_request(*METADATA, protocol.metadata_request(["lines", "mehr ä"]))
     assert [topic.name for topic in request.topics] == ["lines", "mehr ä"]
     assert request.allow_auto_topic_creation is False
 
 
-def test_a_fetch_request_asks_for_one_partition_outside_any_session():
+def test_fetch_request_has_one_partition_and_no_session():
     body = protocol.fetch_request(LINES, 5, 1 << 40, max_bytes=1 << 20, max_wait_ms=500)
     request = codec.decode_request(*FETCH, body)
     assert (request.replica_id, request.isolation_level, request.min_bytes) == (-1, 0, 1)
@@ -41,7 +43,7 @@ def test_a_fetch_request_asks_for_one_partition_outside_any_session():
     assert (partition.current_leader_epoch, partition.partition_max_bytes) == (5, 1 << 20)
 
 
-def test_a_list_offsets_request_groups_partitions_by_topic():
+def test_list_offsets_request_groups_partitions_by_topic():
     asked = {LINES: (5, -2), TopicPartition("b", 0): (1, -1), TopicPartition("lines", 4): (6, -1)}
     request = codec.decode_request(*LIST_OFFSETS, protocol.list_offsets_request(asked))
     found = {
@@ -95,7 +97,7 @@ def metadata_answer() -> memoryview:
     )
 
 
-def test_a_metadata_answer_is_read():
+def test_metadata_response_is_parsed():
     partitions = {
         1: protocol.PartitionMetadata(0, 2, 7),
         0: protocol.PartitionMetadata(5, -1, 8),
@@ -106,7 +108,7 @@ def test_a_metadata_answer_is_read():
     )
 
 
-def test_a_list_offsets_answer_is_read():
+def test_list_offsets_response_is_parsed():
     partition = {"timestamp": -1, "leader_epoch": 3}
     answer = codec.response(
         *LIST_OFFSETS,
@@ -127,7 +129,7 @@ def test_a_list_offsets_answer_is_read():
 
 
 @pytest.mark.parametrize("aborted", [None, [], [{"producer_id": 1, "first_offset": 2}]])
-def test_a_fetch_answer_is_read_without_copying_its_records(aborted):
+def test_fetch_response_is_parsed_without_copying_records(aborted):
     partition = {
         "partition_index": 3,
         "error_code": 0,
@@ -144,12 +146,12 @@ def test_a_fetch_answer_is_read_without_copying_its_records(aborted):
     assert answer.records.obj is body.obj
 
 
-def test_an_error_of_the_whole_fetch_counts_for_its_partition():
+def test_error_of_the_whole_fetch_applies_to_its_partition():
     body = body_of(codec.response(*FETCH, error_code=71, responses=[]))
     assert protocol.parse_fetch(body).error == 71
 
 
-def test_a_cut_or_impossible_answer_is_a_protocol_violation():
+def test_truncated_or_invalid_response_is_a_protocol_violation():
     whole = bytes(metadata_answer())
     for size in range(len(whole)):
         with pytest.raises(ProtocolViolation):

@@ -1,4 +1,4 @@
-"""Counting what happened to lines on their way."""
+"""Differences between the lines sent and the lines read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("sent", "read", "difference"), CASES.values(), ids=CASES)
-def test_each_kind_of_difference_is_counted_as_what_it_is(sent, read, difference):
+def test_each_kind_of_difference_is_counted(sent, read, difference):
     assert compare(lines(sent), lines(read)) == difference
 
 
@@ -43,6 +43,6 @@ def test_every_line_and_every_record_is_counted_once(sent, read):
     assert (found == Difference(0, 0, 0, 0)) == (sent == read)
 
 
-def test_a_retried_run_in_a_long_file_with_many_equal_lines_is_counted_quickly():
+def test_comparison_of_a_long_file_with_many_equal_lines_is_fast():
     sent = [b"" if index % 2 else b"%d" % index for index in range(20_000)]
     assert compare(sent, sent[:12_000] + sent[11_000:]) == Difference(0, 1_000, 0, 0)

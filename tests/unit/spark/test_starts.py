@@ -1,4 +1,4 @@
-"""Record boundaries found at once, against a walk from record to record."""
+"""Record boundaries found all at once, compared with a walk from record to record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minikafka.spark import starts
 
 
 def zigzag(number: int, *, size: int = 0) -> bytes:
-    """A zigzag varint; `size`: padded to so many bytes, as a sloppy encoder may."""
+    """Return a zigzag varint, padded to `size` bytes as some encoders do."""
     raw, out = (number << 1) ^ (number >> 63), []
     while raw > 0x7F or len(out) + 1 < size:
         out.append(raw & 0x7F | 0x80)
@@ -49,19 +49,19 @@ confusing = st.lists(
     bodies=st.lists(confusing | st.binary(max_size=400), min_size=1, max_size=40),
     attributes=st.integers(0, 3),
 )
-def test_bodies_made_to_mislead_are_told_apart(bodies, attributes):
+def test_misleading_record_bodies_are_found_correctly(bodies, attributes):
     bodies = [bytes([attributes]) + body + bytes(5) for body in bodies]
     data, spans = laid_out(bodies)
     assert found(data, [0], [len(bodies)]) == spans
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=20))
-def test_lengths_with_needless_bytes_are_read(sizes):
+def test_padded_record_lengths_are_read(sizes):
     data, spans = laid_out([bytes(9)] * len(sizes), sizes)
     assert found(data, [0], [len(sizes)]) == spans
 
 
-def test_a_record_that_crosses_from_one_batch_into_the_next_is_refused():
+def test_record_that_crosses_into_the_next_batch_is_refused():
     data, spans = laid_out([bytes(8)] * 4)
     assert found(data, [0, 18], [2, 2]) == spans
     for section_starts, counts in (([0, 18], [1, 3]), ([0, 9], [2, 2]), ([0, 17], [2, 2])):
@@ -72,19 +72,19 @@ def test_a_record_that_crosses_from_one_batch_into_the_next_is_refused():
 @pytest.mark.parametrize(
     "data", [b"", b"\x0c", b"\x0c" + bytes(5), b"\x0a" + bytes(5), b"\xff" * 40, bytes(40)]
 )
-def test_bytes_that_are_no_records_are_refused(data):
+def test_bytes_without_records_are_refused(data):
     with pytest.raises(CorruptBatch):
         found(data, [0], [1])
 
 
-def test_a_value_full_of_records_is_one_value():
+def test_value_that_looks_like_records_is_one_value():
     inner, _ = laid_out([bytes(7)] * 300)
     data, spans = laid_out([bytes(2) + inner + bytes(4), bytes(6), bytes(2) + inner + bytes(4)])
     assert found(data, [0], [3]) == spans
 
 
 @given(numbers=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
-def test_numbers_of_64_bits_are_read_from_where_they_stand(numbers):
+def test_numbers_of_64_bits_are_read_at_any_position(numbers):
     data, positions = b"", []
     for number in numbers:
         positions.append(len(data))
