@@ -100,7 +100,7 @@ def _all(data: Bytes) -> Positions:
 
 
 def _linked(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Positions]:
-    """Return the candidates that another one leads to and that lead to another one or to the end."""
+    """Keep the candidate record starts that follow another record, and precede another one or the end."""
     size = len(data) - PADDING
     lengths, bodies, unfinished = _read(data, starts, INT_BYTES)
     lengths[unfinished] = -1
