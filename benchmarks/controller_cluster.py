@@ -113,10 +113,10 @@ def _create(
     wanted = {"name": topic, "num_partitions": partitions, "replication_factor": REPLICAS}
     body = codec.request(CREATE_TOPICS, 2, topics=[wanted], timeout=60_000)
     with Session(*controller) as session:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         session.socket.sendall(codec.encode_request(CREATE_TOPICS, 2, 1, CLIENT_ID, body))
         _until(lambda: all(_is_whole(view.look(), partitions) for view in views))
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         answer = codec.decode_response(CREATE_TOPICS, 2, memoryview(session.receive()))
     if code := int(answer.topics[0].error_code):
         raise LoadError(f"{topic} was not created: error {code}")
@@ -134,14 +134,14 @@ def _shut_down(
 ) -> tuple[float, int]:
     """Shut a broker down; return (seconds, number of moved leaders)."""
     leaders = sum(leader == victim for leader, _ in staying[0].look())
-    begun = time.perf_counter()
+    started = time.perf_counter()
     stop()
     _until(
         lambda: all(
             all(leader not in (victim, -1) for leader, _ in view.look()) for view in staying
         )
     )
-    return time.perf_counter() - begun, leaders
+    return time.perf_counter() - started, leaders
 
 
 def _until(holds: Callable[[], bool]) -> None:

@@ -124,12 +124,12 @@ async def _measured(setting: Setting, work: Callable[[], Any]) -> dict[str, Any]
     """Return the seconds until the work is done and every request answered, with the resources used."""
     channels = setting.channels
     before = await _counts(setting)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     cpu = time.process_time()
     await work()
     while channels.answered < channels.sent:  # noqa: ASYNC110 - there is no event to await
         await asyncio.sleep(POLL_SECONDS)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     cpu = time.process_time() - cpu
     after = await _counts(setting)
     return {

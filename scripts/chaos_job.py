@@ -46,23 +46,23 @@ def main() -> bool:
         return asyncio.run(chaos(display, arguments.seconds, arguments.seed))
 
 
-def parse(words: list[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line; draw a seed if none is given."""
     parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--seconds", type=_positive, default=60.0, help="length of the run in seconds (60)"
     )
     parser.add_argument("--seed", type=int, help="draw the same faults as an earlier run")
-    arguments = parser.parse_args(words)
-    if arguments.seed is None:
-        arguments.seed = random.SystemRandom().randrange(2**32)
-    return arguments
+    parsed = parser.parse_args(arguments)
+    if parsed.seed is None:
+        parsed.seed = random.SystemRandom().randrange(2**32)
+    return parsed
 
 
-def _positive(word: str) -> float:
-    seconds = float(word)
+def _positive(text: str) -> float:
+    seconds = float(text)
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, got {word}")
+        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, got {text}")
     return seconds
 
 

@@ -232,7 +232,7 @@ class Deletions:
         """Stop the replicas on live brokers, then delete them (G7)."""
         self._emit_step("replicas-offline", topics)
         yield from self._replicas.handle_state_changes(
-            self._in_status(live, ReplicaStatus.OFFLINE, but=True), ReplicaStatus.OFFLINE
+            self._in_status(live, ReplicaStatus.OFFLINE, negate=True), ReplicaStatus.OFFLINE
         )
         self._emit_step("deletion-started", topics)
         yield from self._replicas.handle_state_changes(
@@ -268,21 +268,21 @@ class Deletions:
         """Make topics with replicas on unreachable brokers ineligible; their other replicas are
         still deleted.
         """
-        fresh = self._in_status(dead, ReplicaStatus.DELETION_INELIGIBLE, but=True)
+        fresh = self._in_status(dead, ReplicaStatus.DELETION_INELIGIBLE, negate=True)
         yield from self._replicas.handle_state_changes(
-            self._in_status(fresh, ReplicaStatus.OFFLINE, but=True), ReplicaStatus.OFFLINE
+            self._in_status(fresh, ReplicaStatus.OFFLINE, negate=True), ReplicaStatus.OFFLINE
         )
         yield from self._replicas.handle_state_changes(fresh, ReplicaStatus.DELETION_INELIGIBLE)
         for topic in {tp.topic for partitions in dead.values() for tp in partitions}:
             self._halt(topic, OFFLINE_REPLICAS)
 
     def _in_status(
-        self, replicas: Replicas, status: ReplicaStatus, *, but: bool = False
+        self, replicas: Replicas, status: ReplicaStatus, *, negate: bool = False
     ) -> dict[BrokerId, list[TopicPartition]]:
-        """Return the replicas that have the status; with `but`, all others."""
+        """Return the replicas that have the status; with `negate`, all others."""
         has = self._context.replica_status
         chosen = {
-            broker: [tp for tp in partitions if (has(tp, broker) is status) is not but]
+            broker: [tp for tp in partitions if (has(tp, broker) is status) is not negate]
             for broker, partitions in replicas.items()
         }
         return {broker: partitions for broker, partitions in chosen.items() if partitions}

@@ -271,14 +271,14 @@ class Reassignments:
             self._log_refusal(tp, refusal)
             context.assign(tp, before[tp])
         results.update(failed)
-        begun = [
+        started = [
             tp
             for tp, new in wanted.items()
             if tp not in failed and (tp in changed or new.is_being_reassigned)
         ]
-        if begun:
-            self._adopt_assignments(begun, wanted)
-        yield from self._continue(begun + [tp for tp in failed if tp in context.reassigning])
+        if started:
+            self._adopt_assignments(started, wanted)
+        yield from self._continue(started + [tp for tp in failed if tp in context.reassigning])
         return results
 
     def _stop_unwanted(
@@ -321,12 +321,12 @@ class Reassignments:
         return stuck
 
     def _adopt_assignments(
-        self, begun: list[TopicPartition], wanted: Mapping[TopicPartition, ReplicaAssignment]
+        self, started: list[TopicPartition], wanted: Mapping[TopicPartition, ReplicaAssignment]
     ) -> None:
         """Step U2: keep the new assignments in memory and watch the partitions' state nodes."""
         context = self._context
-        self._emit_step("U2", begun)
-        for tp in begun:
+        self._emit_step("U2", started)
+        for tp in started:
             new = wanted[tp]
             context.assign(tp, new)
             context.reassigning[tp] = None
@@ -341,7 +341,7 @@ class Reassignments:
                 ids(new.adding),
                 ids(new.removing),
             )
-        self._effects.append(WatchStates(tuple(begun)))
+        self._effects.append(WatchStates(tuple(started)))
 
     # Phase A.
 

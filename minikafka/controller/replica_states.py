@@ -76,7 +76,7 @@ class ReplicaStateMachine:
 
     def startup(self) -> Procedure[None]:
         """After winning an election, mark live replicas Online and others Ineligible, then inform
-        the live (G11).
+        the live ones (G11).
         """
         live: dict[BrokerId, list[TopicPartition]] = {}
         for tp, assignment in self._context.assignments.items():

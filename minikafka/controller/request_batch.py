@@ -53,7 +53,9 @@ class RequestBatch:
         """
         is_begun = self._leader_and_isr or self._stop_replica
         if is_begun or self._metadata_brokers or self._metadata_to_all:
-            raise RuntimeError("the previous batch of controller requests was begun but not sent")
+            raise RuntimeError(
+                "the previous batch of controller requests was begun but not emitted"
+            )
 
     def add_leader_and_isr(
         self, brokers: Iterable[BrokerId], tp: TopicPartition, *, is_new: bool = False

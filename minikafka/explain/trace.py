@@ -70,9 +70,9 @@ def chains(lines: Iterable[Line], tp: TopicPartition) -> list[Chain]:
         id_ = cause or name_of(line)
         if id_ not in found:
             first = events.get(id_, [])
-            begun = first[0]["time"] if first else line["time"]
+            started = first[0]["time"] if first else line["time"]
             title = _title(first[0]) if first else _title(line)
-            found[id_] = Chain(id_, begun, title, [*first])
+            found[id_] = Chain(id_, started, title, [*first])
         found[id_].lines.append(line)
     return list(found.values())
 

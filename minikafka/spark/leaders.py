@@ -60,7 +60,7 @@ class Leaders:
             self._silent.discard(address)
             self._brokers = metadata.brokers
             for topic in topics:
-                self._believe(topic, metadata.topics[topic])
+                self._merge(topic, metadata.topics[topic])
             return
         raise Unreachable(f"no broker answers ({'; '.join(failures)})")
 
@@ -77,9 +77,9 @@ class Leaders:
             raise ProtocolViolation(f"the broker's metadata lacks {', '.join(sorted(missing))}")
         return metadata
 
-    def _believe(self, topic: str, told: protocol.TopicMetadata) -> None:
-        raise_if_final(told.error, topic)
-        for index, partition in told.partitions.items():
+    def _merge(self, topic: str, metadata: protocol.TopicMetadata) -> None:
+        raise_if_final(metadata.error, topic)
+        for index, partition in metadata.partitions.items():
             tp = TopicPartition(topic, index)
             known = self._leaders.get(tp)
             if known is None or partition.leader_epoch >= known.leader_epoch:
@@ -157,9 +157,13 @@ class Leaders:
             self.drop(address)
             return {}
         answers = protocol.parse_list_offsets(answer)
-        for tp, told in answers.items():
-            raise_if_final(told.error, str(tp))
-        return {tp: told.offset for tp, told in answers.items() if told.error == ErrorCode.NONE}
+        for tp, response in answers.items():
+            raise_if_final(response.error, str(tp))
+        return {
+            tp: response.offset
+            for tp, response in answers.items()
+            if response.error == ErrorCode.NONE
+        }
 
     def wait_and_refresh(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
         """Sleep briefly, then refresh the metadata. Raises `Unreachable` if the deadline has passed."""

@@ -57,8 +57,8 @@ def test_isr_found_by_a_failed_election_is_sent_to_all_brokers():
     world.kill(0, 2).register(0, epoch=2).register(2, epoch=2).clear()
     world.shrink(T0, [1, 2])
     assert world.elect([T0])[T0].code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    (told,) = world.sent_to(0, UpdateMetadataRequest)
-    assert [state.isr for state in told.partitions] == [(1, 2)]
+    (sent,) = world.sent_to(0, UpdateMetadataRequest)
+    assert [state.isr for state in sent.partitions] == [(1, 2)]
 
 
 @pytest.mark.row("R61")

@@ -75,10 +75,10 @@ def test_new_replicas_are_told_to_follow_and_all_get_the_new_epoch():
     world.reassign({T0: [4, 5, 6]})
     for broker in (1, 2, 3, 4, 5, 6):
         (first, *_) = world.sent_to(broker, LeaderAndIsrRequest)
-        (told,) = first.partitions
-        assert (told.leader, told.leader_epoch) == (1, epoch + 1)
-        assert told.adding == (4, 5, 6)
-        assert told.removing == (1, 2, 3)
+        (state,) = first.partitions
+        assert (state.leader, state.leader_epoch) == (1, epoch + 1)
+        assert state.adding == (4, 5, 6)
+        assert state.removing == (1, 2, 3)
     for broker in (4, 5, 6):
         assert world.sent_to(broker, LeaderAndIsrRequest)[-1].partitions[0].is_new
         assert world.context.replica_status(T0, broker) is ReplicaStatus.NEW
@@ -94,8 +94,8 @@ def test_removed_replicas_are_stopped_deleted_and_forgotten():
         assert stops == [False, True]
         assert world.context.replica_status(T0, broker) is ReplicaStatus.NON_EXISTENT
     for broker in range(7):
-        (told,) = world.sent_to(broker, UpdateMetadataRequest)[-1].partitions
-        assert (told.replicas, told.isr, told.leader) == ((4, 5, 6), (4, 5, 6), 4)
+        (state,) = world.sent_to(broker, UpdateMetadataRequest)[-1].partitions
+        assert (state.replicas, state.isr, state.leader) == ((4, 5, 6), (4, 5, 6), 4)
 
 
 @pytest.mark.row("T6", "X14")
@@ -233,7 +233,7 @@ def test_later_request_stops_replicas_that_are_no_longer_wanted_at_once():
 def test_crash_while_replacing_a_reassignment_leaves_no_unknown_replica(
     step: str, target: list[int] | None
 ):
-    """The topic node names every broker that may hold a replica until that broker is told to delete it."""
+    """The topic node names every broker that may hold a replica until that broker is state to delete it."""
     world = six()
     world.reassign({T0: [4, 5, 6]})
     world.expand(T0, [1, 2, 3, 4]).clear()

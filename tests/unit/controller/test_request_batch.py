@@ -85,7 +85,7 @@ def test_is_new_and_delete_are_ored_when_a_partition_is_added_twice(
 def test_new_batch_raises_when_the_previous_one_was_not_emitted(bench) -> None:  # type: ignore[no-untyped-def]
     batch, _, _ = bench
     batch.add_leader_and_isr([1], T0)
-    with pytest.raises(RuntimeError, match="not sent"):
+    with pytest.raises(RuntimeError, match="not emitted"):
         batch.new_batch()
 
 

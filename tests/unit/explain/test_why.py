@@ -15,7 +15,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def told(scene: Scene, offset: int | None = None) -> str:
+def report(scene: Scene, offset: int | None = None) -> str:
     """The findings as an indented list, with their events."""
     return "\n".join(
         line for finding in explain(scene.picture(), offset) for line in tree(finding, 0)
@@ -33,7 +33,7 @@ def names(findings: list[Finding]) -> list[str]:
 
 
 def test_healthy_partition_has_no_findings(scene: Scene) -> None:
-    assert told(scene) == ""
+    assert report(scene) == ""
 
 
 def test_dead_follower_is_reported_with_the_events_of_its_failure(scene: Scene) -> None:
@@ -41,7 +41,7 @@ def test_dead_follower_is_reported_with_the_events_of_its_failure(scene: Scene) 
     scene.ledger.live("1-2", 1, 2)
     scene.ledger.state("1-2", 6, 1, 1, 1, 2)
     scene.in_sync(1, 2).down(3)
-    assert told(scene) == (
+    assert report(scene) == (
         "t-0 is under-replicated: 2 of 3 replicas are in sync (ISR 1,2)\n"
         "  replica 3 is not in the ISR  [1-2 1#3]\n"
         "    broker 3 is down: it has no process  [1-2 1#2]"
@@ -53,7 +53,7 @@ def test_lagging_follower_is_reported_with_its_lag(scene: Scene) -> None:
     scene.ledger.isr(6, 1, 1, [1, 2, 3], [1, 2])
     scene.in_sync(1, 2)
     scene.leader["followers"] = [follower(2, 10), follower(3, 4, caught_up_ms=42_000)]
-    assert told(scene) == (
+    assert report(scene) == (
         "t-0 is under-replicated: 2 of 3 replicas are in sync (ISR 1,2)\n"
         "  replica 3 is not in the ISR  [1#2]\n"
         "    broker 3 is behind by 6: its log ends at 4, the leader's at 10; it was caught up 42 s ago"
@@ -67,7 +67,7 @@ def test_hanging_follower_is_distinguished_from_a_dead_one(
     scene: Scene, process: str, words: str
 ) -> None:
     scene.in_sync(1, 2).down(3, process)
-    assert f"broker 3 {words}, and is still registered in ZooKeeper" in told(scene)
+    assert f"broker 3 {words}, and is still registered in ZooKeeper" in report(scene)
 
 
 def test_failed_log_directory_is_reported_with_its_ledger_line(scene: Scene) -> None:
@@ -75,13 +75,13 @@ def test_failed_log_directory_is_reported_with_its_ledger_line(scene: Scene) -> 
     scene.ledger.add("broker", "", 3, **fact)
     scene.in_sync(1, 2)
     scene.answers[3]["replica"]["role"] = "offline"
-    assert "the log directory of the replica on broker 3 has failed  [3#1]" in told(scene)
+    assert "the log directory of the replica on broker 3 has failed  [3#1]" in report(scene)
 
 
 def test_broker_without_a_session_is_reported(scene: Scene) -> None:
     scene.in_sync(1, 2)
     scene.answers[3]["session_state"] = "suspended"
-    assert "broker 3 is suspended from ZooKeeper" in told(scene)
+    assert "broker 3 is suspended from ZooKeeper" in report(scene)
 
 
 def test_broker_without_a_replica_is_reported_with_its_waiting_requests(scene: Scene) -> None:
@@ -91,13 +91,13 @@ def test_broker_without_a_replica_is_reported_with_its_waiting_requests(scene: S
     scene.answers[3]["replica"] = None
     scene.answers[1]["backlog"] = {"3": 2}
     expected = "broker 3 has no replica yet: 2 requests of the controller wait for its answer"
-    assert f"{expected}  [4-2 1#{asked['n']}]" in told(scene)
+    assert f"{expected}  [4-2 1#{asked['n']}]" in report(scene)
 
 
 def test_broker_in_controlled_shutdown_is_reported(scene: Scene) -> None:
     scene.in_sync(1, 2)
     scene.view["shutting_down"] = [3]
-    assert "broker 3 is shutting down" in told(scene)
+    assert "broker 3 is shutting down" in report(scene)
 
 
 def test_partition_without_a_live_isr_member_is_reported_offline(scene: Scene) -> None:
@@ -109,7 +109,7 @@ def test_partition_without_a_live_isr_member_is_reported_offline(scene: Scene) -
     scene.view["partition"].update(leader=-1, leader_epoch=2)
     for broker in (1, 2):
         scene.answers[broker]["replica"].update(role="follower", leader=-1, leader_epoch=2)
-    assert told(scene).startswith(
+    assert report(scene).startswith(
         "t-0 is offline: it has no leader  [4-1 1#2]\n"
         "  replica 3 is in the ISR but cannot lead\n"
         "    broker 3 is down: it has no process  [4-1 1#1]\n"
@@ -124,7 +124,7 @@ def test_leader_that_was_elected_but_not_informed_is_reported(scene: Scene) -> N
     scene.view["partition"].update(leader=2, leader_epoch=2)
     scene.answers[1]["replica"]["role"] = "follower"
     scene.answers[1]["backlog"] = {"2": 1}
-    assert told(scene).startswith(
+    assert report(scene).startswith(
         "broker 2 was chosen to lead in epoch 2 but does not lead yet: "
         "1 requests of the controller wait for its answer"
     )
@@ -132,13 +132,13 @@ def test_leader_that_was_elected_but_not_informed_is_reported(scene: Scene) -> N
 
 def test_former_leader_that_was_not_informed_is_not_the_leader(scene: Scene) -> None:
     scene.view["partition"].update(leader=2, leader_epoch=2)
-    assert "does not lead yet" in told(scene)
+    assert "does not lead yet" in report(scene)
 
 
 def test_missing_controller_is_reported(scene: Scene) -> None:
     scene.answers[1]["controller"] = None
     scene.answers[1]["replica"]["role"] = "follower"
-    assert "there is no active controller" in told(scene)
+    assert "there is no active controller" in report(scene)
 
 
 def test_silent_controller_named_by_zookeeper_is_reported(scene: Scene) -> None:
@@ -146,7 +146,7 @@ def test_silent_controller_named_by_zookeeper_is_reported(scene: Scene) -> None:
     scene.down(1, PAUSED)
     assignment = ReplicaAssignment((1, 2, 3))
     scene.nodes = Nodes(1, (1, 2, 3), assignment, state, False, None)
-    text = told(scene)
+    text = report(scene)
     assert text.startswith("t-0 is offline: its leader, broker 1, cannot serve\n")
     assert "the controller, broker 1, does not answer\n    broker 1 is stopped (SIGSTOP)" in text
 
@@ -157,14 +157,14 @@ def test_refused_writes_are_explained_by_a_small_isr(scene: Scene) -> None:
     assert (
         "writes with acks=all are refused (NOT_ENOUGH_REPLICAS): the ISR 1 has 1, "
         "min.insync.replicas is 2\n  replica 2 is not in the ISR"
-    ) in told(scene)
+    ) in report(scene)
 
 
 def test_waiting_write_is_explained_by_the_member_that_does_not_fetch(scene: Scene) -> None:
     scene.leader.update(high_watermark=7, waiting_connections=1)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7, fetched_ms=5_000)]
     scene.down(3, PAUSED)
-    assert told(scene) == (
+    assert report(scene) == (
         "3 records are not acknowledged: the high watermark is 7, the log ends at 10; "
         "1 producer connections wait\n"
         "  broker 3 is stopped (SIGSTOP), and is still registered in ZooKeeper\n"
@@ -184,7 +184,7 @@ def test_records_being_replicated_are_no_problem(scene: Scene) -> None:
 def test_invisible_offset_is_explained_by_a_slow_member(scene: Scene) -> None:
     scene.leader.update(high_watermark=7)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
-    assert told(scene, offset=8).splitlines()[-2:] == [
+    assert report(scene, offset=8).splitlines()[-2:] == [
         "offset 8 is not visible: the high watermark is 7, the log ends at 10",
         "  broker 3 is in the ISR but has not fetched all records: its log ends at 7, 2 behind",
     ]
@@ -195,14 +195,14 @@ def test_invisible_offset_is_explained_by_a_pending_isr_change(scene: Scene, cha
     scene.in_sync(1, 2)
     isr = [1, 2, 3] if change == "expand" else [1]
     scene.leader.update(high_watermark=7, pending_isr={"change": change, "isr": isr})
-    text = told(scene, offset=8)
+    text = report(scene, offset=8)
     assert f"leader 1 is writing the ISR {','.join(map(str, isr))} ({change})" in text
 
 
 def test_invisible_offset_is_explained_by_a_small_isr(scene: Scene) -> None:
     scene.in_sync(1).down(3)
     scene.leader.update(min_isr=2, high_watermark=7)
-    text = told(scene, offset=8)
+    text = report(scene, offset=8)
     assert (
         "  the ISR 1 is smaller than min.insync.replicas 2\n    replica 2 is not in the ISR" in text
     )
@@ -220,7 +220,7 @@ def test_visible_deleted_and_unwritten_offsets_are_reported(
     scene: Scene, offset: int, words: str
 ) -> None:
     scene.leader["log_start_offset"] = 2
-    assert told(scene, offset) == words
+    assert report(scene, offset) == words
 
 
 def test_offset_in_a_dead_cluster_is_explained_from_files(scene: Scene) -> None:
@@ -229,7 +229,7 @@ def test_offset_in_a_dead_cluster_is_explained_from_files(scene: Scene) -> None:
     scene.answers.clear()
     scene.processes[1] = DOWN
     scene.files = {1: ReplicaFiles(7, 10), 2: ReplicaFiles(None, 8), 3: ReplicaFiles(None, None)}
-    text = told(scene, offset=9)
+    text = report(scene, offset=9)
     assert "t-0 is offline: its leader, broker 1, cannot serve  [4-1 1#1]" in text
     assert (
         "without a leader, it is unknown whether offset 9 is visible; on disk: the log on broker 1 ends at 10, "
@@ -246,7 +246,7 @@ def test_waiting_deletion_is_explained_by_a_dead_broker(scene: Scene) -> None:
     scene.down(3)
     replicas = [[3, 0, "ReplicaDeletionIneligible"]]
     deletion(scene, waits_for="offline replicas", replicas=replicas)
-    assert told(scene) == (
+    assert report(scene) == (
         "topic t is marked for deletion and not deleted yet  [4-3 1#1]\n"
         "  the deletion waits because of offline replicas\n"
         "  broker 3 is down: it has no process"
@@ -256,14 +256,14 @@ def test_waiting_deletion_is_explained_by_a_dead_broker(scene: Scene) -> None:
 def test_waiting_deletion_is_explained_by_a_reassignment(scene: Scene) -> None:
     scene.ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [2, 3]]])
     deletion(scene, waits_for="topic reassignment in progress", reassigning=[0])
-    assert "  the reassignment of partitions 0 must finish first  [4-2 1#1]" in told(scene)
+    assert "  the reassignment of partitions 0 must finish first  [4-2 1#1]" in report(scene)
 
 
 def test_waiting_deletion_is_explained_by_a_silent_broker(scene: Scene) -> None:
     scene.ledger.request("4-3", to=2, name="StopReplica", delete=True)
     deletion(scene, replicas=[[2, 0, "ReplicaDeletionStarted"]])
     scene.down(2, PAUSED)
-    assert told(scene).splitlines()[1:] == [
+    assert report(scene).splitlines()[1:] == [
         "  broker 2 was told to delete its replicas and has not answered  [4-3 1#1]",
         "    broker 2 is stopped (SIGSTOP), and is still registered in ZooKeeper",
     ]
@@ -271,7 +271,7 @@ def test_waiting_deletion_is_explained_by_a_silent_broker(scene: Scene) -> None:
 
 def test_failed_deletion_on_a_broker_is_reported(scene: Scene) -> None:
     deletion(scene, replicas=[[2, 0, "ReplicaDeletionIneligible"]])
-    assert "broker 2 could not delete its replicas" in told(scene)
+    assert "broker 2 could not delete its replicas" in report(scene)
 
 
 def test_waiting_deletion_in_a_dead_cluster_is_explained_from_the_ledger(scene: Scene) -> None:
@@ -279,7 +279,7 @@ def test_waiting_deletion_in_a_dead_cluster_is_explained_from_the_ledger(scene: 
     scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
     scene.ledger.replica("4-3", 2, "ReplicaDeletionSuccessful")
     scene.ledger.replica("4-3", 3, "ReplicaDeletionIneligible")
-    assert told(scene.all_dead()) == (
+    assert report(scene.all_dead()) == (
         "topic t is marked for deletion and not deleted yet  [4-3 1#2]\n"
         "  there is no active controller\n"
         "  broker 3 is down: it has no process  [4-2 1#1]"
@@ -296,7 +296,7 @@ def test_unprocessed_mark_in_a_dead_cluster_is_reported_with_offline(scene: Scen
 def test_mark_removed_because_deletion_is_disabled_is_reported(scene: Scene) -> None:
     scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
     scene.answers[1]["settings"]["delete.topic.enable"] = False
-    assert told(scene) == (
+    assert report(scene) == (
         "topic t was marked for deletion; the mark was removed, as delete.topic.enable is false"
         "  [4-3 1#1]"
     )
@@ -307,13 +307,13 @@ def test_controller_held_at_a_step_is_reported_with_the_step(scene: Scene) -> No
     deletion(scene)
     scene.answers[1]["held_at"] = "deletion.topic-gone"
     expected = "the controller, broker 1, is held at step deletion.topic-gone  [4-3 1#1]"
-    assert expected in told(scene)
+    assert expected in report(scene)
 
 
 def test_busy_controller_is_reported_with_its_queue_size(scene: Scene) -> None:
     deletion(scene)
     scene.view.update(queue_size=4, state="BrokerChange")
-    assert "the controller, broker 1, is busy with BrokerChange; 4 events wait" in told(scene)
+    assert "the controller, broker 1, is busy with BrokerChange; 4 events wait" in report(scene)
 
 
 def moving(scene: Scene) -> None:
@@ -326,7 +326,7 @@ def test_waiting_reassignment_is_explained_by_a_lagging_replica(scene: Scene) ->
     moving(scene)
     scene.in_sync(1, 2)
     scene.leader["followers"] = [follower(2, 10), follower(3, 4)]
-    assert told(scene).startswith(
+    assert report(scene).startswith(
         "t-0 is being reassigned from 2,1 to 2,3 (adding 3, removing 1)  [4-2 1#1]\n"
         "  replica 3 is not in the ISR\n"
         "    broker 3 is behind by 6: its log ends at 4, the leader's at 10; it was caught up 100 ms ago"
@@ -336,7 +336,7 @@ def test_waiting_reassignment_is_explained_by_a_lagging_replica(scene: Scene) ->
 def test_waiting_reassignment_is_explained_by_a_dead_target(scene: Scene) -> None:
     moving(scene)
     scene.in_sync(1, 2).down(3)
-    text = told(scene)
+    text = report(scene)
     assert "  replica 3 is not in the ISR\n    broker 3 is down: it has no process" in text
     assert "under-replicated" not in text
 
@@ -344,7 +344,7 @@ def test_waiting_reassignment_is_explained_by_a_dead_target(scene: Scene) -> Non
 def test_reassignment_in_sync_is_explained_by_the_held_controller(scene: Scene) -> None:
     moving(scene)
     scene.answers[1]["held_at"] = "reassignment.B4"
-    assert "the controller, broker 1, is held at step reassignment.B4" in told(scene)
+    assert "the controller, broker 1, is held at step reassignment.B4" in report(scene)
 
 
 def test_waiting_reassignment_in_a_dead_cluster_is_explained_from_the_ledger(scene: Scene) -> None:
@@ -353,7 +353,7 @@ def test_waiting_reassignment_in_a_dead_cluster_is_explained_from_the_ledger(sce
     lists = {"partitions": [1, 3, 2], "adding_replicas": [3], "removing_replicas": [2]}
     scene.ledger.assignment("4-2", 7, **lists)
     scene.ledger.state("4-2", 8, 1, 2, 1, 2)
-    assert told(scene.all_dead()).endswith(
+    assert report(scene.all_dead()).endswith(
         "t-0 is being reassigned from 1,2 to 1,3 (adding 3, removing 2)  [4-2 1#2]\n"
         "  replica 3 is not in the ISR\n"
         "    broker 3 is down: it has no process  [4-1 1#1]\n"
@@ -366,7 +366,7 @@ def test_reassignment_that_the_controller_has_not_begun_is_reported(scene: Scene
     state = LeaderAndIsr(1, 1, (1, 2, 3), 4, 3)
     assignment = ReplicaAssignment((1, 2, 3))
     scene.nodes = Nodes(None, (1, 2, 3), assignment, state, False, (2, 3))
-    assert told(scene) == (
+    assert report(scene) == (
         "the controller has not begun to move t-0 to 2,3\n  there is no active controller"
     )
 
@@ -376,7 +376,7 @@ def test_leader_other_than_the_preferred_one_is_reported_with_advice(scene: Scen
     scene.view["partition"]["replicas"] = [2, 1, 3]
     (finding,) = explain(scene.picture())
     assert not finding.is_problem
-    assert told(scene) == (
+    assert report(scene) == (
         "t-0 is led by 1, not by its preferred replica 2  [4-1 1#1]\n"
         "  broker 2 is in sync, but no election was held since: the balance is checked every 300 s, "
         "and restored where over 10 % are led elsewhere (see minikafka elect)"
@@ -395,6 +395,6 @@ def test_findings_are_converted_to_json(scene: Scene) -> None:
     scene.ledger.live("1-2", 1, 2)
     scene.in_sync(1, 2).down(3)
     (finding,) = explain(scene.picture())
-    told_ = finding.as_json()
-    assert (told_["name"], told_["problem"]) == ("under-replicated", True)
-    assert told_["because"][0]["because"][0]["events"] == [{"cause": "1-2", "line": "1#1"}]
+    converted = finding.as_json()
+    assert (converted["name"], converted["problem"]) == ("under-replicated", True)
+    assert converted["because"][0]["because"][0]["events"] == [{"cause": "1-2", "line": "1#1"}]
