@@ -121,6 +121,15 @@ class CorruptBatch(MinikafkaError):
     """Record bytes that do not hold what their header says."""
 
 
+class OffsetGap(CorruptBatch):
+    """Sound batches that begin above the expected offset, for a log that was never compacted."""
+
+    def __init__(self, detail: str, expected: int, found: int) -> None:
+        super().__init__(detail)
+        self.expected = expected
+        self.found = found
+
+
 class ProtocolViolation(MinikafkaError):
     """A peer sent bytes that are not Kafka; its connection is closed."""
 

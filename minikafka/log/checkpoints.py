@@ -1,8 +1,8 @@
 """The small text files of a log directory, byte for byte as Kafka 3.9 writes them.
 
 Offset checkpoints (`replication-offset-checkpoint`, `recovery-point-offset-checkpoint`,
-`log-start-offset-checkpoint`), `meta.properties`, `partition.metadata`. Invariant: encode and decode are
-inverse; whatever else is in a file is a ValueError, never a guess.
+`log-start-offset-checkpoint`, `cleaner-offset-checkpoint`), `meta.properties`, `partition.metadata`.
+Invariant: decoding what was encoded returns the same values; any other content raises ValueError.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from minikafka.base.model import TopicPartition
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+FIRST_DIRTY_OFFSETS: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"

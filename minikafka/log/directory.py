@@ -82,6 +82,7 @@ class LogDirectory:
             self.storage.sync_directory(self.path)
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         log_starts = self._read_offsets(checkpoints.LOG_START_OFFSETS)
+        first_dirty = self._read_offsets(checkpoints.FIRST_DIRTY_OFFSETS)
         high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
         for tp, path in self._found():
             log = Log.open(
@@ -92,6 +93,7 @@ class LogDirectory:
                 clean=clean,
                 recovery_point=recovery_points.get(tp, 0),
                 log_start_offset=log_starts.get(tp, 0),
+                first_dirty_offset=first_dirty.get(tp),
             )
             self._adopt(log)
             high_watermark = min(high_watermarks.get(tp, 0), log.log_end_offset)
@@ -146,6 +148,7 @@ class LogDirectory:
             self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks, sync=True)
             self.write_recovery_points(sync=True)
             self.write_log_starts(sync=True)
+            self.write_first_dirty_offsets()
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Note whose replica the log is; those of one topic share a file."""
@@ -154,6 +157,7 @@ class LogDirectory:
 
     def _adopt(self, log: Log) -> None:
         log.before_truncation = partial(self.write_recovery_points, sync=True)
+        log.gaps.on_marked = self.write_first_dirty_offsets
         self.logs[log.tp] = log
 
     def sync(self) -> None:
@@ -198,6 +202,16 @@ class LogDirectory:
             if log.log_start_offset > log.segments[0].base_offset
         }
         self._write_offsets(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
+
+    def write_first_dirty_offsets(self) -> None:
+        """Write cleaner-offset-checkpoint: the logs that are or were compacted; no file before there is one."""
+        offsets = {
+            tp: log.gaps.first_dirty_offset
+            for tp, log in self.logs.items()
+            if log.gaps.first_dirty_offset is not None
+        }
+        if offsets or self._named.get(checkpoints.FIRST_DIRTY_OFFSETS):
+            self._write_offsets(checkpoints.FIRST_DIRTY_OFFSETS, offsets, sync=True)
 
     def _write_offsets(
         self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = False

@@ -10,10 +10,7 @@ believes in its file any more (S37).
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import pairwise
-from operator import attrgetter
 from typing import Final
 
 from minikafka.base.config import TopicConfig
@@ -21,16 +18,26 @@ from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer, Storage
 from minikafka.log.checkpoints import PARTITION_METADATA, decode_topic_id, encode_topic_id
+from minikafka.log.gaps import Gaps
 from minikafka.log.index import OFFSET_ENTRY
 from minikafka.log.recovery import Loaded, load, reload_producers
 from minikafka.log.segment import RELATIVE_OFFSET_MAX, RefusingFile, Segment
-from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, stamp, valid_run
+from minikafka.log.segments import Segments
+from minikafka.record.batch import (
+    BASE_OFFSET,
+    HEADER,
+    HEADER_BYTES,
+    OVERHEAD,
+    Header,
+    has_gap,
+    stamp,
+    unsound_error,
+    valid_run,
+)
 
 logger = logging.getLogger(__name__)
 
 _unpack_header: Final = HEADER.unpack_from
-_base_offset: Final = attrgetter("base_offset")
-_start: Final = attrgetter("start")
 _JOIN_BELOW_BYTES: Final = 4096
 """Slices of a smaller mean size are joined before they are written."""
 _NEWEST_MAX_BYTES: Final = 4096
@@ -43,9 +50,9 @@ class Log:
     """One replica's log.
 
     `before_truncation`: called before anything below the recovery point is cut, to persist the lower one.
-    `unsynced`: sealed segments not known to be durable; `removals` counts changes to it other than at its end.
-    `layout_generation`: raised when truncation or deletion makes earlier positions worthless. Whoever keeps a
-    position beyond one call keeps this number with it, and locates the offset again when the number has changed.
+    `layout_generation`: raised by truncation, deletion and compaction, which make earlier positions worthless.
+    Whoever keeps a position beyond one call keeps this number with it, and locates the offset again when the
+    number has changed.
     """
 
     __slots__ = (
@@ -60,7 +67,7 @@ class Log:
         "config",
         "directory",
         "epochs",
-        "gap",
+        "gaps",
         "layout_generation",
         "log_end_offset",
         "log_start_offset",
@@ -68,12 +75,10 @@ class Log:
         "position",
         "producers",
         "recovery_point",
-        "removals",
         "segments",
         "storage",
         "topic_id",
         "tp",
-        "unsynced",
         "written_log_end_offset",
         "written_position",
     )
@@ -86,6 +91,7 @@ class Log:
         config: TopicConfig,
         loaded: Loaded,
         recovery_point: int,
+        gaps: Gaps,
     ) -> None:
         self.storage = storage
         self.directory = directory
@@ -93,18 +99,14 @@ class Log:
         self.config = config
         self.topic_id: bytes | None = None
         self.before_truncation: Callable[[], None] | None = None
-        self.segments = loaded.segments
+        self.recovery_point = min(recovery_point, loaded.log_end_offset)
+        self.segments = Segments(loaded.segments, self.recovery_point)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
-        self.gap = loaded.gap
-        self.recovery_point = min(recovery_point, loaded.log_end_offset)
-        self.unsynced = [
-            sealed
-            for sealed, following in pairwise(loaded.segments)
-            if following.base_offset > self.recovery_point
-        ]
-        self.removals = 0
+        self.gaps = gaps
+        gaps.lost_from = loaded.gap
+        gaps.truncated(loaded.log_end_offset)
         self.layout_generation = 0
         self.pending: list[memoryview] = []
         self._newest, self._newest_position = b"", 0
@@ -115,8 +117,9 @@ class Log:
         self._activate()
 
     def configure(self, config: TopicConfig) -> None:
-        """Take over the topic's settings, for the active segment too."""
+        """Use these settings from now on, for the active segment too."""
         self.config = config
+        self.gaps.configure(config)
         self._activate()
 
     @classmethod
@@ -130,11 +133,13 @@ class Log:
         clean: bool,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        first_dirty_offset: int | None = None,
     ) -> Log:
-        """The log in that directory, recovered or created. `clean`: closed properly, so not scanned.
+        """Return the log in that directory, recovered or created. `clean`: closed properly, so not scanned.
 
-        Raises StorageFailed.
+        `first_dirty_offset`: its entry in `cleaner-offset-checkpoint`, if there is one. Raises StorageFailed.
         """
+        gaps = Gaps(config, first_dirty_offset)
         loaded = load(
             storage,
             directory,
@@ -142,8 +147,9 @@ class Log:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            accept_gaps=gaps.accepted,
         )
-        log = cls(storage, directory, tp, config, loaded, recovery_point)
+        log = cls(storage, directory, tp, config, loaded, recovery_point, gaps)
         path = f"{directory}/{PARTITION_METADATA}"
         if storage.exists(path):
             try:
@@ -191,7 +197,7 @@ class Log:
             or timestamp > self._roll_timestamp
             or last_offset > self._roll_last_offset
         ):
-            self._before_append(timestamp, end_position, last_offset, wall_ms)
+            self._before_append(base_offset, timestamp, end_position, last_offset, wall_ms)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         stamp(buf, start, base_offset, header[1], leader_epoch)
@@ -233,15 +239,20 @@ class Log:
         self.written_log_end_offset = self.log_end_offset
 
     def append_replicated(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
-        """Append the leader's whole batches [start, end), offsets and epochs kept, with one write at once.
+        """Write the leader's whole batches [start, end) with their offsets and epochs, in one write.
 
-        Raises CorruptBatch (a header, a CRC, offsets that do not continue; nothing appended), StorageFailed.
+        Raises CorruptBatch for a header or CRC that is wrong or an offset below the expected one, OffsetGap for
+        one above it unless the topic is or was compacted (nothing is appended then), and StorageFailed.
         """
-        headers, stop = valid_run(buf, view, start, end, self.log_end_offset)
+        gaps = self.gaps
+        expected = self.log_end_offset
+        headers, stop = valid_run(buf, view, start, end, expected, gaps.accepted)
         if stop != end or not headers:
-            raise CorruptBatch(self._why_corrupt(buf, stop, end, headers))
+            raise unsound_error(buf, view, stop, end, headers, expected)
         if self.pending:
             self.flush()
+        if gaps.accepted and gaps.first_dirty_offset is None and has_gap(headers, expected):
+            gaps.mark(self.log_start_offset)
         position = self.position
         end_position = position + end - start
         last = headers[-1]
@@ -251,7 +262,11 @@ class Log:
             or headers[0][8] > self._roll_timestamp
             or last_offset > self._roll_last_offset
         ):
-            self._before_append(headers[0][8], end_position, last_offset, -1)
+            if last_offset - headers[0][BASE_OFFSET] > RELATIVE_OFFSET_MAX:
+                raise CorruptBatch(
+                    f"offsets {headers[0][BASE_OFFSET]} to {last_offset} do not fit into one segment"
+                )
+            self._before_append(headers[0][0], headers[0][8], end_position, last_offset, -1)
         segment = self._active
         try:
             segment.file.pwritev((view[start:end],), position - segment.start)
@@ -263,13 +278,20 @@ class Log:
         self.position = self.written_position = end_position
 
     def _take(self, headers: list[Header], position: int, segment: Segment) -> None:
-        """Epochs, indexes and producers of batches that were written from this position on."""
+        """Note epochs, indexes and producers of batches that were written from this position on.
+
+        An epoch begins at the offset expected before its first batch. Where the start of an epoch was compacted
+        away in the source, that is below its true start: a replica with records of the former epoch beyond the
+        true start is then told to cut too much instead of too little, and copies the rest again.
+        """
         epoch = self.epochs.latest
+        expected = self.log_end_offset
         for header in headers:
             base_offset = header[0]
             if header[2] != epoch:
-                self.epochs.assign(header[2], base_offset)
+                self.epochs.assign(header[2], expected)
                 epoch = header[2]
+            expected = base_offset + header[6] + 1
             if header[8] > segment.max_timestamp:
                 segment.max_timestamp = header[8]
                 segment.max_timestamp_offset = base_offset + header[6]
@@ -279,23 +301,13 @@ class Log:
                 self.producers.update(header, base_offset)
             position += OVERHEAD + header[1]
 
-    def _why_corrupt(self, buf: bytearray, stop: int, end: int, headers: list[Header]) -> str:
-        expected = headers[-1][0] + headers[-1][6] + 1 if headers else self.log_end_offset
-        if end - stop < HEADER_BYTES:
-            return f"{self.tp}: {end - stop} bytes are no batch, expected offset {expected}"
-        header = _unpack_header(buf, stop)
-        return (
-            f"{self.tp}: batch at offset {header[0]} (expected {expected}), length {header[1]}, magic {header[3]}, "
-            f"last offset delta {header[6]}: a header that cannot be, or a wrong CRC"
-        )
-
     def _add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
         count = self._active.add_index_entry(last_offset, position, base_offset)
         if count >= self._index_entries_max:
             self._roll_position = self._active.start
 
     def _before_append(
-        self, timestamp: int, end_position: int, last_offset: int, wall_ms: int
+        self, base_offset: int, timestamp: int, end_position: int, last_offset: int, wall_ms: int
     ) -> None:
         """Roll if the batches do not fit; in an empty segment only note when it is due by time.
 
@@ -309,24 +321,37 @@ class Log:
                 or end_position > self._roll_position
                 or last_offset > self._roll_last_offset
             ):
-                self._roll()
+                self._roll(base_offset)
+        elif last_offset > self._roll_last_offset:
+            self._replace_empty_segment(base_offset)
         if self._roll_timestamp == _NO_BATCH_YET:
             first = timestamp if timestamp >= 0 else wall_ms
             if first >= 0:
                 self._roll_timestamp = first + self.config.segment_ms
 
-    def _roll(self) -> None:
-        """Seal the active segment and begin the next at the log end; pending slices belong to the old one."""
+    def _roll(self, base_offset: int) -> None:
+        """Seal the active segment and begin the next at this offset; pending slices belong to the old one."""
         self.flush()
         try:
             sealed = self._active
             sealed.write_index_files(sealed=True)
             self.producers.snapshot(self.log_end_offset)
-            self.segments.append(self._create_segment(self.log_end_offset))
+            self.segments.append(self._create_segment(base_offset))
         except StorageFailed as failure:
             self._fail(failure)
             raise
-        self.unsynced.append(sealed)
+        self.segments.unsynced.append(sealed)
+        self._activate()
+
+    def _replace_empty_segment(self, base_offset: int) -> None:
+        """Begin the empty active segment at this offset: a gap is too wide for its 32-bit relative offsets."""
+        try:
+            self._delete_segment(-1)
+            self.segments.append(self._create_segment(base_offset))
+            self.epochs.ensure_file()
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
         self._activate()
 
     def _create_segment(self, base_offset: int) -> Segment:
@@ -356,8 +381,6 @@ class Log:
         self.position = self.written_position = position
         self._newest = b""
         self.layout_generation += 1
-        if self.gap is not None and offset <= self.gap:
-            self.gap = None
         self._activate()
 
     def _fail(self, failure: StorageFailed) -> None:
@@ -377,9 +400,7 @@ class Log:
         """
         if offset >= self.written_log_end_offset:
             return self.written_position if offset == self.written_log_end_offset else self.position
-        slot = max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
-        segment = self.segments[slot]
-        return segment.start + segment.find(offset, self._end_of(slot) - segment.start)
+        return self.segments.locate(offset, self.written_position)
 
     def read(self, position: int, limit_position: int, max_bytes: int) -> tuple[bytes, int, int]:
         """Whole batches from a batch boundary: (data, offset behind them, position behind them).
@@ -394,11 +415,10 @@ class Log:
                 return newest, self.written_log_end_offset, end
         segment = self._active
         if position < segment.start:
-            slot = bisect_right(self.segments, position, key=_start) - 1
-            if slot < 0:
+            found = self.segments.at(position, end)
+            if found is None:
                 return b"", -1, position
-            segment = self.segments[slot]
-            end = self.segments[slot + 1].start
+            segment, end = found
         if limit_position < end:
             end = limit_position
         size = end - position
@@ -423,19 +443,11 @@ class Log:
         None when there is none. Raises CorruptBatch, StorageFailed.
         """
         for slot, segment in enumerate(self.segments):
-            end = self._end_of(slot) - segment.start
+            end = self.segments.end_of(slot, self.written_position) - segment.start
             found = segment.record_since(timestamp, self.log_start_offset, end)
             if found is not None:
                 return found if found[1] < upto_offset else None
         return None
-
-    def _end_of(self, slot: int) -> int:
-        """Where the written part of a segment ends."""
-        return (
-            self.segments[slot + 1].start
-            if slot + 1 < len(self.segments)
-            else self.written_position
-        )
 
     # ---- truncation
 
@@ -452,13 +464,14 @@ class Log:
             return
         self.flush()
         try:
-            self._lower_recovery_point(self._batch_begin(offset))
+            self._lower_checkpoints(self.segments.batch_begin(offset))
             while self.segments[-1].base_offset > offset:
                 self._delete_segment(-1)
             segment = self.segments[-1]
-            self._not_sealed(segment)
+            self.segments.forget_unsynced(segment)
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
             self._end_at(end_offset, segment.start + position)
+            self._lower_checkpoints(end_offset)  # lower still, where the offset lay in a gap
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.epochs.truncate_from_end(end_offset)
             reload_producers(self.producers, self.segments, end_offset, self.position)
@@ -469,7 +482,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at the offset (R42)."""
         try:
-            self._lower_recovery_point(offset)
+            self._lower_checkpoints(offset)
             while self.segments:
                 self._delete_segment(-1)
             self.pending = []
@@ -482,16 +495,9 @@ class Log:
             self._fail(failure)
             raise
 
-    def _batch_begin(self, offset: int) -> int:
-        """The base offset of the batch that holds the offset; the offset if none does."""
-        segment = self.segments[bisect_right(self.segments, offset, key=_base_offset) - 1]
-        size = segment.file.size()
-        position = segment.find(offset, size)
-        if position >= size:
-            return offset
-        return min(offset, int(_unpack_header(segment.file.pread(HEADER_BYTES, position))[0]))
-
-    def _lower_recovery_point(self, offset: int) -> None:
+    def _lower_checkpoints(self, offset: int) -> None:
+        """Persist that nothing from this offset on is durable or compacted any more."""
+        self.gaps.truncated(offset)
         if offset < self.recovery_point:
             self.recovery_point = offset
             if self.before_truncation is not None:
@@ -499,14 +505,7 @@ class Log:
 
     def _delete_segment(self, slot: int) -> None:
         self.layout_generation += 1
-        segment = self.segments.pop(slot)
-        self._not_sealed(segment)
-        segment.delete()
-
-    def _not_sealed(self, segment: Segment) -> None:
-        if segment in self.unsynced:
-            self.unsynced.remove(segment)
-            self.removals += 1
+        self.segments.delete(slot)
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Nothing below the offset (at most the log end) is readable any more; segments wholly below are deleted."""
@@ -519,30 +518,49 @@ class Log:
         self.epochs.truncate_from_start(offset)
         self.producers.keep_snapshots({segment.base_offset for segment in self.segments})
 
+    # ---- compaction
+
+    def replace_segment(self, segment: Segment, cleaned_path: str) -> None:
+        """Replace a sealed segment by the file at `cleaned_path`: the batches of it that a cleaner kept.
+
+        Positions from the end of the segment on stay valid; the layout generation rises for those below. Raises
+        CorruptBatch when the file is not whole, sound batches with rising offsets of this segment, StorageFailed.
+        """
+        slot = self.segments.index(segment)
+        cleaned, size = segment.open_compacted(cleaned_path, self.segments[slot + 1].base_offset)
+        if self.gaps.first_dirty_offset is None:
+            self.gaps.mark(self.log_start_offset)
+        try:
+            cleaned.file.sync()
+            segment.replace_files(cleaned, cleaned_path)
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+        self.segments.replace(slot, cleaned, size)
+        self.layout_generation += 1
+
     # ---- durability
 
     def sync(self) -> None:
         """fsync everything written; `recovery_point` moves to the log end. Raises StorageFailed."""
         self.flush()
         try:
-            for segment in [*self.unsynced, self._active]:
+            for segment in [*self.segments.unsynced, self._active]:
                 segment.file.sync()
             self.epochs.sync()
             self.storage.sync_directory(self.directory)
         except StorageFailed as failure:
             self._fail(failure)
             raise
-        self.unsynced = []
-        self.removals += 1
+        self.segments.all_synced()
         self.recovery_point = self.log_end_offset
 
     def sealed_synced(self, count: int, removals: int) -> None:
-        """The first so many of `unsynced` are durable; that is worth nothing if any was removed since then."""
-        if self.removals == removals:
-            last = self.unsynced[count - 1]
-            del self.unsynced[:count]
-            following = self.segments[self.segments.index(last) + 1]
-            self.recovery_point = max(self.recovery_point, following.base_offset)
+        """Raise the recovery point: the first `count` of `segments.unsynced` are durable.
+
+        `removals` is the value of `segments.removals` when their fsync began.
+        """
+        self.recovery_point = max(self.recovery_point, self.segments.synced(count, removals))
 
     def checkpoint_indexes(self) -> None:
         """Write the index files of the active segment, so that tools see them."""
@@ -563,6 +581,14 @@ class Log:
         """Give the files back and leave them as they are, as a crash would."""
         for segment in self.segments:
             segment.close()
+
+    def is_missing(self, offset: int) -> bool:
+        """True if the log was found to have lost the record at this offset. Raises StorageFailed."""
+        lost_from = self.gaps.lost_from
+        if lost_from is None or not lost_from <= offset < self.written_log_end_offset:
+            return False
+        data, _, _ = self.read(self.locate(offset), self.written_position, HEADER_BYTES)
+        return bool(_unpack_header(data)[BASE_OFFSET] > offset)
 
     def __repr__(self) -> str:
         span = f"{self.log_start_offset}..{self.log_end_offset}"

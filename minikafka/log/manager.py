@@ -249,10 +249,11 @@ class LogManager:
         Each file is opened anew, because the log may close its own meanwhile.
         """
         for log in list(self.logs.values()):
-            if log.unsynced:
+            unsynced = log.segments.unsynced
+            if unsynced:
                 log.epochs.ensure_file()
-                count, removals = len(log.unsynced), log.removals
-                paths = [path for segment in log.unsynced for path in segment.paths()]
+                count, removals = len(unsynced), log.segments.removals
+                paths = [path for segment in unsynced for path in segment.paths()]
                 sync = partial(_sync_files, self.storage, log.directory, [*paths, log.epochs.path])
                 await self.executor.run(sync)
                 log.sealed_synced(count, removals)

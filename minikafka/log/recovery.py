@@ -20,7 +20,7 @@ from minikafka.log.checkpoints import PARTITION_METADATA
 from minikafka.log.epochs import LeaderEpochs
 from minikafka.log.producers import ProducerStates
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
-from minikafka.record.batch import Header
+from minikafka.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH, Header
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,12 @@ def load(
     clean: bool,
     recovery_point: int,
     log_start_offset: int,
+    accept_gaps: bool,
 ) -> Loaded:
-    """Open or create the log in the directory. `clean`: it was closed properly. Raises StorageFailed."""
+    """Open or create the log in the directory; return its parts. Raises StorageFailed.
+
+    `clean`: it was closed properly. `accept_gaps`: it is or was compacted, so missing offsets are no damage.
+    """
     if storage.make_directories(directory) or _is_unused(storage.names(directory)):
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
     segments = _open_segments(storage, directory, config.index_interval_bytes)
@@ -65,8 +69,8 @@ def load(
         for entry in known or ()
         if first == len(segments) or entry[1] < segments[first].base_offset
     ]
-    position, end_offset = _recover_from(segments, first, entries)
-    gap = _first_gap(segments)
+    position, end_offset = _recover_from(segments, first, entries, accept_gaps)
+    gap = None if accept_gaps else _first_gap(segments)
     if not segments or end_offset < log_start_offset:
         if segments:
             logger.warning(
@@ -166,12 +170,20 @@ def _first_to_recover(
     return max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
 
 
-def _recover_from(segments: list[Segment], first: int, epochs: Entries) -> tuple[int, int]:
-    """Recover segments[first:] in place; (size of the last segment, end offset of the log)."""
+def _recover_from(
+    segments: list[Segment], first: int, epochs: Entries, accept_gaps: bool
+) -> tuple[int, int]:
+    """Recover segments[first:] in place; return (size of the last segment, end offset of the log).
+
+    An epoch begins at the offset expected before its first batch, as `Log.append_replicated` notes it.
+    """
+    expected = segments[first].base_offset if first < len(segments) else 0
 
     def on_batch(header: Header) -> None:
-        if header[2] > (epochs[-1][0] if epochs else -1):
-            epochs.append((header[2], header[0]))
+        nonlocal expected
+        if header[LEADER_EPOCH] > (epochs[-1][0] if epochs else -1):
+            epochs.append((header[LEADER_EPOCH], expected))
+        expected = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
 
     position = end_offset = 0
     if segments and first == len(segments):
@@ -180,9 +192,10 @@ def _recover_from(segments: list[Segment], first: int, epochs: Entries) -> tuple
         if position == active.file.size():
             return position, end_offset
         first -= 1
+        expected = active.base_offset
     while first < len(segments):
         segment = segments[first]
-        position, end_offset = segment.recover(on_batch)
+        position, end_offset = segment.recover(on_batch, accept_gaps)
         size = segment.file.size()
         first += 1
         torn = position < size
@@ -192,10 +205,17 @@ def _recover_from(segments: list[Segment], first: int, epochs: Entries) -> tuple
                 segment.path(LOG), size - position, end_offset,
             )  # fmt: skip
             segment.file.truncate(position)
-        if first < len(segments) and (torn or segments[first].base_offset != end_offset):
+        if first < len(segments) and (
+            torn or not _continues(segments[first], end_offset, accept_gaps)
+        ):
             _drop(segments, first)
         segment.write_index_files(sealed=first < len(segments))
     return position, end_offset
+
+
+def _continues(segment: Segment, end_offset: int, accept_gaps: bool) -> bool:
+    """True if the segment may follow one that ends at this offset."""
+    return segment.base_offset == end_offset or (accept_gaps and segment.base_offset > end_offset)
 
 
 def _first_gap(segments: list[Segment]) -> int | None:

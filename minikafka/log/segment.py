@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from minikafka.base.errors import StorageFailed
+from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.ports import Buffer, File, Storage
 from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, records, valid_run
@@ -60,6 +60,7 @@ class Segment:
         start: int,
         interval: int,
         made: Callable[[], None] | None = None,
+        file: File | None = None,
     ) -> None:
         self.storage = storage
         self.directory = directory
@@ -76,7 +77,7 @@ class Segment:
         if made:
             self.file = UnmadeFile(self, made)
         else:
-            self.file = storage.open(self.path(LOG), create=True)
+            self.file = file or storage.open(self.path(LOG), create=True)
 
     @classmethod
     def create(
@@ -351,10 +352,11 @@ class Segment:
             end = position + OVERHEAD + header[1]
         return end, end_offset
 
-    def recover(self, on_batch: Callable[[Header], None]) -> tuple[int, int]:
-        """Check every batch and rebuild the indexes: (size of the sound part, offset after it).
+    def recover(self, on_batch: Callable[[Header], None], accept_gaps: bool) -> tuple[int, int]:
+        """Check every batch and rebuild the indexes; return (size of the sound part, offset behind it).
 
-        The caller cuts the file there. `on_batch` sees every sound header in order.
+        The caller cuts the file there. `on_batch` is called with every sound header in order. `accept_gaps`: the
+        log is or was compacted, so offsets may be missing between batches.
         """
         self._use(OffsetIndex(), TimeIndex())
         size = self.file.size()
@@ -362,7 +364,7 @@ class Segment:
         count = _SCAN_BYTES
         while size - position >= HEADER_BYTES:
             chunk = self.file.pread(min(count, size - position), position)
-            headers, _ = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset)
+            headers, _ = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset, accept_gaps)
             if not headers:
                 count = OVERHEAD + _unpack_header(chunk)[1]
                 if count <= len(chunk) or count > size - position:
@@ -392,6 +394,32 @@ class Segment:
         self._entries_on_disk = (-1, -1)
         self.write_index_files(sealed=False)
         return end
+
+    def open_compacted(self, path: str, end_offset: int) -> tuple[Segment, int]:
+        """Open the compacted copy of this segment at `path`, checked and indexed; return it and its size in bytes.
+
+        Raises CorruptBatch if it is not whole, sound batches of this segment, which ends below `end_offset`.
+        """
+        file = self.storage.open(path)
+        cleaned = Segment(
+            self.storage, self.directory, self.base_offset, self.start, self.interval, file=file
+        )
+        size, end = cleaned.recover(_no_action, accept_gaps=True)
+        if size != file.size() or end > end_offset:
+            file.close()
+            raise CorruptBatch(f"{path} does not hold whole batches of {self.path(LOG)}")
+        return cleaned, size
+
+    def replace_files(self, cleaned: Segment, cleaned_path: str) -> None:
+        """Move the file of a compacted copy to the place of this segment's files. Raises StorageFailed.
+
+        The indexes go first: a crash in between leaves a log whose indexes are rebuilt.
+        """
+        self.file.close()
+        for suffix in (INDEX, TIME_INDEX):
+            self.storage.remove(self.path(suffix))
+        self.storage.rename(cleaned_path, self.path(LOG))
+        cleaned.write_index_files(sealed=True)
 
     def close(self) -> None:
         """Give the file back."""
@@ -477,6 +505,10 @@ class RefusingFile:
     def close(self) -> None:
         """Give the file behind it back."""
         self._file.close()
+
+
+def _no_action(header: Header) -> None:
+    """Ignore a recovered batch: only the indexes are wanted."""
 
 
 def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:

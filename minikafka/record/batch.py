@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from minikafka.base.errors import CorruptBatch, ErrorCode
+from minikafka.base.errors import CorruptBatch, ErrorCode, OffsetGap
 from minikafka.base.ports import Buffer
 from minikafka.record.codecs import compress, crc32c, decompress, read_varint, varint
 
@@ -146,12 +146,13 @@ def _refusal(size: int, header: Header) -> int:
 
 
 def valid_run(
-    buf: Buffer, view: memoryview, start: int, end: int, offset: int
+    buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool = False
 ) -> tuple[list[Header], int]:
-    """The headers of the whole, sound batches from `start`, and where the first other byte lies.
+    """Return the headers of the whole, sound batches from byte `start` on, and the position behind them.
 
-    Sound: magic 2, length inside [start, end), CRC right, and offsets that go on without a gap from
-    `offset` (the CRC does not cover the base offset).
+    Sound: magic 2, length inside [start, end), CRC right, and base offsets that continue from `offset` (the CRC
+    does not cover the base offset). With `accept_gaps` a base offset may lie above the expected one, as in a
+    compacted log; one below is never sound.
     """
     headers: list[Header] = []
     at = start
@@ -164,7 +165,7 @@ def valid_run(
             or stop - at < HEADER_BYTES
             or header[3] != 2
             or header[6] < 0
-            or base != offset
+            or (base != offset and (base < offset or not accept_gaps))
             or crc32c(view[at + CRC_START : stop]) != header[4]
         ):
             break
@@ -172,6 +173,32 @@ def valid_run(
         offset = base + header[6] + 1
         at = stop
     return headers, at
+
+
+def has_gap(headers: Sequence[Header], expected: int) -> bool:
+    """Return True if offsets are missing before or between the batches; the first offset should be `expected`."""
+    for header in headers:
+        if header[BASE_OFFSET] != expected:
+            return True
+        expected = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+    return False
+
+
+def unsound_error(
+    buf: Buffer, view: memoryview, at: int, end: int, before: Sequence[Header], offset: int
+) -> CorruptBatch:
+    """Return the error for bytes [at, end) at which `valid_run` stopped; it got `offset` and returned `before`."""
+    expected = before[-1][BASE_OFFSET] + before[-1][LAST_OFFSET_DELTA] + 1 if before else offset
+    if end - at < HEADER_BYTES:
+        return CorruptBatch(f"{end - at} bytes are no batch, expected offset {expected}")
+    header = _unpack_header(buf, at)
+    if valid_run(buf, view, at, end, expected, accept_gaps=True)[0]:
+        found = header[BASE_OFFSET]
+        return OffsetGap(f"offsets {expected} to {found - 1} are missing", expected, found)
+    return CorruptBatch(
+        f"batch at offset {header[BASE_OFFSET]} (expected {expected}), length {header[BATCH_LENGTH]}, magic "
+        f"{header[MAGIC]}, last offset delta {header[LAST_OFFSET_DELTA]}: the header is invalid or the CRC is wrong"
+    )
 
 
 def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:

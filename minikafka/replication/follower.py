@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
+from minikafka.base.errors import CorruptBatch, ErrorCode, OffsetGap, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.replication.partition import Partition
 
@@ -28,6 +28,7 @@ STOPPED: Final = 4
 _SOON_MS: Final = 50
 """Retry of what is only a matter of the leader's LeaderAndIsr being still under way."""
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _SOON: Final = frozenset(
     int(code)
@@ -46,7 +47,7 @@ Question: TypeAlias = tuple[str, int, int, int]
 class Followed:
     """One partition that follows this leader, in the leader epoch it was added with."""
 
-    __slots__ = ("epoch", "partition", "retry_at", "sent_offset", "state")
+    __slots__ = ("epoch", "partition", "refused_gap", "retry_at", "sent_offset", "state")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -54,6 +55,7 @@ class Followed:
         self.state = TRUNCATING
         self.retry_at = 0
         self.sent_offset = -1
+        self.refused_gap = (-1, -1)
 
 
 class Follower:
@@ -234,6 +236,9 @@ class Follower:
         if end > start:
             try:
                 partition.log.append_replicated(buf, view, start, end)
+            except OffsetGap as gap:
+                self._found_gap(key, followed, gap)
+                return
             except CorruptBatch as corrupt:
                 logger.error("partition %s: corrupt data from leader: %s", partition.tp, corrupt)
                 self._delay(key, followed, self.backoff_ms)
@@ -245,6 +250,26 @@ class Follower:
         partition.follow_high_watermark(high_watermark)
         if log_start_offset > partition.log.log_start_offset:
             self._forget_below(key, followed, min(log_start_offset, partition.high_watermark))
+
+    def _found_gap(self, key: Key, followed: Followed, gap: OffsetGap) -> None:
+        """Fetch again from the gap; accept the gap if the leader sends the same one a second time.
+
+        A leader does not send records behind offsets that its own recovery reported missing
+        (`Log.is_missing`), so a gap that it insists on comes from a topic that was compacted formerly.
+        """
+        partition = followed.partition
+        if followed.refused_gap != (gap.expected, gap.found):
+            followed.refused_gap = (gap.expected, gap.found)
+            logger.warning("partition %s: %s in the leader's answer", partition.tp, gap)
+            self._delay(key, followed, self.backoff_ms)
+            return
+        logger.warning("partition %s: %s at the leader, the topic was compacted", partition.tp, gap)
+        try:
+            partition.log.gaps.mark(partition.log.log_start_offset)
+        except StorageFailed as failure:
+            self._disk_failed(key, followed, failure)
+            return
+        self.to_list[key] = followed
 
     def _forget_below(self, key: Key, followed: Followed, offset: int) -> None:
         try:
@@ -276,6 +301,12 @@ class Follower:
             self.unreconciled[key] = followed
 
     def _refused(self, key: Key, followed: Followed, error: int) -> None:
+        if error == _CORRUPT:
+            logger.error(
+                "partition %s: the leader has lost the records from offset %d on",
+                followed.partition.tp,
+                followed.partition.log.log_end_offset,
+            )
         if error == _FENCED:
             followed.state = STOPPED
             self._drop(key)
@@ -318,9 +349,14 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     when this replica never saw that epoch it cuts back to its own largest smaller one first (KIP-279).
     """
     log = partition.log
-    if log.gap is not None:  # the leader has what is missing there, and what lies behind
-        logger.warning("partition %s: truncating to the gap at %d", partition.tp, log.gap)
-        partition.truncate_to(log.gap)
+    lost_from = log.gaps.lost_from
+    if lost_from is not None:  # the leader has the missing records, and those behind them
+        logger.warning(
+            "partition %s: truncating to offset %d, from which records are missing",
+            partition.tp,
+            lost_from,
+        )
+        partition.truncate_to(lost_from)
     end = log.log_end_offset
     if end == log.log_start_offset:
         target, agreed = end, True

@@ -20,6 +20,7 @@ from minikafka.replication.partition import Partition, Progress
 from minikafka.replication.purgatory import Purgatory
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -230,6 +231,10 @@ class Session:
                 return
         try:
             moved = partition.record_follower_fetch(progress, offset, now)
+            if log.gaps.lost_from is not None and log.is_missing(offset):
+                # A follower that copied what lies behind would have the gap too, and no report of it.
+                item.error = _CORRUPT
+                item.mark_dirty()
         except StorageFailed as failure:
             self._disk_failed(item, partition, failure)
             item.mark_dirty()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,15 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Storage
 from minikafka.log.log import Log
-from minikafka.record.batch import HEADER, Record, build, records
+from minikafka.record.batch import (
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    HEADER,
+    OVERHEAD,
+    Record,
+    build,
+    records,
+)
 
 TP = TopicPartition("t", 0)
 DIRECTORY = "/d/t-0"
@@ -27,6 +35,7 @@ def open_log(
     directory: str = DIRECTORY,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    first_dirty_offset: int | None = None,
     **settings: Any,
 ) -> Log:
     return Log.open(
@@ -37,6 +46,7 @@ def open_log(
         clean=clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
+        first_dirty_offset=first_dirty_offset,
     )
 
 
@@ -107,3 +117,24 @@ def state_of(log: Log) -> dict[str, Any]:
 def index_of(log: Log, slot: int) -> tuple[Sequence[int], Sequence[int]]:
     index = log.segments[slot].index
     return list(index.lasts), list(index.positions)
+
+
+def compacted(storage: Storage, *kept: int, size: int = 40, **settings: Any) -> Log:
+    """A follower's log of a compacted topic that holds single records at these offsets; it ends behind the last."""
+    log = open_log(storage, cleanup_policy=("compact",), **settings)
+    for offset in kept:
+        replicate(log, bytes(batch(base_offset=offset, leader_epoch=0, size=size)))
+    return log
+
+
+def clean(log: Log, slot: int, keep: Callable[[int], bool]) -> None:
+    """Compact one sealed segment of single-record batches as a log cleaner does: keep some of the offsets."""
+    segment = log.segments[slot]
+    data = segment.file.pread(segment.file.size(), 0)
+    kept = b""
+    for position, header in segment.headers(0, len(data)):
+        if keep(header[BASE_OFFSET]):
+            kept += data[position : position + OVERHEAD + header[BATCH_LENGTH]]
+    path = segment.path(".log.cleaned")
+    log.storage.write_atomically(path, kept)
+    log.replace_segment(segment, path)

@@ -83,6 +83,14 @@ class Replica:
         )
         return [record.value or b"" for record in records(data)]
 
+    def entries_of_every_segment(self) -> list[tuple[int, bytes]]:
+        """Return (offset, value) of every record in the log, segment by segment."""
+        return [
+            (record.offset, record.value or b"")
+            for segment in self.log.segments
+            for record in records(segment.file.pread(segment.file.size(), 0))
+        ]
+
     def entries(self) -> list[tuple[int, bytes]]:
         """(offset, value) of every record in the log."""
         data, _, _ = self.log.read(
@@ -238,6 +246,13 @@ class Replicas:
                     (buf, memoryview(buf), 0, len(buf)),
                     diverging,
                 )
+
+    def retry(self, follower: int) -> None:
+        """Let the delay of the follower's partition pass."""
+        machine = self[follower].follower
+        machine.get_timer(self.now)
+        self.now += 2000
+        machine.handle_timer(self.now)
 
     def sync(self, leader: int, *followers: int, rounds: int = 4) -> None:
         """Let the followers catch up and learn the high watermark."""

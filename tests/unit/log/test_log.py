@@ -479,28 +479,28 @@ class TestDurability:
     ) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, *[1] * 5)
-        sealed, removals = len(log.unsynced), log.removals
+        sealed, removals = len(log.segments.unsynced), log.segments.removals
         produce(log, *[1] * 2)
         log.sealed_synced(sealed, removals)
         assert log.recovery_point == 4
-        assert [segment.base_offset for segment in log.unsynced] == [4]
+        assert [segment.base_offset for segment in log.segments.unsynced] == [4]
 
     def test_what_a_killed_process_sealed_and_did_not_sync_is_still_to_be_synced(
         self, storage: MemoryStorage
     ) -> None:
         log = three_segments(storage)
-        log.sealed_synced(1, log.removals)
+        log.sealed_synced(1, log.segments.removals)
         assert log.recovery_point == 10
         again = open_log(storage.clone(), recovery_point=log.recovery_point)
         assert segments(again) == [0, 10, 20]
-        assert [segment.base_offset for segment in again.unsynced] == [10]
+        assert [segment.base_offset for segment in again.segments.unsynced] == [10]
         again.sync()
-        assert open_log(storage.clone(), recovery_point=25).unsynced == []
+        assert open_log(storage.clone(), recovery_point=25).segments.unsynced == []
 
     def test_they_do_not_when_the_log_was_cut_meanwhile(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, *[1] * 5)
-        sealed, removals = len(log.unsynced), log.removals
+        sealed, removals = len(log.segments.unsynced), log.segments.removals
         log.truncate_to(3)
         produce(log, *[1] * 2)
         log.sealed_synced(sealed, removals)

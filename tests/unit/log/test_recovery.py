@@ -126,12 +126,12 @@ def test_a_segment_that_somebody_removed_is_noticed_and_what_lies_behind_is_kept
 ) -> None:
     three_segments(storage)
     whole = reopened(storage, clean=True)
-    assert whole.gap is None
+    assert whole.gaps.lost_from is None
     whole.close()
     for suffix in suffixes:
         del storage.files[path(10, suffix)]
     log = reopened(storage, clean=clean, recovery_point=whole.log_end_offset)
-    assert (log.gap, log.log_end_offset) == (10, whole.log_end_offset)
+    assert (log.gaps.lost_from, log.log_end_offset) == (10, whole.log_end_offset)
     log.truncate_to(10)
     assert offsets(read_all(log)) == list(range(10))
 
@@ -141,7 +141,7 @@ def test_a_gap_is_found_without_the_index_files_too(storage: MemoryStorage) -> N
     del storage.files[path(10)]
     for base in (0, 20):
         del storage.files[path(base, ".index")]
-    assert reopened(storage, clean=True).gap == 10
+    assert reopened(storage, clean=True).gaps.lost_from == 10
 
 
 @pytest.mark.row("R25")

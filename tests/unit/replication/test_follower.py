@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.replication import KEY, Replicas
 
-from minikafka.replication.follower import STOPPED, reconcile
+from minikafka.record.batch import Record, build
+from minikafka.replication.follower import DELAYED, STOPPED, reconcile
 from minikafka.replication.partition import Partition
 
 
@@ -83,3 +84,124 @@ def test_a_log_that_is_begun_anew_has_its_high_watermark_at_its_start() -> None:
     partition = follower_of_epochs(Replicas((0, 1)))
     partition.truncate_fully_and_start_at(7)
     assert (partition.high_watermark, partition.log.log_end_offset) == (7, 7)
+
+
+class TestGaps:
+    def leader_with_a_gap(self, **config: str) -> Replicas:
+        """The leader's log lacks offset 1; the follower holds offset 0."""
+        world = Replicas((0, 1), isr=(0,), **config)
+        world.elect(0)
+        world.produce(0, b"a", acks=1)
+        world.fetch(1, 0)
+        gaps = world[0].log.gaps
+        gaps.mark(0)
+        batch = bytearray(build([Record(timestamp=1, value=b"c")], base_offset=2, leader_epoch=0))
+        world[0].log.append_replicated(batch, memoryview(batch), 0, len(batch))
+        return world
+
+    def test_follower_copies_a_gap_in_a_compacted_topic(self) -> None:
+        world = self.leader_with_a_gap(cleanup_policy="compact")
+        world.sync(0, 1)
+        assert world[1].entries() == [(0, b"a"), (2, b"c")]
+        assert world[1].log.gaps.first_dirty_offset == 0
+
+    def test_follower_fetches_again_from_a_gap_in_another_topic(self) -> None:
+        world = self.leader_with_a_gap()
+        world.fetch(1, 0)
+        assert world[1].entries() == [(0, b"a")]
+        machine = world[1].follower
+        assert machine.followed[KEY].state == DELAYED
+        world.retry(1)
+        assert machine.epoch_questions(), "it reconciles before it fetches again"
+
+    def test_follower_of_a_formerly_compacted_topic_accepts_a_gap_sent_twice(self) -> None:
+        world = self.leader_with_a_gap()
+        world.fetch(1, 0)
+        world.retry(1)
+        world.fetch(1, 0)
+        assert world[1].log.gaps.accepted
+        world.fetch(1, 0)
+        assert world[1].entries() == [(0, b"a"), (2, b"c")]
+
+    def test_leader_sends_nothing_from_behind_records_that_it_lost(self) -> None:
+        world = self.leader_with_a_gap()
+        gaps = world[0].log.gaps
+        gaps.accepted, gaps.first_dirty_offset, gaps.lost_from = False, None, 1
+        for _ in range(4):
+            world.fetch(1, 0)
+            world.retry(1)
+        assert world[1].entries() == [(0, b"a")]
+        assert not world[1].log.gaps.accepted
+
+    def test_follower_whose_disk_cannot_note_a_gap_goes_offline(self) -> None:
+        world = self.leader_with_a_gap()
+        failed: list[Partition] = []
+        world[1].follower.on_storage_failed = lambda broken, _: failed.append(broken)
+        world.fetch(1, 0)
+        world.retry(1)
+        world[1].log.gaps.on_marked = lambda: world[1].storage.check("/d/t-0")
+        world[1].storage.fail("/d/t-0")
+        world.fetch(1, 0)
+        assert failed == [world[1].partition]
+        assert world[1].follower.followed[KEY].state == STOPPED
+
+    def test_follower_truncates_to_records_that_it_lost(self) -> None:
+        world = Replicas((0, 1))
+        world.elect(0)
+        for value in (b"a", b"b", b"c"):
+            world.produce(0, value)
+        world.sync(0, 1)
+        world[1].log.gaps.lost_from = 1
+        world.elect(0)
+        world.ask(1, 0)
+        assert world[1].entries() == [(0, b"a")]
+        world.sync(0, 1)
+        assert world[1].entries() == world[0].entries()
+
+
+def test_answer_to_a_fetch_from_before_a_truncation_is_not_used() -> None:
+    """In a compacted topic its records would be taken for those behind a gap."""
+    world = Replicas((0, 1), cleanup_policy="compact")
+    world.elect(0)
+    for value in (b"a", b"b", b"c"):
+        world.produce(0, value)
+    world.sync(0, 1)
+    world.produce(0, b"d")
+    machine, partition = world[1].follower, world[1].partition
+    machine.next_fetch()
+    answer = bytearray(build([Record(timestamp=1, value=b"d")], base_offset=3, leader_epoch=0))
+    partition.truncate_to(1)
+    machine.on_partition(KEY, 0, 3, 0, (answer, memoryview(answer), 0, len(answer)), None)
+    assert world[1].entries() == [(0, b"a")]
+
+
+def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
+    """Replica 2 has uncommitted records of epoch 0 where epoch 1 began; those of epoch 1 there are compacted.
+
+    The new leader, which copied the compacted log, must not place the start of epoch 1 behind them.
+    """
+    world = Replicas((0, 1, 2), isr=(0, 1, 2), cleanup_policy="compact", segment_bytes="100")
+    world.elect(2)
+    world.produce(2, b"a")
+    world.sync(2, 0, 1)
+    world.crash(2)
+    for value in (b"x", b"y"):
+        world.produce(2, value)
+    world.elect(0, isr=(0,), tell=(0,))
+    for value in (b"b", b"c", b"d"):
+        world.produce(0, value)
+    log = world[0].log
+    for segment in log.segments[1:3]:
+        path = segment.path(".cleaned")
+        log.storage.write_atomically(path, b"")
+        log.replace_segment(segment, path)
+    assert world[0].entries_of_every_segment() == [(0, b"a"), (3, b"d")]
+    world.tell(1)
+    world.sync(0, 1)
+    world.elect(1, isr=(1,), tell=(0, 1))
+    world.alive.add(2)
+    world.tell(2)
+    world.sync(1, 0, 2)
+    expected = world[1].entries_of_every_segment()
+    assert expected == [(0, b"a"), (3, b"d")]
+    assert world[2].entries_of_every_segment() == expected

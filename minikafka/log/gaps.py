@@ -1,0 +1,50 @@
+"""Which missing offsets a log accepts: those that compaction left, not those of a segment file that is gone.
+
+The durable mark of a log that was compacted is its entry in `cleaner-offset-checkpoint`, Kafka's file of the
+offsets from which its log cleaner goes on. The entry stays when the topic's cleanup.policy no longer contains
+`compact`, since the gaps stay too. It is written before the first gap is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minikafka.base.config import TopicConfig
+
+
+class Gaps:
+    """Whether a log accepts gaps, and the first one that was found in a log which does not.
+
+    `accepted`: the topic is or was compacted. `first_dirty_offset`: where the next compaction begins; None if the
+    log was never compacted. `lost_from`: the first offset that is missing although gaps are not accepted, or None.
+    `on_marked` is called to persist a new `first_dirty_offset`; it may raise StorageFailed.
+    """
+
+    __slots__ = ("accepted", "first_dirty_offset", "lost_from", "on_marked")
+
+    def __init__(self, config: TopicConfig, first_dirty_offset: int | None) -> None:
+        self.first_dirty_offset = first_dirty_offset
+        self.lost_from: int | None = None
+        self.on_marked: Callable[[], None] | None = None
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Accept gaps if these settings compact the topic, or the log was compacted before."""
+        self.accepted = self.first_dirty_offset is not None or "compact" in config.cleanup_policy
+        if self.accepted:
+            self.lost_from = None
+
+    def mark(self, first_dirty_offset: int) -> None:
+        """Persist that the log is compacted below this offset; its gaps are accepted for good."""
+        self.first_dirty_offset = first_dirty_offset
+        self.accepted = True
+        self.lost_from = None
+        if self.on_marked is not None:
+            self.on_marked()
+
+    def truncated(self, end_offset: int) -> None:
+        """Take back what is known of the offsets from `end_offset` on: the log is cut there."""
+        if self.lost_from is not None and end_offset <= self.lost_from:
+            self.lost_from = None
+        if self.first_dirty_offset is not None and end_offset < self.first_dirty_offset:
+            self.mark(end_offset)

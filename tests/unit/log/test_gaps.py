@@ -1,0 +1,353 @@
+"""Logs with missing offsets: accepted where the topic is or was compacted, reported elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.logs import (
+    DIRECTORY,
+    TP,
+    batch,
+    clean,
+    compacted,
+    config,
+    offsets,
+    open_log,
+    produce,
+    read_all,
+    replicate,
+)
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import CorruptBatch, OffsetGap
+from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
+from minikafka.log.directory import LogDirectory
+from minikafka.log.log import Log
+from minikafka.log.segment import RELATIVE_OFFSET_MAX
+
+KEPT = (0, 3, 4, 9, 20, 21, 35)
+SIZE = len(batch(size=40))
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+def reopened(log: Log, *, clean: bool, marked: bool = True) -> Log:
+    """The log as a restart finds it; the mark of a compacted log is its first dirty offset."""
+    if clean:
+        log.close()
+    storage = log.storage if clean else log.storage.clone()  # type: ignore[attr-defined]
+    return open_log(
+        storage,
+        clean=clean,
+        first_dirty_offset=log.gaps.first_dirty_offset if marked else None,
+        segment_bytes=3 * SIZE,
+        index_interval_bytes=SIZE,
+    )
+
+
+class TestFollower:
+    def test_append_accepts_gaps_in_a_compacted_topic(self, storage: MemoryStorage) -> None:
+        log = compacted(storage, *KEPT)
+        assert offsets(read_all(log)) == list(KEPT)
+        assert log.log_end_offset == 36
+
+    def test_append_refuses_an_offset_below_the_expected_one(self, storage: MemoryStorage) -> None:
+        log = compacted(storage, *KEPT)
+        with pytest.raises(CorruptBatch):
+            replicate(log, bytes(batch(base_offset=34)))
+        assert offsets(read_all(log)) == list(KEPT)
+
+    def test_append_reports_a_gap_in_a_topic_that_was_never_compacted(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage)
+        produce(log, 2)
+        with pytest.raises(OffsetGap) as gap:
+            replicate(log, bytes(batch(base_offset=5)))
+        assert (gap.value.expected, gap.value.found) == (2, 5)
+        assert log.log_end_offset == 2
+
+    def test_append_calls_damage_behind_a_gap_corrupt(self, storage: MemoryStorage) -> None:
+        damaged = batch(base_offset=5)
+        damaged[-1] ^= 1
+        with pytest.raises(CorruptBatch) as refused:
+            replicate(open_log(storage), bytes(damaged))
+        assert type(refused.value) is CorruptBatch
+
+    def test_first_gap_marks_the_log_before_it_is_written(self, storage: MemoryStorage) -> None:
+        log = compacted(storage, 0, 1, 2)
+        assert log.gaps.first_dirty_offset is None
+        ends: list[int] = []
+        log.gaps.on_marked = lambda: ends.append(log.log_end_offset)
+        replicate(log, bytes(batch(base_offset=7)) + bytes(batch(base_offset=9)))
+        assert (ends, log.gaps.first_dirty_offset) == ([3], 0)
+
+    def test_gaps_are_accepted_when_compaction_was_switched_off(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, 0, 5)
+        log.configure(config(cleanup_policy=("delete",)))
+        replicate(log, bytes(batch(base_offset=9)))
+        assert offsets(read_all(log)) == [0, 5, 9]
+
+    def test_epoch_starts_at_the_expected_offset_when_its_start_is_missing(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, 0, 1)
+        replicate(log, bytes(batch(base_offset=7, leader_epoch=2)))
+        assert log.epochs.entries == [(0, 0), (2, 2)]
+        assert log.epochs.end_offset_for(0, log.log_end_offset) == (0, 2)
+
+    @pytest.mark.parametrize("before", [(), (0, 1)], ids=["empty log", "records before"])
+    def test_gap_wider_than_a_segments_offsets_begins_a_segment(
+        self, storage: MemoryStorage, before: tuple[int, ...]
+    ) -> None:
+        far = RELATIVE_OFFSET_MAX + 10
+        log = compacted(storage, *before, far, far + 1)
+        assert offsets(read_all(log)) == [*before, far, far + 1]
+        assert log.segments[-1].base_offset == far
+        assert log.locate(2) == log.locate(far)
+        again = reopened(log, clean=False)
+        assert offsets(read_all(again)) == [*before, far, far + 1]
+
+    def test_gap_wider_than_a_segments_offsets_inside_an_answer_is_refused(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, 0)
+        far = batch(base_offset=RELATIVE_OFFSET_MAX + 10)
+        with pytest.raises(CorruptBatch):
+            replicate(log, bytes(batch(base_offset=1)) + bytes(far))
+        assert log.log_end_offset == 1
+
+
+class TestReading:
+    @pytest.fixture
+    def log(self, storage: MemoryStorage) -> Log:
+        return compacted(storage, *KEPT, segment_bytes=3 * SIZE, index_interval_bytes=SIZE)
+
+    def test_an_offset_in_a_gap_is_located_at_the_next_batch(self, log: Log) -> None:
+        assert len(log.segments) > 2
+        for offset in range(36):
+            following = sum(kept < offset for kept in KEPT)
+            assert log.locate(offset) == following * SIZE, offset
+
+    @pytest.mark.parametrize("max_bytes", [1, SIZE + 1, 1 << 20])
+    def test_a_read_from_a_gap_returns_the_next_records(self, log: Log, max_bytes: int) -> None:
+        for offset in range(36):
+            data, _, _ = log.read(log.locate(offset), log.written_position, max_bytes)
+            assert offsets(data)[0] == min(kept for kept in KEPT if kept >= offset)
+
+    def test_timestamps_are_found_behind_gaps(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, cleanup_policy=("compact",), index_interval_bytes=0)
+        for offset in KEPT:
+            replicate(log, bytes(batch(base_offset=offset, timestamp=1000 + offset)))
+        for wanted in range(1000, 1036):
+            found = min(kept for kept in KEPT if 1000 + kept >= wanted)
+            located = log.offset_for_timestamp(wanted, 36)
+            assert located is not None
+            assert located[:2] == (1000 + found, found)
+
+    def test_log_start_offset_may_lie_in_a_gap(self, log: Log) -> None:
+        log.advance_log_start_offset(15)
+        data, _, _ = log.read(log.locate(15), log.written_position, 1)
+        assert offsets(data) == [20]
+
+
+class TestRecovery:
+    @pytest.mark.parametrize("is_clean", [True, False])
+    def test_restart_keeps_a_marked_log_with_gaps(
+        self, storage: MemoryStorage, is_clean: bool
+    ) -> None:
+        log = compacted(storage, *KEPT, segment_bytes=3 * SIZE)
+        again = reopened(log, clean=is_clean)
+        assert offsets(read_all(again)) == list(KEPT)
+        assert again.gaps.lost_from is None
+        assert again.epochs.entries == log.epochs.entries
+
+    def test_restart_cuts_a_gap_inside_a_segment_without_the_mark(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, 0, 1, 5)
+        assert offsets(read_all(reopened(log, clean=False, marked=False))) == [0, 1]
+
+    def test_reported_gap_is_accepted_once_the_topic_is_known_to_be_compacted(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, *KEPT, segment_bytes=3 * SIZE)
+        again = reopened(log, clean=True, marked=False)
+        assert again.gaps.lost_from == 5
+        assert again.is_missing(5)
+        again.configure(config(cleanup_policy=("compact",)))
+        assert again.gaps.lost_from is None
+        assert not again.is_missing(5)
+
+    def test_recovered_epoch_starts_where_the_follower_noted_it(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, 0, 1)
+        for epoch, offset in ((2, 7), (4, 12)):
+            replicate(log, bytes(batch(base_offset=offset, leader_epoch=epoch)))
+        noted = log.epochs.entries
+        storage.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
+        assert reopened(log, clean=False).epochs.entries == noted == [(0, 0), (2, 2), (4, 8)]
+
+    def test_first_dirty_offset_is_at_most_the_log_end(self, storage: MemoryStorage) -> None:
+        log = compacted(storage, 0, 5)
+        log.gaps.mark(1000)
+        assert reopened(log, clean=False).gaps.first_dirty_offset == 6
+
+
+class TestTruncation:
+    @pytest.mark.parametrize("offset", range(36))
+    def test_truncation_keeps_the_records_below_the_offset(
+        self, storage: MemoryStorage, offset: int
+    ) -> None:
+        log = compacted(storage, *KEPT, segment_bytes=3 * SIZE)
+        log.sync()
+        log.gaps.mark(30)
+        log.truncate_to(offset)
+        kept = [found for found in KEPT if found < offset]
+        assert offsets(read_all(log)) == kept
+        assert log.recovery_point <= log.log_end_offset <= max(offset, 0)
+        assert (log.gaps.first_dirty_offset or 0) <= log.log_end_offset
+        replicate(log, bytes(batch(base_offset=40, leader_epoch=1)))
+        again = open_log(storage.clone(), recovery_point=log.recovery_point, first_dirty_offset=0)
+        assert offsets(read_all(again)) == [*kept, 40]
+
+
+class TestReplacingASegment:
+    @pytest.fixture
+    def log(self, storage: MemoryStorage) -> Log:
+        """Three segments of ten records."""
+        log = open_log(storage, segment_bytes=10 * SIZE, index_interval_bytes=2 * SIZE)
+        for offset in range(30):
+            produce(log, 1, size=40, epoch=offset // 8, timestamp=1000 + offset)
+        return log
+
+    def test_kept_records_stay_readable_and_later_positions_valid(self, log: Log) -> None:
+        position, end = log.locate(20), log.written_position
+        clean(log, 1, lambda offset: offset in (12, 19))
+        kept = [*range(10), 12, 19, *range(20, 30)]
+        assert offsets(read_all(log)) == kept
+        assert (log.locate(20), log.written_position) == (position, end)
+        clean(log, 0, lambda offset: offset == 4)
+        assert offsets(read_all(log, SIZE)) == [4, 12, 19, *range(20, 30)]
+        assert log.offset_for_timestamp(1005, 30) == (1012, 12, 1)
+        produce(log, 1)
+        assert log.log_end_offset == 31
+
+    def test_layout_generation_rises(self, log: Log) -> None:
+        before = log.layout_generation
+        clean(log, 1, lambda offset: True)
+        assert log.layout_generation > before
+
+    @pytest.mark.parametrize("is_clean", [True, False])
+    def test_restart_finds_the_compacted_log(self, log: Log, is_clean: bool) -> None:
+        clean(log, 0, lambda offset: offset > 7)
+        clean(log, 1, lambda offset: offset < 12)
+        before = read_all(log)
+        again = reopened(log, clean=is_clean)
+        assert read_all(again) == before
+
+    def test_epoch_is_recovered_no_later_than_it_began(self, log: Log) -> None:
+        """A later start would let another replica keep records that this log never had."""
+        clean(log, 0, lambda offset: offset > 8)
+        clean(log, 1, lambda offset: offset < 12)
+        recovered = reopened(log, clean=False).epochs.entries
+        assert recovered == [(1, 0), (2, 12), (3, 24)]
+        assert log.epochs.entries == [(0, 0), (1, 8), (2, 16), (3, 24)]
+
+    def test_segment_without_records_leaves_the_log_readable(self, log: Log) -> None:
+        clean(log, 0, lambda offset: False)
+        assert offsets(read_all(log)) == list(range(10, 30))
+        assert log.locate(3) == log.locate(10)
+        assert offsets(read_all(reopened(log, clean=False))) == list(range(10, 30))
+
+    def test_mark_is_written_before_the_segment_is_replaced(self, log: Log) -> None:
+        first: list[list[int]] = []
+        log.gaps.on_marked = lambda: first.append(offsets(read_all(log)))
+        clean(log, 0, lambda offset: False)
+        assert first == [list(range(30))]
+
+    @pytest.mark.parametrize("damage", ["bit", "cut", "other offsets"])
+    def test_damaged_copy_is_refused_and_nothing_changes(self, log: Log, damage: str) -> None:
+        copy = bytearray(batch(base_offset=20 if damage == "other offsets" else 3))
+        if damage == "bit":
+            copy[-1] ^= 1
+        path = f"{DIRECTORY}/copy.cleaned"
+        log.storage.write_atomically(path, bytes(copy[:-1] if damage == "cut" else copy))
+        before = read_all(log), log.layout_generation, log.gaps.first_dirty_offset
+        with pytest.raises(CorruptBatch):
+            log.replace_segment(log.segments[0], path)
+        assert (read_all(log), log.layout_generation, log.gaps.first_dirty_offset) == before
+
+    def test_restart_removes_a_copy_that_was_not_put_in_place(
+        self, storage: MemoryStorage, log: Log
+    ) -> None:
+        path = log.segments[0].path(".log.cleaned")
+        storage.write_atomically(path, b"half a copy")
+        again = reopened(log, clean=False)
+        assert not again.storage.exists(path)
+        assert offsets(read_all(again)) == list(range(30))
+
+
+class TestDirectory:
+    def test_mark_survives_a_restart(self, storage: MemoryStorage) -> None:
+        directory = LogDirectory(storage, "/d")
+        log = directory.create(TP, config(cleanup_policy=("compact",)))
+        assert not storage.exists(f"/d/{FIRST_DIRTY_OFFSETS}")
+        for offset in KEPT:
+            replicate(log, bytes(batch(base_offset=offset)))
+        assert storage.read(f"/d/{FIRST_DIRTY_OFFSETS}") == b"0\n1\nt 0 0\n"
+        again = LogDirectory(storage.clone(), "/d")
+        again.open_logs(config())
+        assert offsets(read_all(again.logs[TP])) == list(KEPT)
+        assert again.logs[TP].gaps.accepted
+
+    def test_mark_is_not_inherited_by_a_new_log_of_the_same_name(
+        self, storage: MemoryStorage
+    ) -> None:
+        directory = LogDirectory(storage, "/d")
+        directory.create(TP, config()).gaps.mark(7)
+        directory.move_aside(TP, 1, "-delete")
+        directory.create(TP, config())
+        again = LogDirectory(storage.clone(), "/d")
+        again.open_logs(config())
+        assert not again.logs[TP].gaps.accepted
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_log_with_gaps_holds_the_records_that_a_list_would(data: st.DataObject) -> None:
+    """The model: the offsets of the records that are there, and the log end."""
+    storage = MemoryStorage()
+    log = compacted(storage, segment_bytes=3 * SIZE, index_interval_bytes=SIZE)
+    model: list[int] = []
+    for _ in range(data.draw(st.integers(1, 25))):
+        step = data.draw(st.sampled_from(["append"] * 6 + ["truncate", "restart", "kill", "clean"]))
+        if step == "append":
+            offset = log.log_end_offset + data.draw(st.sampled_from([0, 0, 1, 5]))
+            replicate(log, bytes(batch(base_offset=offset, leader_epoch=0, size=40)))
+            model.append(offset)
+        elif step == "truncate":
+            offset = data.draw(st.integers(0, log.log_end_offset))
+            log.truncate_to(offset)
+            model = [kept for kept in model if kept < offset]
+        elif step == "clean" and len(log.segments) > 1:
+            slot = data.draw(st.integers(0, len(log.segments) - 2))
+            base, end = log.segments[slot].base_offset, log.segments[slot + 1].base_offset
+            drop = data.draw(st.sets(st.integers(base, end - 1)))
+            clean(log, slot, lambda offset, drop=drop: offset not in drop)
+            model = [kept for kept in model if kept not in drop]
+        elif step in ("restart", "kill"):
+            log = reopened(log, clean=step == "restart")
+            log.configure(config(cleanup_policy=("compact",), segment_bytes=3 * SIZE))
+    assert offsets(read_all(log, 2 * SIZE)) == model
+    for offset in range(log.log_end_offset):
+        found, _, _ = log.read(log.locate(offset), log.written_position, 1)
+        following = [kept for kept in model if kept >= offset]
+        assert offsets(found) == following[:1]
