@@ -76,7 +76,7 @@ def partition(epoch: int) -> Any:
     log = SimpleNamespace(
         log_end_offset=0,
         log_start_offset=0,
-        gap=None,
+        gaps=SimpleNamespace(lost_from=None),
         epochs=SimpleNamespace(latest=-1, truncate_from_end=lambda offset: None),
     )
     tp = TopicPartition("t", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.logs import clean
 from support.replication import KEY, LAG_MS, TP, Replicas
 
 from minikafka.base.model import PartitionState
@@ -383,3 +384,66 @@ def test_a_replica_that_goes_but_is_in_the_isr_still_holds_the_high_watermark() 
     assert partition.high_watermark == 0
     partition.record_follower_fetch(partition.followers[2], 1, r.now)
     assert partition.high_watermark == 1
+
+
+class TestPositions:
+    """File positions that are kept between calls are not used after the log's layout has changed."""
+
+    def compacted(self, **config: str) -> Replicas:
+        """A leader with six committed records in segments of two; its follower fetches one at a time."""
+        r = Replicas((0, 1), segment_bytes="200", **config)
+        r.elect(0)
+        for number in range(6):
+            r.produce(0, b"%03d" % number)
+        r.sync(0, 1, rounds=7)
+        assert r[0].hw == 6
+        return r
+
+    def test_read_limits_are_located_again_after_a_compaction(self) -> None:
+        r = self.compacted()
+        partition, log = r[0].partition, r[0].log
+        partition.restore_high_watermark(2)
+        _, position = partition.read_limit(read_committed=False)
+        assert position == log.locate(2)
+        clean(log, 1, lambda offset: offset == 3)
+        assert partition.read_limit(read_committed=False) == (2, log.locate(2))
+        assert partition.read_limit(read_committed=True) == (2, log.locate(2))
+        assert log.locate(2) != position
+
+    def test_followers_position_is_located_again_after_a_compaction(self) -> None:
+        r = self.compacted(cleanup_policy="compact")
+        partition, log = r[0].partition, r[0].log
+        progress = partition.followers[1]
+        partition.record_follower_fetch(progress, 2, r.now)
+        clean(log, 1, lambda offset: offset == 3)
+        assert partition.position_of(progress) == log.locate(2)
+
+    @pytest.mark.parametrize("fetches_again", [False, True])
+    def test_next_fetch_is_located_when_the_log_was_compacted_since_the_last_answer(
+        self, fetches_again: bool
+    ) -> None:
+        r = self.compacted(cleanup_policy="compact")
+        partition, log = r[0].partition, r[0].log
+        progress = partition.followers[1]
+        partition.record_follower_fetch(progress, 0, r.now)
+        position = partition.position_of(progress)
+        _, progress.next_offset, progress.next_position = log.read(position, log.position, 1)
+        clean(log, 0, lambda offset: offset == 0)
+        if fetches_again:
+            partition.record_follower_fetch(progress, 0, r.now)
+        partition.record_follower_fetch(progress, 1, r.now)
+        assert progress.position == log.locate(2)
+
+    def test_high_watermark_taken_from_a_stale_position_is_located(self) -> None:
+        r = Replicas((0, 1), segment_bytes="200", cleanup_policy="compact")
+        r.elect(0)
+        for number in range(6):
+            r.produce(0, b"%03d" % number)
+        partition, log = r[0].partition, r[0].log
+        follower = partition.followers[1]
+        partition.under_min_isr = True  # the high watermark does not move with the fetch
+        partition.record_follower_fetch(follower, 2, r.now)
+        clean(log, 1, lambda offset: offset == 3)
+        partition.under_min_isr = False
+        assert partition.maybe_advance_high_watermark(r.now)
+        assert partition.read_limit(read_committed=False) == (2, log.locate(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.logs import clean
 from support.replication import Replicas
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
@@ -103,3 +104,11 @@ def test_reader_raises_when_the_disk_fails() -> None:
     partition.log.segments[0].file.close()
     with pytest.raises(StorageFailed):
         reader.read(1)
+
+
+def test_reader_goes_on_with_the_next_record_after_a_compaction() -> None:
+    replicas = committed(8, segment_bytes=SMALL)
+    reader = PartitionReader(replicas[0].partition)
+    assert reader.read(1)
+    clean(replicas[0].log, 0, lambda offset: offset == 0)
+    assert read_to_end(reader, 1) == [b"%03d" % number for number in range(2, 8)]

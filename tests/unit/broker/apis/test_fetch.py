@@ -1,0 +1,101 @@
+"""Consumers' fetches of one partition: how far they read, and from which byte position."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from support.logs import clean
+from support.manual_clock import ManualClock
+from support.replication import KEY, Replica, Replicas
+
+from minikafka.broker.apis.fetch import FetchApi
+from minikafka.record.batch import records
+from minikafka.replication.purgatory import AnswerQueue
+from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.wire.versions import FETCH
+
+VERSION = 11
+READ_COMMITTED = 1
+
+
+class Consumer:
+    """A connection that fetches from one replica in memory."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.sent: list[bytes] = []
+        self.answers = AnswerQueue(
+            replica.purgatory, lambda slices: self.sent.append(b"".join(slices))
+        )
+        replicas = SimpleNamespace(
+            find=lambda topic, number: replica.partition if (topic, number) == KEY else None,
+            purgatory=replica.purgatory,
+        )
+        nobody = cast("Any", None)
+        self.api = FetchApi(nobody, cast("Any", replicas), self.answers, ManualClock(), lambda: 0)
+
+    def fetch(self, offset: int, *, max_bytes: int = 1 << 20, isolation: int = 0) -> Any:
+        """The partition's row in the answer to one fetch that does not wait."""
+        row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
+        body = request(
+            FETCH,
+            VERSION,
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=isolation,
+            topics=[{"topic": "t", "partitions": [row]}],
+        )
+        frame = bytearray(encode_request(FETCH, VERSION, 7, "", body))
+        self.api.on_request(frame, memoryview(frame), VERSION, 7, 0, 4 + 8 + 2, len(frame))
+        self.replica.purgatory.finish_tick(0)
+        response = decode_response(FETCH, VERSION, memoryview(self.sent.pop())[4:])
+        return response.responses[0].partitions[0]
+
+    def offsets(self, offset: int, *, max_bytes: int = 1 << 20) -> list[int]:
+        data = self.fetch(offset, max_bytes=max_bytes).records
+        return [record.offset for record in records(data or b"")]
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    """One replica with five committed records in segments of two."""
+    replicas = Replicas((0,), segment_bytes="200")
+    replicas.elect(0)
+    for number in range(5):
+        replicas.produce(0, b"%03d" % number)
+    return replicas
+
+
+def test_fetches_follow_each_other_without_a_search(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Consumer(replicas[0])
+    assert consumer.offsets(0, max_bytes=1) == [0]
+    monkeypatch.setattr(type(replicas[0].log), "locate", None)
+    assert consumer.offsets(1, max_bytes=1) == [1]
+    assert consumer.offsets(2, max_bytes=1) == [2]
+
+
+def test_position_from_before_a_compaction_is_not_used(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    assert consumer.offsets(0, max_bytes=1) == [0]
+    clean(replicas[0].log, 0, lambda offset: offset == 0)
+    assert consumer.offsets(1, max_bytes=1) == [2]
+
+
+def test_position_from_before_a_truncation_is_not_used(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    assert consumer.offsets(4) == [4]
+    replicas[0].partition.truncate_to(4)
+    replicas.produce(0, b"a longer record than the one before")
+    replicas.produce(0, b"005")
+    assert consumer.offsets(5) == [5]
+
+
+def test_fetch_from_an_offset_in_a_gap_returns_the_next_records(replicas: Replicas) -> None:
+    clean(replicas[0].log, 0, lambda offset: False)
+    assert Consumer(replicas[0]).offsets(0) == [2, 3]
