@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from support.endpoints import endpoints
+from support.loop_clock import LoopClock, SeededRng
 from support.znodes import Znodes
 
 from minikafka.base.config import BrokerConfig
@@ -31,38 +31,6 @@ from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.services import ClientConnection, RequestContext, Services
 from minikafka.log.manager import Directory
 from minikafka.zk import layout
-
-
-class LoopClock:
-    """The clock of the running event loop."""
-
-    def now(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000
-
-    async def sleep(self, ms: float) -> None:
-        await asyncio.sleep(ms / 1000)
-
-    def call_later(self, ms: float, callback: Callable[[], None]) -> Any:
-        return asyncio.get_running_loop().call_later(ms / 1000, callback)
-
-
-class SeededRng:
-    """Chance that is the same in every run."""
-
-    def __init__(self) -> None:
-        self._random = random.Random(7)
-
-    def bytes(self, count: int) -> bytes:
-        return self._random.randbytes(count)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._random.uniform(low, high)
-
-    def shuffled(self, items: Sequence[Any]) -> list[Any]:
-        return self._random.sample(items, len(items))
 
 
 class Tasks:

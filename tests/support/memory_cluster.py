@@ -1,26 +1,32 @@
 """Whole brokers in one event loop with nothing real around them: memory for disk, network and ZooKeeper.
 
-The same `Broker` that production runs, given other ports; what a deterministic simulator will do.
+They are the same `Broker` that production runs, given other ports. Each is a process of its own
+(`seeded_loop.py`), so that in a `SeededLoop` one can be killed, and the seed decides which of them runs next.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.loop_clock import LoopClock, SeededRng
+from support.memory_coordination import Ensemble, MemoryCoordination, password_of
 from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
+from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.ports import Call, Listener
 from minikafka.broker.broker import Broker
 from minikafka.client import Client
-from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.ledger.reader import Line, merged
+from minikafka.ledger.writer import directory_of
 from minikafka.runtime.tasks import TaskRegistry
 
 Handler = Callable[[Call], Awaitable[dict[str, Any]]]
+LOG_DIR = "/data"
 
 
 class InlineExecutor:
@@ -30,56 +36,100 @@ class InlineExecutor:
         return function()
 
 
-class MemoryListener:
-    """A place in the table of control planes."""
+class MemoryServer:
+    """The handler of control-plane calls on one port, in the process that serves there."""
 
-    def __init__(self, handlers: dict[int, Handler], port: int) -> None:
-        self.handlers = handlers
+    def __init__(self, servers: dict[int, MemoryServer], handler: Handler, port: int) -> None:
+        self.servers = servers
+        self.handler = handler
         self.port = port
+        self.process = PROCESS.get()
+        self.calls: set[asyncio.Future[Any]] = set()
+        servers[port] = self
 
     async def close(self) -> None:
-        self.handlers.pop(self.port, None)
+        """See Listener."""
+        self.servers.pop(self.port, None)
+
+    def kill(self) -> None:
+        """Close the port and every connection to it, as the kernel does with those of a killed process."""
+        self.servers.pop(self.port, None)
+        for call in self.calls:
+            if not call.done():
+                call.set_exception(ConnectionResetError("the peer was killed"))
 
 
 class MemoryControlPlane:
-    """Controller RPC by a plain call; one table is the network."""
+    """Controller RPC by a plain call; one table of servers by port is the network."""
 
-    def __init__(self, handlers: dict[int, Handler]) -> None:
-        self.handlers = handlers
-        self.mine: list[MemoryListener] = []
+    def __init__(self, servers: dict[int, MemoryServer]) -> None:
+        self.servers = servers
+        self.mine: list[MemoryServer] = []
 
     async def serve(self, handler: Handler, host: str, port: int) -> Listener:
-        port = port or 50_000 + len(self.handlers) + 1
-        while port in self.handlers:
+        """See ControlPlane."""
+        port = port or 50_000 + len(self.servers) + 1
+        while port in self.servers:
             port += 1
-        self.handlers[port] = handler
-        self.mine.append(MemoryListener(self.handlers, port))
+        self.mine.append(MemoryServer(self.servers, handler, port))
         return self.mine[-1]
 
     async def call(
         self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
     ) -> dict[str, Any]:
+        """See ControlPlane. The server handles the call in a task of its own process."""
         await asyncio.sleep(0)
-        handler = self.handlers.get(port)
-        if handler is None:
+        server = self.servers.get(port)
+        if server is None:
             raise ConnectionRefusedError(f"nobody serves on port {port}")
-        return await handler(Call(method, body))
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        task = asyncio.get_running_loop().create_task(
+            _handle(server, Call(method, body), answer), context=context_of(server.process)
+        )
+        server.calls.add(answer)
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await answer
+        finally:
+            server.calls.discard(answer)
+            if not server.process.is_dead:
+                task.cancel()
 
     async def close(self) -> None:
-        for listener in self.mine:
-            await listener.close()
+        """See ControlPlane."""
+        for server in self.mine:
+            await server.close()
+
+
+async def _handle(server: MemoryServer, call: Call, answer: asyncio.Future[dict[str, Any]]) -> None:
+    """Put what the handler returns or raises into the answer, unless the caller has given up."""
+    try:
+        result = await server.handler(call)
+    except Exception as error:  # noqa: BLE001  (it is the caller's)
+        if not answer.done():
+            answer.set_exception(error)
+    else:
+        if not answer.done():
+            answer.set_result(result)
 
 
 class MemoryCluster:
-    """`brokers` brokers; `async with MemoryCluster() as cluster`. Keys of `config` are Kafka's."""
+    """Brokers with the ids of `ids`, or 0 … `brokers` - 1; `async with MemoryCluster() as cluster`.
 
-    def __init__(self, brokers: int = 3, **config: object) -> None:
+    Keys of `config` are Kafka's, with underscores for dots.
+    """
+
+    def __init__(self, brokers: int = 3, *, ids: range | None = None, **config: object) -> None:
         self.ensemble = Ensemble()
+        self.clock = LoopClock()
+        self.ensemble.wall_ms = self.clock.wall_ms
         self.transport = MemoryTransport()
-        self.handlers: dict[int, Handler] = {}
+        self.servers: dict[int, MemoryServer] = {}
         self.config = {key.replace("_", "."): value for key, value in config.items()}
-        self.storages = {number: MemoryStorage() for number in range(brokers)}
+        self.storages = {number: MemoryStorage() for number in ids or range(brokers)}
         self.brokers: dict[int, Broker] = {}
+        self.processes: dict[int, Process] = {}
+        self.killed: list[Broker] = []
         self.crashes: list[tuple[str, Exception]] = []
 
     async def __aenter__(self) -> MemoryCluster:
@@ -93,13 +143,19 @@ class MemoryCluster:
         assert self.crashes == []
 
     async def start(self, number: int) -> Broker:
-        """Start, or start again on the same storage."""
-        port = 9092 + number
+        """Start a broker, or start it again on the same storage."""
+        process = self.processes[number] = Process(f"broker {number}")
+        starting = asyncio.get_running_loop().create_task(
+            self._start(number), context=context_of(process)
+        )
+        return await starting
+
+    async def _start(self, number: int) -> Broker:
         config = BrokerConfig.from_mapping(
             {
                 "broker.id": number,
-                "log.dirs": "/data",
-                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "log.dirs": LOG_DIR,
+                "listeners": f"PLAINTEXT://127.0.0.1:{9092 + number}",
                 "zookeeper.connect": "memory:2181",
                 "minikafka.cluster.secret": "a secret of tests",
                 "controlled.shutdown.max.retries": 0,
@@ -108,12 +164,12 @@ class MemoryCluster:
         )
         broker = Broker(
             config,
-            SystemClock(),
-            SystemRng(),
+            self.clock,
+            SeededRng(number),
             self.storages[number],
             self.transport,
             MemoryCoordination(self.ensemble),
-            lambda cluster_id: MemoryControlPlane(self.handlers),
+            lambda cluster_id: MemoryControlPlane(self.servers),
             TaskRegistry(lambda name, error: self.crashes.append((name, error))),
             InlineExecutor(),
             self._end_session,
@@ -123,17 +179,50 @@ class MemoryCluster:
         return broker
 
     async def _end_session(self, session_id: int, password: bytes) -> None:
-        self.ensemble.end_session(session_id)
+        if session_id in self.ensemble.sessions and password == password_of(session_id):
+            self.ensemble.end_session(session_id)
 
     async def stop(self, number: int, *, controlled: bool = True) -> None:
-        """End one broker in good order."""
-        await self.brokers.pop(number).shutdown(controlled=controlled)
+        """End one broker in good order, in its own process."""
+        context = context_of(self.processes[number])
+        shutdown = self.brokers.pop(number).shutdown(controlled=controlled)
+        await asyncio.get_running_loop().create_task(shutdown, context=context)
+
+    def kill(self, number: int) -> None:
+        """SIGKILL, in a `SeededLoop`: the broker runs no further line, and its session lives on.
+
+        Its kernel closes its connections; what it had written to its storage is there at its next start.
+        """
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop)
+        broker, process = self.brokers.pop(number), self.processes[number]
+        loop.kill(process)
+        self.killed.append(broker)
+        self.storages[number] = self.storages[number].clone()
+        broker.coordination.abandon()  # type: ignore[attr-defined]
+        self.transport.kill(process)
+        for server in list(self.servers.values()):
+            if server.process is process:
+                server.kill()
 
     @property
     def bootstrap(self) -> str:
-        """Of every broker that runs."""
-        return ",".join(f"127.0.0.1:{9092 + number}" for number in self.brokers)
+        """Addresses of all brokers, also of those that do not run."""
+        return ",".join(f"127.0.0.1:{9092 + number}" for number in self.storages)
 
     def client(self) -> Client:
-        """A native client on the same network."""
-        return Client(self.bootstrap, transport=self.transport)
+        """Return a native client on the same network."""
+        return Client(self.bootstrap, transport=self.transport, clock=self.clock)
+
+    def ledger(self, number: int) -> list[Line]:
+        """Return the ledger lines of one broker, as they are in its storage."""
+        storage, directory = self.storages[number], directory_of(LOG_DIR)
+        return [
+            json.loads(line)
+            for name in storage.names(directory)
+            for line in storage.read(f"{directory}/{name}").splitlines()
+        ]
+
+    def history(self) -> list[Line]:
+        """Return the ledger lines of all brokers, merged."""
+        return merged([self.ledger(number) for number in self.storages])

@@ -133,6 +133,13 @@ class MemoryCoordination:
         self.suspend()
         asyncio.get_running_loop().call_soon(self._attach_again)
 
+    def abandon(self) -> None:
+        """Die without a word, as the process does; the server keeps the session until it expires."""
+        self.ensemble.drop(self)
+        if self.session_id in self.ensemble.sessions:
+            self.ensemble.sessions[self.session_id] = None
+        self.state = CLOSED
+
     def lose_lease(self) -> None:
         """Let the session timeout pass without a word from the server."""
         self.lease = False

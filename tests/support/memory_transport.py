@@ -1,17 +1,20 @@
 """The Transport port without sockets: byte streams between handlers in one event loop.
 
-Invariant: bytes arrive in the order sent, in pieces of any size, only by callbacks of the running
-loop, so it runs under virtual time too. A stream holds `window_bytes` between its ends, as socket
-buffers do; what is sent beyond stays in the sender's queue.
+Bytes arrive in the order sent, in pieces of any size, only by callbacks of the running loop, so it runs
+in virtual time too. A stream holds at most `window_bytes` between its ends, as socket buffers do; the rest
+waits in the sender's queue. Each end belongs to the process that listened or connected (`SeededLoop`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import errno
 from collections.abc import Callable, Sequence
 
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
+from support.seeded_loop import PROCESS, Process
+
 from minikafka.base.ports import Buffer, Link, Listener, StreamHandler, Transport
 
 MARK_BYTES = 64 * 1024
@@ -24,6 +27,7 @@ class MemoryTransport:
         self._window_bytes = window_bytes
         self._piece_bytes = piece_bytes
         self._listeners: dict[int, MemoryListener] = {}
+        self._links: set[MemoryLink] = set()
         self._free_port = 20_000
 
     async def listen(
@@ -53,20 +57,33 @@ class MemoryTransport:
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {port}")
         handler = factory()
-        near = MemoryLink(handler, f"{host}:{port}", self._window_bytes, self._piece_bytes)
-        far = MemoryLink(
-            listener.factory(),
-            f"{host}:{self._next_port()}",
-            self._window_bytes,
-            self._piece_bytes,
-        )
+        accepted = listener.context.run(listener.factory)
+        sizes = self._window_bytes, self._piece_bytes
+        near = MemoryLink(self, handler, f"{host}:{port}", *sizes, contextvars.copy_context())
+        peer = f"{host}:{self._next_port()}"
+        far = MemoryLink(self, accepted, peer, *sizes, listener.context.copy())
         near.other, far.other = far, near
+        self._links |= {near, far}
         far.start()
         near.start()
         return handler
 
     def forget(self, port: int) -> None:
+        """Stop listening on the port."""
         self._listeners.pop(port, None)
+
+    def remove(self, link: MemoryLink) -> None:
+        """Forget an end that has closed."""
+        self._links.discard(link)
+
+    def kill(self, process: Process) -> None:
+        """Close all sockets of a process that was killed, as its kernel does."""
+        for port, listener in list(self._listeners.items()):
+            if listener.context.get(PROCESS) is process:
+                self.forget(port)
+        for link in list(self._links):
+            if link.process is process:
+                link.cut()
 
     def _next_port(self) -> int:
         self._free_port += 1
@@ -74,7 +91,7 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """A port of the imaginary machine."""
+    """A port of the imaginary machine, in the context of the process that listens there."""
 
     def __init__(
         self,
@@ -87,6 +104,7 @@ class MemoryListener:
         self.factory = factory
         self.host = host
         self.port = port
+        self.context = contextvars.copy_context()
 
     async def close(self) -> None:
         self._transport.forget(self.port)
@@ -97,7 +115,17 @@ class MemoryLink:
 
     other: MemoryLink
 
-    def __init__(self, handler: StreamHandler, peer: str, window_bytes: int, piece: int) -> None:
+    def __init__(
+        self,
+        transport: MemoryTransport,
+        handler: StreamHandler,
+        peer: str,
+        window_bytes: int,
+        piece: int,
+        context: contextvars.Context,
+    ) -> None:
+        self._transport = transport
+        self._context = context
         self._handler = handler
         self._peer = peer
         self._window_bytes = window_bytes
@@ -111,8 +139,24 @@ class MemoryLink:
         self._closing = False
         self._gone = False
 
+    @property
+    def process(self) -> Process | None:
+        """The process at this end."""
+        return self._context.get(PROCESS)
+
     def start(self) -> None:
-        self._handler.connected(self)
+        """Tell the handler of the connection, in its own context."""
+        if self._context.get(PROCESS) is PROCESS.get():
+            self._handler.connected(self)
+        else:
+            self._context.run(self._handler.connected, self)
+
+    def cut(self) -> None:
+        """End the stream without a callback at this end; the other end reads what was sent, then its end."""
+        self._closing = self._gone = True
+        self._queue.clear()
+        self._transport.remove(self)
+        self.other._read_soon()
 
     def send(self, slices: Sequence[Buffer]) -> None:
         if self._closing:
@@ -134,15 +178,18 @@ class MemoryLink:
     def close(self) -> None:
         self._closing = True
         if not self._queue:
-            self._loop.call_soon(self._leave)
+            self._call_soon(self._leave)
 
     def abort(self) -> None:
         self._closing = True
         self._queue.clear()
-        self._loop.call_soon(self._leave)
+        self._call_soon(self._leave)
 
     def peer(self) -> str:
         return self._peer
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback, context=self._context)
 
     def _pump(self) -> None:
         """Hand over what the other end has room for."""
@@ -153,9 +200,9 @@ class MemoryLink:
             self.other._read_soon()
         if self._above_mark and len(self._queue) <= MARK_BYTES:
             self._above_mark = False
-            self._loop.call_soon(self._drained)
+            self._call_soon(self._drained)
         if self._closing and not self._queue:
-            self._loop.call_soon(self._leave)
+            self._call_soon(self._leave)
 
     def _drained(self) -> None:
         if not self._gone:
@@ -164,7 +211,7 @@ class MemoryLink:
     def _read_soon(self) -> None:
         if not self._reading:
             self._reading = True
-            self._loop.call_soon(self._read)
+            self._call_soon(self._read)
 
     def _read(self) -> None:
         """One piece; an end of file when there is none and the other end has left."""
@@ -187,6 +234,7 @@ class MemoryLink:
         if self._gone:
             return
         self._gone = True
+        self._transport.remove(self)
         self._handler.disconnected(None)
         if self.other._closing:
             self.other.abort()

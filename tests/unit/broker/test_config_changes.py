@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from support.cold import LoopClock
+from support.loop_clock import LoopClock
 from support.memory_coordination import Ensemble, MemoryCoordination
 from support.until import until
 

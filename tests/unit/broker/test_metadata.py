@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from support.cold import LoopClock, broker, state
+from support.cold import broker, state
+from support.loop_clock import LoopClock
 
 from minikafka.base.model import LEADER_DURING_DELETE, UpdateMetadataRequest
 from minikafka.broker.metadata import MetadataCache

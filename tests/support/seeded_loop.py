@@ -1,0 +1,246 @@
+"""An event loop in virtual time whose schedule comes from a seed.
+
+    loop = SeededLoop(seed)
+    loop.run(scenario())
+
+What runs in one loop belongs to several processes, as the brokers of a `MemoryCluster` do. Within a process
+callbacks run in the order of asyncio; between processes the seed decides who is next, and now and then it
+holds one of them up until nobody else has anything to do. Nothing sleeps: when no callback is ready, the time is
+that of the next timer. The same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+Callback = tuple[asyncio.Handle, contextvars.Context]
+
+TURN_SECONDS = 0.000_02
+"""Virtual time that one callback takes."""
+TURNS_MAX = 2_000_000
+"""A run that takes longer than this is taken for one that does not end."""
+HELD_UP = 0.02
+"""Chance, per turn, that another process is held up from now on, or none."""
+
+
+class Process:
+    """The callbacks of one simulated process; after `kill` none of them runs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.frozen: list[Callback] = []
+        """Callbacks that became ready after its death."""
+
+    def __repr__(self) -> str:
+        return f"<process {self.name}>"
+
+
+OUTSIDE = Process("outside")
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process", default=OUTSIDE)
+"""The process that a callback or task belongs to, inherited by what it starts."""
+
+
+def context_of(process: Process) -> contextvars.Context:
+    """Return a context in which callbacks and tasks belong to the process."""
+    context = contextvars.copy_context()
+    context.run(PROCESS.set, process)
+    return context
+
+
+class NothingReady(Exception):
+    """No callback is ready and no timer is set, but the scenario has not ended."""
+
+
+class SeededLoop(asyncio.AbstractEventLoop):
+    """See the module. `errors` are the contexts of exceptions that no task or callback handled."""
+
+    def __init__(self, seed: int) -> None:
+        self.errors: list[dict[str, Any]] = []
+        self._chance = random.Random(seed)
+        self._now = 0.0
+        self._turns = 0
+        self._ready: dict[Process, deque[Callback]] = {}
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, contextvars.Context]] = []
+        self._order = itertools.count()
+        self._held_up: Process | None = None
+        self._test = Process("test")
+        self._processes: set[Process] = set()
+
+    # Running.
+
+    def run(self, scenario: Coroutine[Any, Any, Result]) -> Result:
+        """Run the scenario to its end, then end every task that is left. Raises what the scenario raises."""
+        asyncio.set_event_loop(self)
+        try:
+            return self.run_until_complete(scenario)
+        finally:
+            self._end_tasks()
+            asyncio.set_event_loop(None)
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until the task has ended, and return its result."""
+        task: asyncio.Future[Any] = asyncio.ensure_future(future, loop=self)
+        asyncio._set_running_loop(self)
+        try:
+            while not task.done():
+                self._run_next()
+        finally:
+            asyncio._set_running_loop(None)
+        return task.result()
+
+    def _run_next(self) -> None:
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            raise NothingReady(f"no end after {TURNS_MAX} callbacks")
+        self._now += TURN_SECONDS
+        if not self._ready and self._timers:
+            self._now = max(self._now, self._timers[0][0])
+        while self._timers and self._timers[0][0] <= self._now:
+            _, _, handle, context = heapq.heappop(self._timers)
+            self._put(handle, context)
+        if not self._ready:
+            if not self._timers:
+                raise NothingReady
+            return
+        self._run_one_of(self._choose())
+
+    def _choose(self) -> Process:
+        """Return the process whose next callback runs now."""
+        ready = list(self._ready)
+        if self._chance.random() < HELD_UP:
+            self._held_up = self._chance.choice([None, *ready])
+        if len(ready) > 1 and self._held_up in self._ready:
+            ready.remove(self._held_up)  # type: ignore[arg-type]
+        return ready[int(self._chance.random() * len(ready))]
+
+    def _run_one_of(self, process: Process) -> None:
+        callbacks = self._ready[process]
+        handle, _ = callbacks.popleft()
+        if not callbacks:
+            del self._ready[process]
+        if not handle.cancelled():
+            handle._run()
+
+    def _put(self, handle: asyncio.Handle, context: contextvars.Context) -> None:
+        process = context.get(PROCESS, self._test)
+        if process.is_dead:
+            process.frozen.append((handle, context))
+        else:
+            self._ready.setdefault(process, deque()).append((handle, context))
+
+    def kill(self, process: Process) -> None:
+        """Run none of its callbacks any more: no `finally` and no `except` of the process sees its end."""
+        process.is_dead = True
+        process.frozen += self._ready.pop(process, ())
+
+    def _end_tasks(self) -> None:
+        """Cancel what runs still, dead processes included: nothing is left to the garbage collector."""
+        errors = list(self.errors)
+        for process in self._processes:
+            process.is_dead = False
+            for callback in process.frozen:
+                self._put(*callback)
+            process.frozen.clear()
+        while tasks := self._running():
+            for task in tasks:
+                task.cancel()
+            self.run_until_complete(asyncio.wait(tasks))
+        self.errors = errors
+
+    def _running(self) -> list[asyncio.Task[Any]]:
+        tasks = (task for process in self._processes for task in process.tasks)
+        return [task for task in tasks if not task.done()]
+
+    # Callbacks and tasks.
+
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Run the callback after those of its process that are ready already."""
+        context = contextvars.copy_context() if context is None else context
+        handle = asyncio.Handle(callback, args, self, context)
+        self._put(handle, context)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run the callback after this many seconds of virtual time."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run the callback at this virtual time."""
+        context = contextvars.copy_context() if context is None else context
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), handle, context))
+        return handle
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        """Start a task, which belongs to the process of its context."""
+        context = contextvars.copy_context() if context is None else context
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        process = context.get(PROCESS, self._test)
+        self._processes.add(process)
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard)
+        return task
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    # What asyncio asks of a loop.
+
+    def time(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._now
+
+    def get_debug(self) -> bool:
+        """Return False: no debug mode."""
+        return False
+
+    def is_running(self) -> bool:
+        """Return True while this loop runs callbacks."""
+        return asyncio._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        """Return False: there is nothing to close."""
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep the context of an exception that nobody handled."""
+        self.errors.append(context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Called by asyncio; a cancelled timer is dropped when its time comes."""
