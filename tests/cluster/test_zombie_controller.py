@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from support.invariants import check_ledgers
 from support.operations import Cast, staged
-from support.stage import BROKERS, Stage, eventually, running_stage
+from support.stage import BROKERS, RealStage, eventually, running_stage
 
 from minikafka.base.errors import ErrorCode
 from minikafka.rpc.messages import UPDATE_METADATA
@@ -31,14 +31,14 @@ STOPPED_AT = [
 
 
 @pytest.fixture(scope="module")
-def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage]:
     data = tmp_path_factory.mktemp("zombie")
     yield from running_stage(data, request_timeout_ms=5_000)
     check_ledgers(data)
 
 
 @pytest.fixture
-async def stage(shared_stage: Stage) -> AsyncIterator[Stage]:
+async def stage(shared_stage: RealStage) -> AsyncIterator[RealStage]:
     try:
         yield shared_stage
     finally:
@@ -47,7 +47,7 @@ async def stage(shared_stage: Stage) -> AsyncIterator[Stage]:
 
 @pytest.mark.row("D1", "R9")
 @pytest.mark.parametrize("step", STOPPED_AT)
-async def test_what_a_zombie_controller_does_changes_nothing(stage: Stage, step: str) -> None:
+async def test_what_a_zombie_controller_does_changes_nothing(stage: RealStage, step: str) -> None:
     cast = Cast.of(stage)
     epoch = stage.controller_epoch()
     operation, _, named = step.partition(".")
@@ -81,7 +81,7 @@ async def test_what_a_zombie_controller_does_changes_nothing(stage: Stage, step:
         await stream.check()
 
 
-def decided(stage: Stage) -> dict[str, object]:
+def decided(stage: RealStage) -> dict[str, object]:
     """Every node that a controller writes; of a partition's state what only a controller decides."""
     tree: dict[str, object] = dict(stage.tree())
     for path in tree:
@@ -91,7 +91,7 @@ def decided(stage: Stage) -> dict[str, object]:
     return tree
 
 
-async def refuse(stage: Stage, former_epoch: int) -> None:
+async def refuse(stage: RealStage, former_epoch: int) -> None:
     """Every broker refuses requests of the former controller."""
     request = {
         "controller_id": 1,

@@ -12,9 +12,9 @@ import contextvars
 import errno
 from collections.abc import Callable, Sequence
 
-from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
 from support.seeded_loop import PROCESS, Process
 
+from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
 from minikafka.base.ports import Buffer, Link, Listener, StreamHandler, Transport
 
 MARK_BYTES = 64 * 1024

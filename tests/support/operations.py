@@ -15,7 +15,7 @@ from support.stage import BROKERS, Stage
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.client import NewTopic
-from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION, DELETION, REASSIGNMENT
+from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION, DELETION, REASSIGNMENT, STEPS
 from minikafka.zk import layout
 
 NOT_STARTING = "broker.leader_and_isr"
@@ -137,10 +137,10 @@ class ControlledShutdown(Operation):
     waits_for = ()
 
     async def ask(self) -> None:
-        await self.stage.cluster.stop(self.cast.leader)
+        await self.stage.stop(self.cast.leader)
 
     def missing(self) -> str:
-        if self.stage.cluster.process(self.cast.leader) is not None:
+        if self.stage.is_running(self.cast.leader):
             return missing_replicas(self.stage, self.written, self.bystander)
         for partition in self.bystander:
             state = self.stage.leadership(TopicPartition(self.written, partition))
@@ -203,7 +203,7 @@ class Reassignment(Operation):
         wanted = {TopicPartition(self.topic, number): to for number, to in targets.items()}
         if by_node:
             data = layout.encode_reassignments(wanted)
-            await asyncio.to_thread(self.stage.zookeeper.create, layout.REASSIGN_PARTITIONS, data)
+            await self.stage.write(layout.REASSIGN_PARTITIONS, data)
             return
         async with self.stage.client() as client:
             outcomes = await client.admin.alter_reassignments(wanted)
@@ -232,13 +232,13 @@ class Superseded(Reassignment):
     async def prepare(self) -> None:
         await super().prepare()
         newcomer = self.cast.newcomer
-        await self.stage.cluster.hold(NOT_STARTING, [newcomer])
+        await self.stage.hold(NOT_STARTING, [newcomer])
         await self.ask_for(dict.fromkeys(self.origin, (self.cast.follower, newcomer)))
-        assert await self.stage.cluster.held(NOT_STARTING) == newcomer
+        assert await self.stage.held(NOT_STARTING) == newcomer
 
     async def resume(self) -> None:
-        if self.stage.cluster.process(self.cast.newcomer) is not None:
-            await self.stage.cluster.release(NOT_STARTING, [self.cast.newcomer])
+        if self.stage.is_running(self.cast.newcomer):
+            await self.stage.release(NOT_STARTING, [self.cast.newcomer])
 
 
 def missing_replicas(stage: Stage, topic: str, target: dict[int, Sequence[int]]) -> str:
@@ -268,3 +268,43 @@ def staged(stage: Stage, cast: Cast, operation: str, step: str, topic: str) -> O
     """The operation in such a way that it passes the step."""
     kind = Superseded if (operation, step) == (REASSIGNMENT, "U3") else OPERATIONS[operation]
     return kind(stage, cast, topic, step)
+
+
+CASES = [
+    (operation, step, victim)
+    for operation, steps in STEPS.items()
+    for step in steps
+    for victim in OPERATIONS[operation].victims
+]
+"""Operation, step and victim: everybody who matters, killed at every step of every operation."""
+
+
+async def kill_at_step(stage: Stage, operation: str, step: str, victim: str, topic: str) -> None:
+    """Hold the controller at the step, kill the victim, and check that the operation ends as promised.
+
+    A victim without whom the operation cannot end comes back first; then every broker runs again, and
+    ZooKeeper, the brokers' disks and a client must show the promised result, with every acknowledged record.
+    """
+    cast = Cast.of(stage)
+    dying = getattr(cast, victim)
+    staging = staged(stage, cast, operation, step, topic)
+    epoch = stage.controller_epoch()
+    name = f"{operation}.{step}"
+    await staging.prepare()
+    async with stage.stream(staging.written, len(staging.bystander)) as stream:
+        await stage.hold(name)
+        asked = asyncio.create_task(staging.ask())
+        assert await stage.held(name) == cast.controller
+        await stage.kill(dying)
+        await stage.release(name)
+        await staging.resume()
+        if victim not in staging.waits_for:
+            await asked
+            await stage.eventually(lambda: not staging.missing(), staging.missing)
+        await stage.start(dying)
+        await asked
+        await stage.start()
+        await stage.eventually(lambda: not staging.missing(), staging.missing)
+        await staging.confirm()
+        await stream.check()
+    assert (stage.controller_epoch() > epoch) == (dying == cast.controller)

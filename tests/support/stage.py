@@ -1,16 +1,17 @@
-"""A real cluster on which brokers are killed at named steps, and what can be seen of it from outside.
+"""A cluster on which brokers are killed at named steps, and what can be seen of it from outside.
 
-`Stage` kills so that what follows need not wait for a session to expire: it ends the session of the dead
-as the expiry would. It reads ZooKeeper by an independent client, the brokers' disks, and what a stream
-of records came to.
+`Stage` is what a scenario does and sees; `RealStage` has real processes, `MemoryStage` of `memory_stage.py` has
+brokers in memory. Both kill so that nothing need wait for a session to expire: the session of the dead ends
+as it would by expiring. What is seen comes from ZooKeeper, the brokers' disks and a stream of records.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,136 @@ WAIT_SECONDS = 60
 POLL_SECONDS = 0.02
 
 
-class Stage:
-    """The cluster, an independent ZooKeeper client, and what is asked of both."""
+class Stage(abc.ABC):
+    """What a scenario does to a cluster of the brokers `BROKERS`, and what it sees of it."""
+
+    poll_seconds = POLL_SECONDS
+    """How often a condition is looked at, and how long a stream waits between two records."""
+
+    @abc.abstractmethod
+    def client(self) -> Client:
+        """Return a client of the cluster."""
+
+    @abc.abstractmethod
+    async def hold(self, step: str, brokers: Sequence[int] | None = None) -> None:
+        """Hold whoever reaches the named step; on all running brokers, or on these."""
+
+    @abc.abstractmethod
+    async def held(self, step: str) -> int:
+        """Return the broker that stands at the step; wait until there is one."""
+
+    @abc.abstractmethod
+    async def release(self, step: str, brokers: Sequence[int] | None = None) -> None:
+        """Let whoever stands at the step go on, and hold nobody else there."""
+
+    @abc.abstractmethod
+    async def kill(self, broker: int) -> None:
+        """End the broker without a word, and its session at once."""
+
+    @abc.abstractmethod
+    async def stop(self, broker: int) -> None:
+        """Shut the broker down in a controlled way; returns when it has ended, also if it was killed."""
+
+    @abc.abstractmethod
+    async def start(self, broker: int | None = None) -> None:
+        """Start the broker, or all that do not run."""
+
+    @abc.abstractmethod
+    def is_running(self, broker: int) -> bool:
+        """True if the broker was started and neither ended nor was stopped by a signal."""
+
+    @abc.abstractmethod
+    async def write(self, path: str, data: bytes) -> None:
+        """Create a znode, as an administrator does."""
+
+    @abc.abstractmethod
+    def node(self, path: str) -> tuple[bytes, int] | None:
+        """Return data and version of a znode, None if there is none."""
+
+    @abc.abstractmethod
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names of a znode's children, none if there is no such znode."""
+
+    @abc.abstractmethod
+    def directories(self, broker: int, topic: str = "") -> list[str]:
+        """Return the broker's replica directories of the topic ("": of all), those being deleted included."""
+
+    async def create(self, topic: str, assignment: dict[int, Sequence[int]]) -> None:
+        """Create a topic and wait until every replica is in sync."""
+        async with self.client() as client:
+            await client.create_topics(NewTopic(topic, assignment=assignment))
+        await self.eventually(lambda: self._all_in_sync(topic, assignment))
+
+    def _all_in_sync(self, topic: str, assignment: dict[int, Sequence[int]]) -> bool:
+        states = {n: self.leadership(TopicPartition(topic, n)) for n in assignment}
+        return all(
+            state is not None and set(state.isr) == set(assignment[n])
+            for n, state in states.items()
+        )
+
+    async def eventually(
+        self, condition: Callable[[], object], missing: Callable[[], object] = str
+    ) -> None:
+        """Wait until the condition holds. Raises AssertionError with what `missing` returns."""
+        await eventually(condition, missing, self.poll_seconds)
+
+    # What ZooKeeper says.
+
+    def read(self, path: str) -> bytes | None:
+        """Return the data of a znode, None if there is none."""
+        found = self.node(path)
+        return None if found is None else found[0]
+
+    def controller(self) -> int | None:
+        """Return the id of the controller, None if there is none."""
+        data = self.read(layout.CONTROLLER)
+        return None if data is None else layout.decode_controller(data)
+
+    def controller_epoch(self) -> int:
+        """Return the epoch of the last elected controller."""
+        return int(self.read(layout.CONTROLLER_EPOCH) or b"0")
+
+    def assignment(self, tp: TopicPartition) -> ReplicaAssignment | None:
+        """Return the partition's replicas, None if it does not exist."""
+        data = self.read(layout.topic_path(tp.topic))
+        return None if data is None else layout.decode_topic(data)[1].get(tp.partition)
+
+    def leadership(self, tp: TopicPartition) -> LeaderAndIsr | None:
+        """Return leader, epoch and ISR of the partition, None if nobody was ever elected."""
+        found = self.node(layout.state_path(tp))
+        return None if found is None else layout.decode_state(*found)
+
+    def tree(self) -> dict[str, tuple[bytes, int]]:
+        """Return data and version of every znode that a controller may write."""
+        found: dict[str, tuple[bytes, int]] = {}
+        for root in ("/controller", "/controller_epoch", "/brokers/topics", "/admin", "/config"):
+            self._walk(root, found)
+        return found
+
+    def _walk(self, path: str, found: dict[str, tuple[bytes, int]]) -> None:
+        node = self.node(path)
+        if node is not None:
+            found[path] = node
+            for child in self.children(path):
+                self._walk(f"{path}/{child}", found)
+
+    # What clients say.
+
+    @asynccontextmanager
+    async def stream(self, topic: str, partitions: int) -> AsyncIterator[Stream]:
+        """Write records to every partition in the meantime."""
+        async with self.client() as client:
+            stream = Stream(client, topic, partitions, self.poll_seconds)
+            await stream.write_everywhere()
+            stream.start()
+            try:
+                yield stream
+            finally:
+                await stream.stop()
+
+
+class RealStage(Stage):
+    """A cluster of processes; ZooKeeper is read by an independent client (kazoo)."""
 
     def __init__(
         self, cluster: LocalCluster, zookeeper: KazooClient, request_timeout_ms: int
@@ -56,33 +185,42 @@ class Stage:
     def client(self) -> Client:
         return Client(self.cluster.bootstrap, request_timeout_ms=self.request_timeout_ms)
 
-    # What is done.
+    async def hold(self, step: str, brokers: Sequence[int] | None = None) -> None:
+        await self.cluster.hold(step, brokers)
+
+    async def held(self, step: str) -> int:
+        return await self.cluster.held(step)
+
+    async def release(self, step: str, brokers: Sequence[int] | None = None) -> None:
+        await self.cluster.release(step, brokers)
 
     async def kill(self, broker: int) -> None:
-        """SIGKILL; its session ends at once, not only when it expires."""
         await self.cluster.kill(broker)
         await self.end_session(broker)
 
+    async def stop(self, broker: int) -> None:
+        await self.cluster.stop(broker)
+
+    async def start(self, broker: int | None = None) -> None:
+        await self.cluster.start(broker)
+
     def is_running(self, broker: int) -> bool:
-        """Started, and not stopped by a signal."""
         process = self.cluster.process(broker)
         return process is not None and not is_paused(process)
 
     async def end_session(self, broker: int) -> None:
-        """What ZooKeeper does when it expires: the broker's ephemeral nodes go."""
+        """End the session of a broker as its expiry would: its ephemeral nodes go."""
         file = self.cluster.directory.broker_data(broker) / SESSION_FILE
         session = json.loads(file.read_bytes())
         password = bytes.fromhex(session["password"])
         await close_session(self.cluster.zookeeper, int(session["id"]), password, SystemClock())
 
     async def create(self, topic: str, assignment: dict[int, Sequence[int]]) -> None:
-        """A topic that every replica of it is in sync with."""
-        async with self.client() as client:
-            await client.create_topics(NewTopic(topic, assignment=assignment))
+        await super().create(topic, assignment)
         await self.cluster.wait_for_isr(topic)
 
     async def heal(self) -> None:
-        """Everything runs, nothing is held, no topic is left."""
+        """Start and continue every broker, release every step, delete every topic."""
         for broker in BROKERS:
             process = self.cluster.process(broker)
             if process is not None and is_paused(process):
@@ -96,91 +234,46 @@ class Stage:
         await eventually(lambda: not self.children(layout.TOPICS), self.tree)
 
     async def open_gates(self) -> None:
-        """Release whatever is held anywhere."""
+        """Release every step that is held anywhere."""
         asked = encode_steps("reassignment.A1", 0)
         for broker, answer in (await self.cluster.ask(STEPS, asked)).items():
             for step in () if isinstance(answer, Exception) else answer["held"]:
                 await self.cluster.ask(RELEASE_STEP, encode_step(step), brokers=[broker])
 
-    # What ZooKeeper says.
+    async def write(self, path: str, data: bytes) -> None:
+        await asyncio.to_thread(self.zookeeper.create, path, data)
 
-    def read(self, path: str) -> bytes | None:
-        """The data of a node, None when it is not there."""
+    def node(self, path: str) -> tuple[bytes, int] | None:
         try:
-            return bytes(self.zookeeper.get(path)[0])
+            data, stat = self.zookeeper.get(path)
         except NoNodeError:
             return None
+        return bytes(data), stat.version
 
     def children(self, path: str) -> list[str]:
-        return sorted(self.zookeeper.get_children(path))
-
-    def controller(self) -> int | None:
-        data = self.read(layout.CONTROLLER)
-        return None if data is None else layout.decode_controller(data)
-
-    def controller_epoch(self) -> int:
-        return int(self.read(layout.CONTROLLER_EPOCH) or b"0")
-
-    def assignment(self, tp: TopicPartition) -> ReplicaAssignment | None:
-        data = self.read(layout.topic_path(tp.topic))
-        return None if data is None else layout.decode_topic(data)[1].get(tp.partition)
-
-    def leadership(self, tp: TopicPartition) -> LeaderAndIsr | None:
-        path = layout.state_path(tp)
         try:
-            data, stat = self.zookeeper.get(path)
+            return sorted(self.zookeeper.get_children(path))
         except NoNodeError:
-            return None
-        return layout.decode_state(data, stat.version)
-
-    def tree(self) -> dict[str, tuple[bytes, int]]:
-        """Every node that a controller may write, with data and version."""
-        found: dict[str, tuple[bytes, int]] = {}
-        for root in ("/controller", "/controller_epoch", "/brokers/topics", "/admin", "/config"):
-            self._walk(root, found)
-        return found
-
-    def _walk(self, path: str, found: dict[str, tuple[bytes, int]]) -> None:
-        with suppress(NoNodeError):
-            data, stat = self.zookeeper.get(path)
-            found[path] = (bytes(data), stat.version)
-            for child in self.zookeeper.get_children(path):
-                self._walk(f"{path}/{child}", found)
-
-    # What the disks say.
+            return []
 
     def directories(self, broker: int, topic: str = "") -> list[str]:
-        """The broker's replica directories of the topic ("": of all), those being deleted included."""
         data = self.cluster.directory.broker_data(broker)
         return sorted(path.name for path in data.glob(f"{topic}*-*") if path.is_dir())
 
-    # What the kernel says.
-
     def unread(self, broker: int) -> int:
-        """Bytes and connections that wait for the broker at its control port."""
+        """Return the bytes and connections that wait for the broker at its control port."""
         local = f"0100007F:{self.cluster.record.broker(broker).control_port:04X}"
         rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
         return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1] == local)
-
-    # What clients say.
-
-    @asynccontextmanager
-    async def stream(self, topic: str, partitions: int) -> AsyncIterator[Stream]:
-        """Records are written to every partition meanwhile."""
-        async with self.client() as client:
-            stream = Stream(client, topic, partitions)
-            await stream.write_everywhere()
-            stream.start()
-            try:
-                yield stream
-            finally:
-                await stream.stop()
 
 
 class Stream:
     """One producer; a record that could not be delivered has an unknown outcome, and the next one follows."""
 
-    def __init__(self, client: Client, topic: str, partitions: int) -> None:
+    def __init__(
+        self, client: Client, topic: str, partitions: int, poll_seconds: float = POLL_SECONDS
+    ) -> None:
+        self.poll_seconds = poll_seconds
         self.client = client
         self.topic = topic
         self.partitions = partitions
@@ -200,7 +293,7 @@ class Stream:
     async def write(self, partition: int) -> None:
         while not self.is_over:
             await self._send(partition)
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self.poll_seconds)
 
     async def _send(self, partition: int) -> bool:
         value = b"%d" % len(self.history)
@@ -232,18 +325,25 @@ class Stream:
         assert result.acked >= 2 * self.partitions
 
 
-async def eventually(condition: Callable[[], object], what: Callable[[], object] = str) -> None:
-    """Until it holds; what is asked is other processes, which announce nothing."""
+async def eventually(
+    condition: Callable[[], object],
+    missing: Callable[[], object] = str,
+    poll_seconds: float = POLL_SECONDS,
+) -> None:
+    """Wait until the condition holds; it asks other processes, which announce nothing.
+
+    Raises AssertionError with what `missing` returns.
+    """
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():  # noqa: ASYNC110 - there is no event
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(poll_seconds)
     except TimeoutError:
-        raise AssertionError(f"it never came to that: {what()}") from None
+        raise AssertionError(f"it never came to that: {missing()}") from None
 
 
-def running_stage(data: Path, request_timeout_ms: int = 30_000) -> Iterator[Stage]:
-    """For a fixture: a cluster of four with a ZooKeeper client, ended afterwards.
+def running_stage(data: Path, request_timeout_ms: int = 30_000) -> Iterator[RealStage]:
+    """Yield a cluster of four for a fixture, and end it afterwards.
 
     Clients wait `request_timeout_ms` for an answer of a broker that is stopped by a signal.
     """
@@ -252,7 +352,7 @@ def running_stage(data: Path, request_timeout_ms: int = 30_000) -> Iterator[Stag
     zookeeper = KazooClient(cluster.zookeeper)
     try:
         zookeeper.start()
-        yield Stage(cluster, zookeeper, request_timeout_ms)
+        yield RealStage(cluster, zookeeper, request_timeout_ms)
     finally:
         zookeeper.stop()
         zookeeper.close()

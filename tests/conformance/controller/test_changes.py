@@ -75,7 +75,7 @@ async def test_the_address_of_a_live_broker_is_watched(office: Office) -> None:
     office.ensemble.put(layout.broker_path(2), layout.encode_broker(moved))
     await until(
         lambda: any(
-            "elsewhere" in {b.host for b in request.live_brokers}
+            moved.endpoints in [b.endpoints for b in request.live_brokers]
             for request in office.candidate.channels.to(3, UpdateMetadataRequest)
         )
     )

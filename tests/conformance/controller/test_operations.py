@@ -37,7 +37,7 @@ Move = tuple[str, str, str]
 def moves(world: World, tp: TopicPartition = T0) -> list[Move]:
     """What the partition and its replicas went through since the last look: who, from, to."""
     taken = []
-    for decision, partitions in world.machine.decisions().items():
+    for decision, partitions in world.machine.drain_decisions().items():
         assert decision.verdict != ILLEGAL
         if decision.verdict == MOVE and tp in partitions:
             who = PARTITION if decision.machine == PARTITION else f"replica {decision.replica}"
@@ -47,7 +47,7 @@ def moves(world: World, tp: TopicPartition = T0) -> list[Move]:
 
 def elections(world: World) -> list[str]:
     """Elections that chose a leader since the last look."""
-    decided = world.machine.decisions()
+    decided = world.machine.drain_decisions()
     return [d.election for d in decided if d.verdict == MOVE and d.election]
 
 
@@ -63,7 +63,7 @@ def replica(broker_id: int, *states: ReplicaStatus) -> list[Move]:
 
 def begun(world: World) -> World:
     """What happened so far is forgotten."""
-    world.machine.decisions()
+    world.machine.drain_decisions()
     return world.clear()
 
 
@@ -131,7 +131,7 @@ def test_a_start_is_metadata_replicas_online_elections_and_reassignments_in_orde
 def test_a_controlled_shutdown_elects_for_what_it_leads_and_stops_what_it_follows() -> None:
     world = begun(World().create("t", [0, 1, 2], [1, 0, 2]))
     world.shut_down(0)
-    decided = [d for d in world.machine.decisions() if d.verdict == MOVE]
+    decided = [d for d in world.machine.drain_decisions() if d.verdict == MOVE]
     assert [(d.machine, d.election or d.target) for d in decided] == [
         (PARTITION, Election.CONTROLLED_SHUTDOWN.value),
         ("replica", OFFLINE.value),
@@ -419,7 +419,7 @@ def test_balancing_leaves_alone_what_cannot_be_given_back() -> None:
     begun(world.mark("d"))
     world.handle(RebalanceDue())
     assert (world.nodes[T0].leader, world.nodes[T1].leader) == (0, 1), "t-1 is not in sync"
-    decided = world.machine.decisions()
+    decided = world.machine.drain_decisions()
     assert [d.election for d in decided if d.verdict == MOVE] == [Election.PREFERRED.value]
     assert not [d for d in decided if d.verdict == REFUSE]
     assert d0 not in {tp for write in world.writes for tp in write.states}

@@ -1,0 +1,21 @@
+"""Whoever is killed at whichever named step of an operation: it ends as the documents promise.
+
+Every step of creation, reassignment, deletion and controlled shutdown is held in turn, and there the controller,
+or the leader or a follower of what is being changed, is killed: whole brokers in memory, in virtual time, under
+several schedules. `tests/cluster/test_crash_points.py` does some of it to real processes.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.memory_stage import MemoryStage, on_memory_stage
+from support.operations import CASES, kill_at_step
+
+
+@pytest.mark.row("D18", "I6", "L6")
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@on_memory_stage
+async def test_operation_ends_as_promised_whoever_is_killed_at_any_step(
+    stage: MemoryStage, case: tuple[str, str, str]
+) -> None:
+    await kill_at_step(stage, *case, topic="t")
