@@ -1,7 +1,7 @@
 """minikafka: a Kafka-compatible broker cluster in asyncio Python.
 
-`LocalCluster` is the one name to import from here; it is loaded on first use, so that importing the
-package costs nothing.
+`LocalCluster` is the only public name of the package; it is imported on first use, so that `import
+minikafka` takes no time.
 """
 
 from __future__ import annotations

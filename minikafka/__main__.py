@@ -1,6 +1,6 @@
-"""`python -m minikafka`, and where the console script `minikafka` begins and ends.
+"""`python -m minikafka`, which is also the entry point of the console script `minikafka`.
 
-Before the command can be interrupted, and after it, Ctrl-C just ends the process, without a traceback.
+During imports, and after the command has finished, Ctrl-C ends the process without a traceback.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import signal
 
 
 def _die_by_interrupts() -> None:
-    """Unless they are ignored, as in the background of a script."""
+    """Let SIGINT end the process, unless it is ignored, as for background jobs of a script."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-_die_by_interrupts()  # before the first import that takes time; `cli.main` takes it back
+_die_by_interrupts()  # before the first slow import; `cli.execution.run` makes Ctrl-C an exception again
 
 from minikafka.cli.main import main  # noqa: E402
 
 
 def run() -> None:
-    """The command that the arguments name; ends the process."""
+    """Run the command that the process's arguments name, then exit the process."""
     try:
         main()
     finally:

@@ -1,1 +1,1 @@
-"""The command line: one module per family of commands, imported when one of them is called."""
+"""The command line: one module per group of commands, imported when one of its commands is called."""

@@ -1,7 +1,7 @@
-"""Standard output for tables: as wide as the terminal, or as wide as they need elsewhere.
+"""Standard output for tables: as wide as the terminal, or 200 columns if it is not a terminal.
 
-Invariant: text comes out as it is. Paths, racks and addresses are the user's; rich would take `[…]` in
-them for markup and `:name:` for a picture.
+Invariant: text is printed unchanged. Rich would interpret `[…]` as markup and `:name:` as an emoji, but
+paths, racks and addresses may contain both.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Final
 
 from rich.console import Console
 
-WIDTH_OF_A_FILE: Final = 200
+WIDTH_WITHOUT_TERMINAL: Final = 200
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """The reader has gone: the command ends of it as those without tables do. (rich ends it with 1.)"""
+        """Raise BrokenPipeError, so that the command ends like one without tables; rich would exit with 1."""
         raise BrokenPipeError
 
 
 def plain_console() -> Console:
-    """A console on standard output, as it is now."""
+    """Return a console that writes to the current standard output."""
     console = _Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.width = WIDTH_OF_A_FILE
+        console.width = WIDTH_WITHOUT_TERMINAL
     return console

@@ -1,7 +1,6 @@
-"""How far something is, on standard error: live bars on a terminal, a line now and then elsewhere.
+"""Progress on standard error: live bars on a terminal, occasional lines elsewhere.
 
-Invariant: standard output is never touched, so that what a command prints can be read by a program
-while a person watches.
+Invariant: nothing is written to standard output, which a program may read while a person watches.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from rich.progress import Progress as Bars
 
 from minikafka.base.ports import Clock
 
-NEWS_MS: Final = 2_000
-"""How often a line is written where bars cannot be."""
+LINE_INTERVAL_MS: Final = 2_000
+"""Minimum time between two lines when standard error is not a terminal."""
 BARS_MAX: Final = 16
-"""More at a time would not fit on a screen."""
+"""Maximum number of bars, so that they fit on a screen."""
 
 
 class Amount(NamedTuple):
-    """How much of a thing is done; `total` None when nobody knows. `note` stands behind the bar."""
+    """Amount of work done, and in total (None: unknown). `note` is printed behind the bar."""
 
     done: int
     total: int | None
@@ -31,12 +30,12 @@ class Amount(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """Rounded down, so that 100 % is all of it."""
+        """The percentage as text, rounded down, so that 100 % means all."""
         return f"{100 * self.done // self.total} %" if self.total else "…"
 
 
 class Progress:
-    """A context; `update` tells everything that goes on now. Without `shown` it says nothing."""
+    """The progress display of several tasks, a context manager; prints nothing unless `shown`."""
 
     def __init__(self, clock: Clock, what: str, *, shown: bool) -> None:
         self._clock = clock
@@ -44,7 +43,7 @@ class Progress:
         console = Console(stderr=True)
         self._is_live = shown and console.is_terminal
         self._is_plain = shown and not console.is_terminal
-        self._told: int | None = None
+        self._last_line: int | None = None
         self._rows: dict[str, TaskID] = {}
         self._bars = Bars(
             TextColumn("{task.description}", markup=False),
@@ -66,27 +65,27 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def update(self, going_on: Mapping[str, Amount], finished: int) -> None:
-        """What goes on now, by name, and how many are finished."""
-        total = finished + len(going_on)
+    def update(self, active: Mapping[str, Amount], finished: int) -> None:
+        """Show the active tasks by name, and the number of finished ones."""
+        total = finished + len(active)
         if self._is_live:
-            self._draw(going_on, finished, total)
-        elif self._is_plain and self._is_news():
+            self._draw(active, finished, total)
+        elif self._is_plain and self._is_line_due():
             shown = ", ".join(
-                f"{name} {amount.percent}" for name, amount in list(going_on.items())[:BARS_MAX]
+                f"{name} {amount.percent}" for name, amount in list(active.items())[:BARS_MAX]
             )
-            more = f", and {len(going_on) - BARS_MAX} more" if len(going_on) > BARS_MAX else ""
+            more = f", and {len(active) - BARS_MAX} more" if len(active) > BARS_MAX else ""
             click.echo(f"{finished} of {total} {self._what}: {shown}{more}", err=True)
 
-    def _is_news(self) -> bool:
+    def _is_line_due(self) -> bool:
         now = self._clock.now()
-        if self._told is not None and now - self._told < NEWS_MS:
+        if self._last_line is not None and now - self._last_line < LINE_INTERVAL_MS:
             return False
-        self._told = now
+        self._last_line = now
         return True
 
-    def _draw(self, going_on: Mapping[str, Amount], finished: int, total: int) -> None:
-        rows = dict(list(going_on.items())[:BARS_MAX])
+    def _draw(self, active: Mapping[str, Amount], finished: int, total: int) -> None:
+        rows = dict(list(active.items())[:BARS_MAX])
         if total > 1:
             rows = {self._what: Amount(finished, total, f"{finished} of {total}"), **rows}
         for gone in self._rows.keys() - rows.keys():
@@ -99,7 +98,7 @@ class Progress:
 
 
 def size(count: int) -> str:
-    """Bytes for a person: `1.5 MB`."""
+    """Return a number of bytes as text for a person, for example `1.5 MB`."""
     if count < 1000:
         return f"{count} B"
     value = float(count)

@@ -17,7 +17,7 @@ from minikafka.cli.find_cluster import bootstrap_servers, cluster_options
 from minikafka.cli.options import bootstrap_option, data_option, json_option
 
 if TYPE_CHECKING:
-    from minikafka.cli.reassign_jobs import Given
+    from minikafka.cli.reassign_jobs import ReassignOptions
     from minikafka.client import Client
     from minikafka.client.admin import Admin
 
@@ -96,9 +96,9 @@ def reassign(
 
     Ctrl-C prints which moves have completed; the others continue.
     """
-    from minikafka.cli.reassign_jobs import Given
+    from minikafka.cli.reassign_jobs import ReassignOptions
 
-    given = Given(
+    options = ReassignOptions(
         topics,
         partitions,
         replicas,
@@ -116,7 +116,7 @@ def reassign(
     ]
     if len(chosen) > 1:
         raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} cannot be combined")
-    job = _job(chosen[0] if chosen else None, given)
+    job = _job(chosen[0] if chosen else None, options)
 
     async def work(client: Client) -> bool:
         return await job.do(client.admin)
@@ -131,25 +131,28 @@ class _Job(Protocol):
         """Do the job; return True on success."""
 
 
-def _job(action: str | None, given: Given) -> _Job:
+def _job(action: str | None, options: ReassignOptions) -> _Job:
     """Return the job that the options ask for (no action: move). Raises UsageError."""
     from minikafka.cli.reassign_jobs import Cancel, ListMoves, Move, Verify
     from minikafka.cli.reassign_proposal import Propose
 
-    if action != "generate" and (given.spread or given.brokers):
+    if action != "generate" and (options.spread or options.brokers):
         raise click.UsageError("--topics and --brokers can only be used with --generate")
-    if action and (given.throttle or (given.timeout and action != "cancel")):
+    if action and (options.throttle or (options.timeout and action != "cancel")):
         raise click.UsageError(f"--throttle and --timeout cannot be combined with --{action}")
     if action == "verify":
-        return Verify(given, given.plan() if given.replicas or given.file else given.named())
+        return Verify(
+            options,
+            options.plan() if options.replicas or options.file else options.named_partitions(),
+        )
     if action == "list":
-        return ListMoves(given)
+        return ListMoves(options)
     if action == "cancel":
-        return Cancel(given, given.named())
+        return Cancel(options, options.named_partitions())
     if action == "generate":
-        if not given.spread:
+        if not options.spread:
             raise click.UsageError("--generate needs --topics a,b")
-        names = list(dict.fromkeys(name.strip() for name in given.spread.split(",")))
-        brokers = placement.broker_list(given.brokers) if given.brokers else None
-        return Propose(names, brokers, as_json=given.as_json)
-    return Move(given, given.plan())
+        names = list(dict.fromkeys(name.strip() for name in options.spread.split(",")))
+        brokers = placement.broker_list(options.brokers) if options.brokers else None
+        return Propose(names, brokers, as_json=options.as_json)
+    return Move(options, options.plan())

@@ -1,8 +1,8 @@
-"""Moves of partitions: begun and followed to their end, looked at, listed, taken back (K1–K3).
+"""The jobs of `reassign`: move partitions and wait, verify, list and cancel moves (K1–K3).
 
-Each job is made of what the command line says, checked as far as it can be without the cluster; `do` returns
-whether all is as it should be. Invariant: a job that is cancelled says what completed and leaves the
-moves to the controller.
+A job is created from the options, which are checked as far as possible without the cluster; `do` returns
+True on success. Invariant: an interrupted job prints which moves have completed, and the controller
+continues the others.
 """
 
 from __future__ import annotations
@@ -20,18 +20,26 @@ from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.cli import placement, reassign_throttle
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Progress
-from minikafka.cli.reassign_outcome import State, Verdict, count, ids, look, measure, wait
+from minikafka.cli.reassign_outcome import (
+    MoveResult,
+    MoveState,
+    count,
+    ids,
+    measure,
+    read_results,
+    wait_until_finished,
+)
 from minikafka.cli.topic_errors import unknown_topics
 from minikafka.client.admin import POLL_MS, Admin
 from minikafka.runtime.clock import SystemClock
 
-LAST_LOOK_S: Final = 5
-"""After Ctrl-C the cluster has so long to say what completed."""
-_SOON_MS: Final = 1_000
+LAST_CHECK_S: Final = 5
+"""Time after Ctrl-C for the cluster to report which moves have completed."""
+_SHORT_PATIENCE_MS: Final = 1_000
 
 
-class Given(NamedTuple):
-    """What the command line says."""
+class ReassignOptions(NamedTuple):
+    """The options of `reassign`. `target`: the options that name the cluster."""
 
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
@@ -46,30 +54,30 @@ class Given(NamedTuple):
     target: Sequence[str]
 
     def plan(self) -> Plan:
-        """Partitions and the replicas they shall have. Raises UsageError."""
+        """Return the named partitions with their target replicas. Raises UsageError."""
         self._check_one_way()
         if self.file:
             return placement.plan_file(self.file)
         if not self.partitions:
             raise click.UsageError(
-                "name what to move: --topic t --partition 0 --replicas 1,2,3 (more than once if "
-                "you like) or --file plan.json"
+                "name the partitions to move: --topic t --partition 0 --replicas 1,2,3 (may be "
+                "repeated) or --file plan.json"
             )
         return placement.given_plan(self.topics, self.partitions, self.replicas)
 
-    def named(self) -> list[TopicPartition]:
-        """Partitions, whatever their replicas; none where only topics are named. Raises UsageError."""
+    def named_partitions(self) -> list[TopicPartition]:
+        """Return the named partitions; none if only topics are named. Raises UsageError."""
         self._check_one_way()
         if self.file:
             return placement.partitions_file(self.file)
         if not self.topics:
             raise click.UsageError(
-                "name what: --topic t --partition 0 (or all of --topic t), or --file plan.json"
+                "name the partitions: --topic t --partition 0 (or only --topic t), or --file plan.json"
             )
         return placement.given_partitions(self.topics, self.partitions) if self.partitions else []
 
-    def again(self, action: str) -> str:
-        """A command that does this with the same partitions of the same cluster."""
+    def command_for(self, action: str) -> str:
+        """Return the command line of `reassign` with another action for the same partitions and cluster."""
         words = ["minikafka", "reassign", action]
         if self.file:
             words += ["--file", self.file]
@@ -85,49 +93,55 @@ class Given(NamedTuple):
 
     def _check_one_way(self) -> None:
         if self.file and (self.topics or self.partitions or self.replicas):
-            raise click.UsageError("give --file, or --topic and --partition, not both")
+            raise click.UsageError(
+                "--file cannot be combined with --topic, --partition or --replicas"
+            )
 
 
 class Move:
-    """Begin the moves, follow them, say what became of each."""
+    """The job that starts moves, waits until they have finished, and prints the result of each."""
 
-    def __init__(self, given: Given, plan: Plan) -> None:
-        self._given = given
+    def __init__(self, options: ReassignOptions, plan: Plan) -> None:
+        self._options = options
         self._plan = plan
         self._clock = SystemClock()
-        self._rejected: dict[TopicPartition, Verdict] = {}
+        self._rejected: dict[TopicPartition, MoveResult] = {}
         self._current: dict[TopicPartition, tuple[BrokerId, ...]] = {}
 
     async def do(self, admin: Admin) -> bool:
-        """Whether all completed (or began, if nobody waits)."""
+        """Return True if all moves completed (with --no-wait: were accepted)."""
         try:
-            await self._begin(admin)
-            if not self._given.waits:
-                return await self._tell_begun(admin)
+            await self._start(admin)
+            if not self._options.waits:
+                return await self._report_started(admin)
             await self._follow(admin)
-            verdicts = await self._look(admin)
+            results = await self._results(admin)
         except asyncio.CancelledError:
-            await self._tell_interrupted(admin)
+            await self._report_interrupted(admin)
             raise
-        self._tell(verdicts, interrupted=False)
-        return await self._settle(admin, verdicts)
+        self._print_results(results, interrupted=False)
+        return await self._finish(admin, results)
 
-    async def _begin(self, admin: Admin) -> None:
+    async def _start(self, admin: Admin) -> None:
         self._current = await _replicas(admin, self._plan)
-        if self._current and not self._given.as_json:
+        if self._current and not self._options.as_json:
             click.echo(
                 f"Current partition replica assignment\n\n{placement.as_text(self._current)}\n"
             )
-            click.echo("Save this to use as the plan of --file when you want to go back.")
-        if self._given.throttle:
-            await self._throttle(admin, self._given.throttle)
+            click.echo("Save this as the PLAN of --file to return to it later.")
+        if self._options.throttle:
+            await self._set_throttle(admin, self._options.throttle)
         for tp, outcome in (await admin.alter_reassignments(self._plan)).items():
             if not outcome.ok:
                 replicas = self._current.get(tp, ())
-                self._rejected[tp] = Verdict(self._plan[tp], State.REJECTED, replicas, outcome)
+                self._rejected[tp] = MoveResult(
+                    self._plan[tp], MoveState.REJECTED, replicas, outcome
+                )
 
-    async def _throttle(self, admin: Admin, bytes_per_second: int) -> None:
-        missed = await reassign_throttle.put(admin, self._plan, self._current, bytes_per_second)
+    async def _set_throttle(self, admin: Admin, bytes_per_second: int) -> None:
+        missed = await reassign_throttle.set_throttle(
+            admin, self._plan, self._current, bytes_per_second
+        )
         for broker, outcome in missed.items():
             click.echo(f"broker {broker} is not throttled: {outcome}", err=True)
 
@@ -136,130 +150,137 @@ class Move:
         return {tp: target for tp, target in self._plan.items() if tp not in self._rejected}
 
     async def _follow(self, admin: Admin) -> None:
-        shown = not self._given.as_json
+        shown = not self._options.as_json
         with Progress(self._clock, "partitions moved", shown=shown) as progress:
             try:
-                async with asyncio.timeout(self._given.timeout):
-                    await wait(admin, self._clock, self._accepted, progress)
+                async with asyncio.timeout(self._options.timeout):
+                    await wait_until_finished(admin, self._clock, self._accepted, progress)
             except TimeoutError:
-                click.echo(f"not completed within {self._given.timeout:g} s", err=True)
+                click.echo(f"not completed within {self._options.timeout:g} s", err=True)
 
-    async def _look(self, admin: Admin, *patience: int) -> dict[TopicPartition, Verdict]:
-        found = await look(admin, self._accepted, *patience) if self._accepted else {}
+    async def _results(self, admin: Admin, *patience: int) -> dict[TopicPartition, MoveResult]:
+        found = await read_results(admin, self._accepted, *patience) if self._accepted else {}
         return {**found, **self._rejected}
 
-    async def _tell_begun(self, admin: Admin) -> bool:
-        begun = {tp: Verdict(t, State.IN_PROGRESS) for tp, t in self._accepted.items()}
-        if self._given.as_json:
-            self._tell({**begun, **self._rejected}, interrupted=False)
+    async def _report_started(self, admin: Admin) -> bool:
+        started = {tp: MoveResult(t, MoveState.IN_PROGRESS) for tp, t in self._accepted.items()}
+        if self._options.as_json:
+            self._print_results({**started, **self._rejected}, interrupted=False)
         else:
-            self._tell(self._rejected, interrupted=False)
-            if begun:
-                names = ",".join(map(str, sorted(begun)))
+            self._print_results(self._rejected, interrupted=False)
+            if started:
+                names = ",".join(map(str, sorted(started)))
                 click.echo(f"Successfully started partition reassignment for {names}")
-                self._tell_how()
-        if not begun:
-            await self._lift(admin)
+                self._print_next_commands()
+        if not started:
+            await self._remove_throttle(admin)
         return not self._rejected
 
-    async def _tell_interrupted(self, admin: Admin) -> None:
-        """The command is cancelled, so it checks whether the reassignment was completed and says so."""
+    async def _report_interrupted(self, admin: Admin) -> None:
+        """After Ctrl-C, print which moves have completed and that the others continue."""
         task = asyncio.current_task()
         if task:
-            task.uncancel()  # what follows has a time limit of its own
+            task.uncancel()  # the requests below have their own time limit
         click.echo("Interrupted.", err=True)
         try:
-            async with asyncio.timeout(LAST_LOOK_S):
-                verdicts = await self._look(admin, _SOON_MS)
+            async with asyncio.timeout(LAST_CHECK_S):
+                results = await self._results(admin, _SHORT_PATIENCE_MS)
         except (TimeoutError, KafkaError):
-            click.echo("The cluster does not say what completed; what began goes on.", err=True)
-            self._tell_how()
+            click.echo(
+                "The cluster does not answer, so completed moves are unknown; started moves continue.",
+                err=True,
+            )
+            self._print_next_commands()
             return
-        self._tell(verdicts, interrupted=True)
-        completed = count(verdicts.values(), State.COMPLETED)
-        going_on = count(verdicts.values(), State.IN_PROGRESS)
+        self._print_results(results, interrupted=True)
+        completed = count(results.values(), MoveState.COMPLETED)
+        running = count(results.values(), MoveState.IN_PROGRESS)
         click.echo(
-            f"{completed} of {len(verdicts)} reassignments completed, "
-            f"{going_on} still running: the controller goes on with them.",
+            f"{completed} of {len(results)} reassignments completed, "
+            f"{running} still running: the controller continues them.",
             err=True,
         )
-        if going_on:
-            self._tell_how()
+        if running:
+            self._print_next_commands()
 
-    def _tell(self, verdicts: Mapping[TopicPartition, Verdict], *, interrupted: bool) -> None:
-        rows = sorted(verdicts.items())
-        if not self._given.as_json:
-            for tp, verdict in rows:
-                click.echo(verdict.sentence(tp))
+    def _print_results(
+        self, results: Mapping[TopicPartition, MoveResult], *, interrupted: bool
+    ) -> None:
+        rows = sorted(results.items())
+        if not self._options.as_json:
+            for tp, result in rows:
+                click.echo(result.sentence(tp))
             return
         shown = {
-            "completed": all(verdict.state is State.COMPLETED for _, verdict in rows),
+            "completed": all(result.state is MoveState.COMPLETED for _, result in rows),
             "interrupted": interrupted,
-            "partitions": [verdict.as_json(tp) for tp, verdict in rows],
+            "partitions": [result.as_json(tp) for tp, result in rows],
             "current": placement.as_json(self._current),
         }
         click.echo(json.dumps(shown))
 
-    async def _settle(self, admin: Admin, verdicts: Mapping[TopicPartition, Verdict]) -> bool:
-        if count(verdicts.values(), State.IN_PROGRESS):
-            self._tell_how()
+    async def _finish(self, admin: Admin, results: Mapping[TopicPartition, MoveResult]) -> bool:
+        if count(results.values(), MoveState.IN_PROGRESS):
+            self._print_next_commands()
         else:
-            await self._lift(admin)
-        return count(verdicts.values(), State.COMPLETED) == len(verdicts)
+            await self._remove_throttle(admin)
+        return count(results.values(), MoveState.COMPLETED) == len(results)
 
-    async def _lift(self, admin: Admin) -> None:
+    async def _remove_throttle(self, admin: Admin) -> None:
         topics = {tp.topic for tp in self._plan}
-        if self._given.throttle and await reassign_throttle.lift(admin, topics):
+        if self._options.throttle and await reassign_throttle.remove_throttle(admin, topics):
             click.echo("The throttle was removed.", err=True)
 
-    def _tell_how(self) -> None:
-        """How to come back to moves that go on."""
-        click.echo(f"  to look again: {self._given.again('--verify')}", err=True)
-        click.echo(f"  to cancel:     {self._given.again('--cancel')}", err=True)
-        if self._given.throttle:
-            click.echo("The throttle stays until --verify finds all completed.", err=True)
+    def _print_next_commands(self) -> None:
+        """Print the commands that verify or cancel the moves that are still running."""
+        click.echo(f"  to verify: {self._options.command_for('--verify')}", err=True)
+        click.echo(f"  to cancel: {self._options.command_for('--cancel')}", err=True)
+        if self._options.throttle:
+            click.echo(
+                "The throttle stays until --verify finds that all moves have completed.", err=True
+            )
 
 
 class Verify:
-    """Say what became of moves; the throttle goes when nothing moves any more."""
+    """The job that prints whether moves have completed, and removes the throttle after the last one."""
 
-    def __init__(self, given: Given, wanted: Plan | list[TopicPartition]) -> None:
-        self._given = given
+    def __init__(self, options: ReassignOptions, wanted: Plan | list[TopicPartition]) -> None:
+        self._options = options
         self._wanted = wanted
 
     async def do(self, admin: Admin) -> bool:
-        """Whether all are where they should be."""
+        """Return True if all partitions have their target replicas."""
         plan = self._wanted
         if isinstance(plan, list):
-            plan = await _as_they_are(admin, self._given.topics, plan)
-        verdicts = await look(admin, plan, _SOON_MS)
-        lifted = await reassign_throttle.lift(admin, {tp.topic for tp in plan})
-        rows = sorted(verdicts.items())
-        done = all(verdict.state is State.COMPLETED for _, verdict in rows)
-        if self._given.as_json:
-            partitions = [verdict.as_json(tp) for tp, verdict in rows]
-            shown = {"completed": done, "partitions": partitions, "throttle_removed": lifted}
+            plan = await _current_targets(admin, self._options.topics, plan)
+        results = await read_results(admin, plan, _SHORT_PATIENCE_MS)
+        removed = await reassign_throttle.remove_throttle(admin, {tp.topic for tp in plan})
+        rows = sorted(results.items())
+        done = all(result.state is MoveState.COMPLETED for _, result in rows)
+        if self._options.as_json:
+            partitions = [result.as_json(tp) for tp, result in rows]
+            shown = {"completed": done, "partitions": partitions, "throttle_removed": removed}
             click.echo(json.dumps(shown))
             return done
         click.echo("Status of partition reassignment:")
-        for tp, verdict in rows:
-            click.echo(verdict.sentence(tp))
-        if lifted:
+        for tp, result in rows:
+            click.echo(result.sentence(tp))
+        if removed:
             click.echo("The throttle was removed.")
         return done
 
 
 class ListMoves:
-    """Show all that is under way."""
+    """The job that prints all moves in progress."""
 
-    def __init__(self, given: Given) -> None:
-        self._given = given
+    def __init__(self, options: ReassignOptions) -> None:
+        self._options = options
 
     async def do(self, admin: Admin) -> bool:
-        """True."""
+        """Print the moves in progress and return True."""
         active = dict(sorted((await admin.list_reassignments()).items()))
         amounts = await measure(admin, active) if active else {}
-        if self._given.as_json:
+        if self._options.as_json:
             rows = [
                 {
                     "topic": tp.topic,
@@ -274,30 +295,32 @@ class ListMoves:
             ]
             click.echo(json.dumps({"reassignments": rows}))
             return True
-        click.echo("Current partition reassignments:" if active else "Nothing is being reassigned.")
+        click.echo(
+            "Current partition reassignments:" if active else "No partition is being reassigned."
+        )
         for tp, moving in active.items():
             amount = amounts[str(tp)]
-            click.echo(f"{_moving(tp, moving)} {amount.percent} {amount.note}".rstrip())
+            click.echo(f"{_move_text(tp, moving)} {amount.percent} {amount.note}".rstrip())
         return True
 
 
 class Cancel:
-    """Take moves back."""
+    """The job that cancels moves: the partitions return to their original replicas."""
 
-    def __init__(self, given: Given, wanted: list[TopicPartition]) -> None:
-        self._given = given
+    def __init__(self, options: ReassignOptions, wanted: list[TopicPartition]) -> None:
+        self._options = options
         self._wanted = wanted
         self._clock = SystemClock()
 
     async def do(self, admin: Admin) -> bool:
-        """Whether all are back, or on their way back if nobody waits."""
+        """Return True if all moves were cancelled and undone (with --no-wait: cancelled)."""
         active = await admin.list_reassignments()
-        chosen = self._wanted or [tp for tp in active if tp.topic in self._given.topics]
+        chosen = self._wanted or [tp for tp in active if tp.topic in self._options.topics]
         outcomes = await admin.alter_reassignments(dict.fromkeys(chosen))
         cancelled = [tp for tp, outcome in outcomes.items() if outcome.ok]
-        back = not self._given.waits or await self._wait(admin, cancelled)
-        await reassign_throttle.lift(admin, {tp.topic for tp in chosen})
-        if self._given.as_json:
+        back = not self._options.waits or await self._wait_until_undone(admin, cancelled)
+        await reassign_throttle.remove_throttle(admin, {tp.topic for tp in chosen})
+        if self._options.as_json:
             rows = [
                 {
                     "topic": tp.topic,
@@ -310,21 +333,21 @@ class Cancel:
             ]
             click.echo(json.dumps({"partitions": rows}))
         elif not chosen:
-            click.echo("Nothing of it is being reassigned.")
+            click.echo("None of these partitions is being reassigned.")
         else:
             for tp, outcome in sorted(outcomes.items()):
                 end = "was cancelled." if outcome.ok else f"was not cancelled: {outcome}"
                 click.echo(f"Reassignment of partition {tp} {end}")
         return bool(chosen) and len(cancelled) == len(outcomes) and back
 
-    async def _wait(self, admin: Admin, cancelled: list[TopicPartition]) -> bool:
-        """Whether they are back in time."""
+    async def _wait_until_undone(self, admin: Admin, cancelled: list[TopicPartition]) -> bool:
+        """Wait until the cancelled moves are undone; return False after the timeout."""
         try:
-            async with asyncio.timeout(self._given.timeout):
+            async with asyncio.timeout(self._options.timeout):
                 while cancelled and await admin.list_reassignments(cancelled):
                     await self._clock.sleep(POLL_MS)
         except TimeoutError:
-            click.echo(f"not back within {self._given.timeout:g} s", err=True)
+            click.echo(f"not undone within {self._options.timeout:g} s", err=True)
             return False
         return True
 
@@ -332,7 +355,7 @@ class Cancel:
 async def _replicas(
     admin: Admin, plan: Mapping[TopicPartition, Any]
 ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """The replicas that these partitions have now, as far as they exist."""
+    """Return the current replicas of these partitions; unknown partitions are left out."""
     known = await admin.describe_topics({tp.topic for tp in plan})
     return {
         tp: known[tp.topic].partitions[tp.partition].replicas
@@ -341,12 +364,15 @@ async def _replicas(
     }
 
 
-async def _as_they_are(
+async def _current_targets(
     admin: Admin,
     topics: Sequence[str],
     partitions: Sequence[TopicPartition],
 ) -> Plan:
-    """Partitions (none: all of the topics) with the target of what moves them, or the replicas they have."""
+    """Return partitions (none given: all of the topics) with their target replicas.
+
+    The target is that of the reassignment in progress, else the current replicas.
+    """
     wanted = dict.fromkeys(partitions)
     if not partitions:
         known = await admin.describe_topics(topics)
@@ -360,7 +386,7 @@ async def _as_they_are(
     return {tp: active[tp].target if tp in active else current.get(tp, ()) for tp in wanted}
 
 
-def _moving(tp: TopicPartition, moving: ReplicaAssignment) -> str:
+def _move_text(tp: TopicPartition, moving: ReplicaAssignment) -> str:
     text = f"{tp}: replicas: {ids(moving.replicas)}."
     if moving.adding:
         text += f" adding: {ids(moving.adding)}."

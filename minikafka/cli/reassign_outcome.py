@@ -1,7 +1,7 @@
-"""Reassignments as the command line follows them: how far they are, and what became of each.
+"""Progress and results of reassignments, as `reassign` shows them.
 
-Invariant: a partition is called completed only when the controller knows of no reassignment of it and its
-replicas are the target's, in that order.
+Invariant: a partition counts as completed only if the controller has no reassignment for it and its
+replicas equal the target, in the same order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from minikafka.client.admin import METADATA_LAG_MS, POLL_MS, Admin
 from minikafka.client.admin_results import Outcome
 
 SAMPLE_MS = 1_000
-"""How often log directories are measured for the progress display."""
+"""Time between two measurements of the log directories for the progress display."""
 
 
-class State(Enum):
-    """What became of one partition's reassignment."""
+class MoveState(Enum):
+    """State of one partition's reassignment."""
 
     COMPLETED = "completed"
     IN_PROGRESS = "in_progress"
@@ -30,71 +30,80 @@ class State(Enum):
     REJECTED = "rejected"
 
 
-class Verdict(NamedTuple):
-    """One partition. `replicas`: those it has, or is moved to, when they are not the target; `error`: why rejected."""
+class MoveResult(NamedTuple):
+    """The result for one partition.
+
+    `replicas`: those it has, or is being moved to, if they are not the target. `error`: set if rejected.
+    """
 
     target: tuple[BrokerId, ...]
-    state: State
+    state: MoveState
     replicas: tuple[BrokerId, ...] = ()
     error: Outcome | None = None
 
     def sentence(self, tp: TopicPartition) -> str:
-        """For a person, in the words of Kafka's own tool."""
-        if self.state is State.COMPLETED:
+        """Return the result as a sentence, in the words of kafka-reassign-partitions.sh."""
+        if self.state is MoveState.COMPLETED:
             return f"Reassignment of partition {tp} is completed."
-        if self.state is State.IN_PROGRESS:
+        if self.state is MoveState.IN_PROGRESS:
             return f"Reassignment of partition {tp} is still in progress."
-        if self.state is State.REJECTED:
+        if self.state is MoveState.REJECTED:
             return f"Reassignment of partition {tp} was rejected: {self.error}"
         if not self.replicas:
             return f"There is no partition {tp}."
         found, target = ids(self.replicas), ids(self.target)
         return (
             f"There is no active reassignment of partition {tp} to {target}: "
-            f"its replicas are, or shall be, {found}."
+            f"its replicas are, or will be, {found}."
         )
 
     def as_json(self, tp: TopicPartition) -> dict[str, Any]:
-        """For a program."""
-        is_going_there = self.state in (State.COMPLETED, State.IN_PROGRESS)
+        """Return the result for `--json`."""
+        has_target = self.state in (MoveState.COMPLETED, MoveState.IN_PROGRESS)
         return {
             "topic": tp.topic,
             "partition": tp.partition,
             "target": list(self.target),
             "state": self.state.value,
-            "replicas": list(self.replicas or (self.target if is_going_there else ())),
+            "replicas": list(self.replicas or (self.target if has_target else ())),
             "error": self.error.code.name if self.error else None,
             "message": self.error.message if self.error else None,
         }
 
 
 def ids(replicas: Sequence[BrokerId]) -> str:
-    """`1,2,3`."""
+    """Return broker ids as text, for example `1,2,3`."""
     return ",".join(map(str, replicas))
 
 
-async def look(
+async def read_results(
     admin: Admin, plan: Plan, patience_ms: int = METADATA_LAG_MS
-) -> dict[TopicPartition, Verdict]:
-    """What became of each so far. `patience_ms`: how long metadata that lags behind is waited for."""
+) -> dict[TopicPartition, MoveResult]:
+    """Return the current result for each partition of the plan.
+
+    `patience_ms`: how long to wait for metadata that lags behind the controller.
+    """
     active = await admin.list_reassignments(plan)
     at_rest = {tp: target for tp, target in plan.items() if tp not in active}
     differing = await admin.find_misplaced(at_rest, patience_ms) if at_rest else {}
-    verdicts = {}
+    results = {}
     for tp, target in plan.items():
         if tp in active and active[tp].target == target:
-            verdicts[tp] = Verdict(target, State.IN_PROGRESS, active[tp].replicas)
+            results[tp] = MoveResult(target, MoveState.IN_PROGRESS, active[tp].replicas)
         elif tp in active:
-            verdicts[tp] = Verdict(target, State.DIFFERENT, active[tp].target)
+            results[tp] = MoveResult(target, MoveState.DIFFERENT, active[tp].target)
         elif tp in differing:
-            verdicts[tp] = Verdict(target, State.DIFFERENT, differing[tp])
+            results[tp] = MoveResult(target, MoveState.DIFFERENT, differing[tp])
         else:
-            verdicts[tp] = Verdict(target, State.COMPLETED)
-    return verdicts
+            results[tp] = MoveResult(target, MoveState.COMPLETED)
+    return results
 
 
-async def wait(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
-    """Until none of the plan is under way: done, cancelled, or replaced by another reassignment."""
+async def wait_until_finished(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
+    """Wait until no partition of the plan is being moved to its target; show the progress.
+
+    A move also ends when it is cancelled or replaced by another one.
+    """
     pending: Collection[TopicPartition] = plan
     sampled = clock.now() - SAMPLE_MS
     while True:
@@ -113,7 +122,7 @@ async def wait(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> No
 async def measure(
     admin: Admin, active: Mapping[TopicPartition, ReplicaAssignment]
 ) -> dict[str, Amount]:
-    """By partition: the bytes that the adding replicas have, of those that the others have."""
+    """Return by partition the bytes copied to the adding replicas, and the total to copy."""
     brokers = {replica for moving in active.values() for replica in moving.replicas}
     found = await admin.describe_log_dirs(active, brokers)
     sizes = {
@@ -138,6 +147,6 @@ def _amount(
     return Amount(done, total, note or f"{size(done)} of {size(total)}")
 
 
-def count(verdicts: Iterable[Verdict], state: State) -> int:
-    """How many are so."""
-    return sum(verdict.state is state for verdict in verdicts)
+def count(results: Iterable[MoveResult], state: MoveState) -> int:
+    """Return the number of results with this state."""
+    return sum(result.state is state for result in results)

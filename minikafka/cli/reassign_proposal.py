@@ -1,4 +1,4 @@
-"""A plan that spreads topics evenly over brokers, next to the one of now."""
+"""`reassign --generate`: print the current plan and a proposal that spreads topics evenly over brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minikafka.runtime.clock import SystemRng
 
 
 class Propose:
-    """Propose a plan that spreads topics over brokers (R70), by racks where every broker has one."""
+    """The job that proposes a plan which spreads topics over brokers, and over racks if every broker has one (R70)."""
 
     def __init__(
         self, topics: Sequence[str], brokers: tuple[BrokerId, ...] | None, *, as_json: bool
@@ -30,12 +30,12 @@ class Propose:
         self._rng = SystemRng()
 
     async def do(self, admin: Admin) -> bool:
-        """True. Raises KafkaError for topics and brokers that are not there."""
+        """Print the proposal and return True. Raises KafkaError for unknown topics and brokers."""
         known = await admin.describe_topics(self._topics)
         missing = [name for name in self._topics if name not in known]
         if missing:
             raise unknown_topics(missing)
-        brokers = await self._usable(admin)
+        brokers = await self._live_brokers(admin)
         current: Plan = {}
         proposed: Plan = {}
         for name in self._topics:
@@ -54,12 +54,14 @@ class Propose:
             )
         return True
 
-    async def _usable(self, admin: Admin) -> list[Broker]:
+    async def _live_brokers(self, admin: Admin) -> list[Broker]:
         nodes = (await admin.describe_cluster()).brokers
         wanted = nodes.keys() if self._brokers is None else set(self._brokers)
         missing = sorted(wanted - nodes.keys())
         if missing:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker {ids(missing)}")
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker with id {ids(missing)}"
+            )
         return [Broker(node.id, (), rack=node.rack) for node in nodes.values() if node.id in wanted]
 
     def _spread(
@@ -68,7 +70,7 @@ class Propose:
         if factor > len(brokers):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{topic} has {factor} replicas, --brokers names only {len(brokers)}",
+                f"{topic} has {factor} replicas, but there are only {len(brokers)} brokers to use",
             )
         start, shift = (int(self._rng.uniform(0, len(brokers))) for _ in range(2))
         return assign(brokers, partitions, factor, start, shift)

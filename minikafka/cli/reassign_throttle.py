@@ -1,6 +1,6 @@
 """The replication throttle of a reassignment, as Kafka's own tool sets and removes it (KIP-73).
 
-Invariant: what `put` sets, `lift` removes: two rates of each broker, two replica lists of each topic.
+Invariant: `remove_throttle` removes what `set_throttle` sets: two rates per broker, two replica lists per topic.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ REPLICAS: Final = (
 )
 
 
-async def put(
+async def set_throttle(
     admin: Admin,
     plan: Plan,
     current: Mapping[TopicPartition, Sequence[BrokerId]],
     bytes_per_second: int,
 ) -> dict[BrokerId, Outcome]:
-    """Bound what the moves of the plan may read and write; the brokers that could not be told, and why.
+    """Limit the replication rate of the plan's moves; return the brokers that refused, with their errors.
 
-    Throttled are the replicas of now as sources, and those that come as destinations. Raises KafkaError
-    when a topic's part is refused; then no move should begin.
+    The current replicas are throttled as sources, the added ones as destinations. Raises KafkaError when a
+    topic's setting is refused; the caller should then start no move.
     """
     sources: defaultdict[str, list[str]] = defaultdict(list)
-    coming: defaultdict[str, list[str]] = defaultdict(list)
+    destinations: defaultdict[str, list[str]] = defaultdict(list)
     brokers: set[BrokerId] = set()
     for tp, target in plan.items():
         before = current.get(tp, ())
@@ -42,30 +42,30 @@ async def put(
         if before and added:
             brokers.update(before, added)
             sources[tp.topic] += [f"{tp.partition}:{broker}" for broker in before]
-            coming[tp.topic] += [f"{tp.partition}:{broker}" for broker in added]
+            destinations[tp.topic] += [f"{tp.partition}:{broker}" for broker in added]
     changes: dict[Resource, dict[str, str | None]] = {
         Resource(ResourceType.TOPIC, topic): {
             REPLICAS[0]: ",".join(sources[topic]),
-            REPLICAS[1]: ",".join(coming[topic]),
+            REPLICAS[1]: ",".join(destinations[topic]),
         }
         for topic in sources
     }
     rates: dict[str, str | None] = dict.fromkeys(RATES, str(bytes_per_second))
     changes |= {_broker(broker): rates for broker in sorted(brokers)}
-    missed = {}
+    failed = {}
     for resource, outcome in (await admin.alter_configs(changes)).items():
         if resource.type is ResourceType.BROKER and not outcome.ok:
-            missed[int(resource.name)] = outcome
+            failed[int(resource.name)] = outcome
         elif not outcome.ok:
             reason = f"throttle of topic {resource.name}: {outcome.message or 'refused'}"
             raise KafkaError(outcome.code, reason)
-    return missed
+    return failed
 
 
-async def lift(admin: Admin, topics: Iterable[str]) -> bool:
-    """Remove every throttle from all live brokers and these topics, unless anything still moves.
+async def remove_throttle(admin: Admin, topics: Iterable[str]) -> bool:
+    """Remove every throttle from all live brokers and these topics; return True if there was one.
 
-    Whether there was one to remove.
+    Do nothing while any partition of the cluster is being moved.
     """
     if await admin.list_reassignments():
         return False
@@ -87,7 +87,7 @@ def _throttled(keys: Collection[str]) -> list[str]:
 
 
 def _is_own(source: str) -> bool:
-    """Whether it was set while the cluster ran, for this resource alone."""
+    """True if the setting was made dynamically, for this resource only."""
     return source in ("DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG")
 
 

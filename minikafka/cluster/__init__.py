@@ -1,6 +1,6 @@
 """Clusters on this machine: their processes, their data directory, and the `LocalCluster` API over both.
 
-`LocalCluster` is loaded on first use: commands that only read the data directory do without it.
+`LocalCluster` is imported on first use, because commands that only read the data directory do not need it.
 """
 
 from __future__ import annotations

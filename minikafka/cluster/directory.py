@@ -1,13 +1,13 @@
-"""The data directory of a cluster: where everything lies, and what `cluster.json` remembers between commands.
+"""The data directory of a cluster: its files, and the record `cluster.json` that commands share.
 
 ```
-DIR/cluster.json      ports and processes        DIR/broker-N.toml   what broker N is started with (0600)
-DIR/secret            control-plane secret       DIR/broker-N/       its log directory
-DIR/zookeeper/        managed ZooKeeper          DIR/broker-N-ledger/   what it did, and why
-DIR/logs/             what the processes print
+DIR/cluster.json      ports and processes        DIR/broker-N.toml   configuration of broker N (0600)
+DIR/secret            control-plane secret       DIR/broker-N/       log directory of broker N
+DIR/zookeeper/        managed ZooKeeper          DIR/broker-N-ledger/   ledger of broker N
+DIR/logs/             output of the processes
 ```
-Invariant: ids, ports and data outlive every process; the record is replaced as a whole, never edited
-in place, so a command that is killed leaves the former or the new one.
+Invariant: ids, ports and data outlive every process. The record is replaced as a whole, so a command that
+is killed leaves the former or the new one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class ClusterError(MinikafkaError):
-    """A cluster that cannot do what was asked of it; the text is one line for people."""
+    """A request that the cluster cannot fulfil; the text is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """One broker: its ports for good, and the process that ran it last."""
+    """One broker: its permanent ports, and its latest process."""
 
     id: int
     port: int
@@ -53,9 +53,10 @@ class BrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """What `cluster.json` holds. `zookeeper` is host:port[/chroot]; `owner` ends it all when it ends itself.
+    """The content of `cluster.json`.
 
-    `retired`: brokers that a smaller cluster was started without; they come back on the same ports.
+    `zookeeper`: host:port[/chroot]. `owner`: the process with which an attached cluster ends. `retired`:
+    brokers left out of a smaller cluster; they keep their ports for their return.
     """
 
     brokers: tuple[BrokerRecord, ...]
@@ -67,11 +68,11 @@ class ClusterRecord:
 
     @property
     def bootstrap(self) -> str:
-        """All brokers as clients want them."""
+        """Bootstrap servers: all brokers, up or down."""
         return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
 
     def broker(self, broker_id: int) -> BrokerRecord:
-        """The record of that broker; ClusterError when the cluster has no such broker."""
+        """Return the record of a broker. Raises ClusterError if the cluster has no such broker."""
         for broker in self.brokers:
             if broker.id == broker_id:
                 return broker
@@ -79,14 +80,14 @@ class ClusterRecord:
         raise ClusterError(f"there is no broker {broker_id}, the cluster has {ids}")
 
     def with_broker(self, changed: BrokerRecord) -> ClusterRecord:
-        """The same cluster with this broker's record in place of its former one."""
+        """Return the record of the cluster with this broker's record replaced."""
         brokers = tuple(changed if broker.id == changed.id else broker for broker in self.brokers)
         return replace(self, brokers=brokers)
 
 
 @dataclass(slots=True)
 class ClusterDirectory:
-    """Paths below DIR, and the reading and writing of the files that belong to the cluster as a whole."""
+    """The paths in the data directory; reads and writes the files of the cluster as a whole."""
 
     path: Path
     _record_file: Path = field(init=False)
@@ -97,23 +98,23 @@ class ClusterDirectory:
 
     @property
     def zookeeper(self) -> Path:
-        """Data of the managed ZooKeeper."""
+        """Data directory of the managed ZooKeeper."""
         return self.path / "zookeeper"
 
     def broker_file(self, broker_id: int) -> Path:
-        """What the broker is started with."""
+        """Return the path of the broker's configuration file."""
         return self.path / f"broker-{broker_id}.toml"
 
     def broker_data(self, broker_id: int) -> Path:
-        """The broker's log directory."""
+        """Return the path of the broker's log directory."""
         return self.path / f"broker-{broker_id}"
 
     def broker_ledger(self, broker_id: int) -> Path:
-        """Where the broker keeps its ledger."""
+        """Return the path of the broker's ledger directory."""
         return Path(directory_of(str(self.broker_data(broker_id))))
 
     def cluster_id(self, broker_id: int) -> str | None:
-        """The id of the cluster that the broker belongs to, as its data says; None before its first start."""
+        """Return the cluster id stored in the broker's data; None before its first start."""
         try:
             text = (self.broker_data(broker_id) / "meta.properties").read_text()
         except OSError:
@@ -122,35 +123,33 @@ class ClusterDirectory:
         return pairs.get("cluster.id")
 
     def output(self, name: str) -> Path:
-        """Where a process of that name prints to."""
+        """Return the path of the file for the output of the process `name`; create its directory."""
         logs = self.path / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         return logs / f"{name}.log"
 
     def read(self) -> ClusterRecord | None:
-        """The record; None when no cluster was ever started here.
+        """Return the record; None if no cluster was ever started in this directory.
 
-        Raises ClusterError when it cannot be understood, or a file lies where the directory should be.
+        Raises ClusterError if the record is invalid, or a file is in the place of the directory.
         """
         try:
             return _decode(json.loads(self._record_file.read_bytes()))
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
-            text = f"{self.path} cannot be a data directory, a file is in its place"
-            raise ClusterError(f"{text}: name another (--data DIR)") from error
+            text = f"{self.path} is not a directory"
+            raise ClusterError(f"{text}: name another data directory (--data DIR)") from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            text = (
-                f"{self._record_file} cannot be understood ({error!r}): remove it, the data stays"
-            )
-            raise ClusterError(text) from error
+            hint = "remove the file (the data of the cluster stays)"
+            raise ClusterError(f"{self._record_file} is invalid ({error!r}): {hint}") from error
 
     def write(self, record: ClusterRecord) -> None:
-        """Replace the record."""
+        """Replace the record on disk."""
         write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
 
     def secret(self, rng: Rng, given: object = None) -> str:
-        """The cluster's control-plane secret: the one given, else the one in use, else a new one."""
+        """Return the control-plane secret: the given one, else the stored one, else a new one; store it."""
         file = self.path / "secret"
         if given is not None:
             write_private(file, f"{given}\n")
@@ -162,7 +161,7 @@ class ClusterDirectory:
         return text
 
     def write_broker_file(self, broker_id: int, keys: Mapping[str, object]) -> Path:
-        """Write what the broker is started with; `keys` are Kafka's, `[broker]` is their table."""
+        """Write the broker's configuration file with these Kafka keys; return its path."""
         lines = [f"{json.dumps(key)} = {_toml(value)}" for key, value in sorted(keys.items())]
         file = self.broker_file(broker_id)
         write_private(file, "\n".join(["[broker]", *lines, ""]))
@@ -170,7 +169,10 @@ class ClusterDirectory:
 
     @asynccontextmanager
     async def locked(self, clock: Clock) -> AsyncIterator[None]:
-        """Only one command at a time changes the cluster; the lock goes with the process that holds it."""
+        """Hold the lock of the cluster, so that only one command at a time changes it.
+
+        The lock is released when its process ends. Raises ClusterError after a minute of waiting.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         deadline = clock.now() + _LOCK_TIMEOUT_MS
         with (self.path / "lock").open("ab") as file:
@@ -182,20 +184,19 @@ class ClusterDirectory:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file as a whole; only its owner may read it."""
-    beside = file.with_name(f"{file.name}.new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Replace a file as a whole; only the file's owner may read the new one."""
+    new_file = file.with_name(f"{file.name}.new")
+    new_file.unlink(missing_ok=True)
+    descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
-    beside.replace(file)
+    new_file.replace(file)
 
 
 def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
-    """Ports that nothing listens on, below the range from which the system serves outgoing connections.
+    """Return free ports outside `taken`, below the system's range for outgoing connections.
 
-    None of those in `taken`: what has them may be down just now.
-    A port of that range could be taken by anybody's connection while its broker is down.
+    A port in that range could be used by any connection while its broker is down.
     """
     try:
         below = int(_EPHEMERAL_RANGE.read_text().split()[0])
@@ -210,7 +211,7 @@ def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a broker could listen there now."""
+    """True if a process could listen on this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -222,7 +223,7 @@ def is_free(port: int) -> bool:
 
 
 def try_lock(file: IO[bytes]) -> bool:
-    """Hold the file's lock until it is closed, or the process ends; False when another holds it."""
+    """Take the file's lock until the file is closed; return False if another process holds it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -254,7 +255,7 @@ def _decode(value: Any) -> ClusterRecord:
         zookeeper_process=_decode_process(zookeeper["process"]),
         managed=bool(zookeeper["managed"]),
         owner=_decode_process(value["owner"]),
-        # Not there in the record of a cluster that was made before brokers could retire.
+        # Records written before brokers could retire do not have this field.
         retired=tuple(map(_decode_broker, value.get("retired", ()))),
     )
 
@@ -293,5 +294,5 @@ def _decode_process(value: Any) -> ProcessId | None:
 
 
 def _toml(value: object) -> str:
-    """A value of a Kafka key as TOML; JSON's spelling of strings, numbers, booleans and lists is TOML too."""
+    """Return a value as TOML, which spells strings, numbers, booleans and lists as JSON does."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Which brokers a cluster is started with, and on which ports: decided before anything is written.
+"""Planning of a cluster: which brokers it has, and which ports they get.
 
-Invariant: a broker that was ever part of the cluster keeps its ports, also through a time in which the
-cluster was smaller, unless a first port is asked for; a port that is chosen here is nobody else's.
+Invariant: a broker that was ever part of the cluster keeps its ports, also while the cluster is smaller,
+unless a first port is requested. A port chosen here is not in use by another process or broker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ BROKERS_MAX: Final = 1000
 
 
 class Request(NamedTuple):
-    """What was asked for. None: as it was before, else as the config says; `port` 0: free ones."""
+    """What the caller of LocalCluster requested.
+
+    None means: as recorded in the directory, else as the configuration says. `port` 0: free ports.
+    """
 
     brokers: int | None
     port: int | None
@@ -38,34 +41,33 @@ class Request(NamedTuple):
 
 
 def check_number(name: str, value: object, low: int, high: int) -> None:
-    """Raises TypeError for what is neither a whole number nor None; `plan` judges which number it is."""
+    """Raise TypeError unless `value` is a whole number or None; `plan` checks the range."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        rule = f"it is a whole number, {low} to {high}"
-        raise TypeError(f"{name} cannot be {value!r}: {rule}")
+        raise TypeError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
 
 
-def plan(before: ClusterRecord | None, asked: Request, rng: Rng) -> ClusterRecord:
-    """The record to start from. Raises ClusterError and ConfigError for numbers and ports that cannot be."""
-    if asked.brokers is not None and not 1 <= asked.brokers <= BROKERS_MAX:
-        raise ClusterError(f"brokers cannot be {asked.brokers}: it is 1 to {BROKERS_MAX}")
-    if asked.port is not None and asked.port < 0:
-        raise ClusterError(f"port cannot be {asked.port}: it is 0 to {PORT_MAX}")
-    count = asked.brokers or (len(before.brokers) if before else asked.config.brokers)
-    first = asked.config.port if asked.port is None and before is None else asked.port
+def plan(before: ClusterRecord | None, request: Request, rng: Rng) -> ClusterRecord:
+    """Return the record of the cluster to start. Raises ClusterError and ConfigError for invalid numbers."""
+    if request.brokers is not None and not 1 <= request.brokers <= BROKERS_MAX:
+        raise ClusterError(f"brokers must be from 1 to {BROKERS_MAX}, got {request.brokers}")
+    if request.port is not None and request.port < 0:
+        raise ClusterError(f"port must be from 0 to {PORT_MAX}, got {request.port}")
+    count = request.brokers or (len(before.brokers) if before else request.config.brokers)
+    first = request.config.port if request.port is None and before is None else request.port
     if first and first + count - 1 > PORT_MAX:
-        raise _beyond_the_last(first, count, asked)
+        raise _port_error(first, count, request)
     brokers, retired, taken = _brokers(before, count, first or None, rng)
-    if asked.zookeeper is None and before is not None and before.managed:
-        return replace(before, brokers=brokers, retired=retired, owner=asked.owner)
-    managed = asked.zookeeper is None
-    zookeeper = asked.zookeeper or f"{HOST}:{free_ports(1, rng, taken)[0]}"
-    return ClusterRecord(brokers, zookeeper, managed=managed, owner=asked.owner, retired=retired)
+    if request.zookeeper is None and before is not None and before.managed:
+        return replace(before, brokers=brokers, retired=retired, owner=request.owner)
+    managed = request.zookeeper is None
+    zookeeper = request.zookeeper or f"{HOST}:{free_ports(1, rng, taken)[0]}"
+    return ClusterRecord(brokers, zookeeper, managed=managed, owner=request.owner, retired=retired)
 
 
 def _brokers(
     before: ClusterRecord | None, count: int, first: int | None, rng: Rng
 ) -> tuple[tuple[BrokerRecord, ...], tuple[BrokerRecord, ...], set[int]]:
-    """Those that are started, those that retire, and all ports that are given away."""
+    """Return the brokers to start, the retired brokers, and all ports that are taken by brokers."""
     known = {broker.id: broker for broker in (*before.brokers, *before.retired)} if before else {}
     if first is not None:
         known = {id_: _moved(broker, first) for id_, broker in known.items()}
@@ -89,7 +91,7 @@ def _brokers(
 
 
 def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """A broker in its place behind the first port; one that retired may find no room there."""
+    """Return the broker with its port counted from `first`, unless that port is past the maximum."""
     port = first + broker.id - 1
     return replace(broker, port=port) if port <= PORT_MAX else broker
 
@@ -97,7 +99,7 @@ def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
 def _port_after(
     broker_id: int, known: Mapping[int, BrokerRecord], taken: Collection[int]
 ) -> int | None:
-    """The port that goes on where the cluster's own end; None where they are not in a row, or it is taken."""
+    """Return the port that continues the cluster's consecutive ports; None if there is no such free port."""
     firsts = {broker.port - broker.id + 1 for broker in known.values()}
     if len(firsts) != 1:
         return None
@@ -105,8 +107,8 @@ def _port_after(
     return port if port <= PORT_MAX and port not in taken and is_free(port) else None
 
 
-def _beyond_the_last(first: int, count: int, asked: Request) -> ConfigError | ClusterError:
-    rule = f"cannot be {first} with {count} brokers: at most {PORT_MAX - count + 1}"
-    if asked.port is None:
+def _port_error(first: int, count: int, request: Request) -> ConfigError | ClusterError:
+    rule = f"must be at most {PORT_MAX - count + 1} with {count} brokers, got {first}"
+    if request.port is None:
         return ConfigError(f"cluster.port {rule}")
     return ClusterError(f"--port {rule}")

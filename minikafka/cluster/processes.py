@@ -1,8 +1,8 @@
-"""Processes by pid and start time: started, recognised in a later command, signalled, ended.
+"""Processes, identified by pid and start time: starting, finding, signalling and ending them.
 
-Invariant: no signal ever reaches a process other than the one that was recorded. A pid alone names
-nothing (it is given out again); pid and start time together do, and the check and the signal go
-through one pidfd, so that the pid cannot change hands between them.
+Invariant: a signal reaches only the recorded process. A pid alone does not identify a process, because
+pids are reused; pid and start time together do. The check and the signal use one pidfd, so the pid cannot
+be reused between them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import IO, Final, NamedTuple
 from minikafka.base.ports import Clock
 
 END_GRACE_MS: Final = 10_000
-"""How long a process may take to end on SIGTERM before it is killed."""
+"""Maximum time for a process to end after SIGTERM; then it is killed."""
 POLL_MS: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
+"""The prctl(2) option that sets the signal sent to a process when its parent dies."""
 _STATE, _STARTED = 0, 19
-"""Fields of /proc/PID/stat, counted after the command's closing bracket (proc(5): 3 and 22)."""
+"""Indexes of the fields 3 and 22 of /proc/PID/stat (proc(5)), counted behind the command name."""
 
 
 class ProcessId(NamedTuple):
-    """One process for all time: its pid, and when it started (clock ticks since the machine's boot)."""
+    """Identifies one process: its pid, and its start time in clock ticks since boot."""
 
     pid: int
     started: int
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has this pid now; None when there is none, or only its unreaped remains."""
+    """Return the process with this pid; None if there is none, or it has ended but is not reaped yet."""
     fields = _stat(pid)
     if fields is None or fields[_STATE] in "ZX":
         return None
@@ -44,18 +44,18 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def is_alive(process: ProcessId | None) -> bool:
-    """Whether that very process still runs (a stopped one does)."""
+    """True if exactly this process still exists, running or paused."""
     return process is not None and identify(process.pid) == process
 
 
 def is_paused(process: ProcessId) -> bool:
-    """Whether it was stopped by a signal."""
+    """True if the process exists and was paused by a signal (SIGSTOP)."""
     fields = _stat(process.pid)
     return fields is not None and fields[_STATE] == "T" and int(fields[_STARTED]) == process.started
 
 
 def send_signal(process: ProcessId, signal_number: int) -> bool:
-    """Send it; False when that process is gone."""
+    """Send a signal to a process; return False if the process is gone."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -72,7 +72,7 @@ def send_signal(process: ProcessId, signal_number: int) -> bool:
 
 
 async def wait_until_gone(process: ProcessId, clock: Clock, timeout_ms: int) -> bool:
-    """Whether it ended in that time; its remains are reaped when it was a child of ours."""
+    """Wait for the end of a process; return True if it ended in time. A child process is reaped."""
     deadline = clock.now() + timeout_ms
     while True:
         reap(process)
@@ -84,13 +84,13 @@ async def wait_until_gone(process: ProcessId, clock: Clock, timeout_ms: int) -> 
 
 
 async def kill(process: ProcessId, clock: Clock) -> None:
-    """SIGKILL, and wait until it is gone."""
+    """Send SIGKILL to a process and wait until it is gone."""
     send_signal(process, signal.SIGKILL)
     await wait_until_gone(process, clock, END_GRACE_MS)
 
 
 async def end(process: ProcessId, clock: Clock, grace_ms: int = END_GRACE_MS) -> None:
-    """SIGTERM, then SIGKILL when that does not end it; a paused process is woken first."""
+    """Send SIGTERM (and SIGCONT, if the process is paused), then SIGKILL after `grace_ms`."""
     if send_signal(process, signal.SIGTERM):
         send_signal(process, signal.SIGCONT)
         if await wait_until_gone(process, clock, grace_ms):
@@ -99,13 +99,13 @@ async def end(process: ProcessId, clock: Clock, grace_ms: int = END_GRACE_MS) ->
 
 
 def reap(process: ProcessId) -> None:
-    """Take away the remains of an ended child; nothing for a process that is not our child."""
+    """Reap a process that has ended; do nothing if it still runs or is not a child of this process."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
 
 
 def spawn(arguments: Sequence[str], log: Path) -> ProcessId:
-    """Start `minikafka ARGUMENTS` by this interpreter, in a session of its own, its output added to `log`.
+    """Start `minikafka ARGUMENTS` with this interpreter in a new session; append its output to `log`.
 
     Raises OSError.
     """
@@ -122,7 +122,7 @@ def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]
         start_new_session=True,
         env=environment,
     )
-    # Whoever waits for it goes by pid; without this the object warns that nobody waited.
+    # The process is reaped by pid; without this the Popen object warns that it was not.
     child.returncode = 0
     fields = _stat(child.pid)
     assert fields is not None, "a child stays visible until it is reaped"
@@ -130,21 +130,21 @@ def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]
 
 
 def _environment() -> dict[str, str]:
-    """This environment, with this very copy of minikafka first on the path."""
+    """Return this process's environment, with this copy of minikafka first on PYTHONPATH."""
     here = str(Path(__file__).resolve().parents[2])
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends; at once when it already has."""
+    """Make the kernel kill this process when `parent` ends, or now if it already has."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def find_broker(config_file: Path) -> ProcessId | None:
-    """A running `minikafka broker --config FILE` of this user, whoever started it (by hand, say)."""
+    """Return a running `minikafka broker --config FILE` of this user, also one started by hand; else None."""
     for pid, words in _command_lines():
         is_ours = "broker" in words and Path(words[0]).name.startswith(("python", "minikafka"))
         if is_ours and _config_of(pid, words) == config_file:
@@ -163,7 +163,7 @@ def _command_lines() -> Iterator[tuple[int, list[str]]]:
 
 
 def _config_of(pid: int, words: Sequence[str]) -> Path | None:
-    """The file after `--config` (or `--config=`), made absolute by the process's own directory."""
+    """Return the file named by `--config`, resolved against the working directory of the process."""
     for index, word in enumerate(words):
         name, is_joined, value = word.partition("=")
         if name == "--config" and (is_joined or index + 1 < len(words)):
@@ -178,7 +178,7 @@ def _config_of(pid: int, words: Sequence[str]) -> Path | None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """/proc/PID/stat after the command name, which may hold anything."""
+    """Return the fields of /proc/PID/stat behind the command name; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

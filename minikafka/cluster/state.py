@@ -1,7 +1,7 @@
-"""What the brokers that answer say of themselves and of the cluster, put together; read only.
+"""The state of a cluster, combined from the control-plane answers of its brokers; read-only.
 
-Invariant: of two brokers that both claim a partition the one with the higher leader epoch is
-believed, and a broker that does not answer says nothing: what only it knows is None here.
+Invariant: of two brokers that both claim to lead a partition, the one with the higher leader epoch counts.
+Values that only an unanswering broker knows are None.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_MS: Final = 2_000
 STATE_TIMEOUT_MS: Final = 10_000
-"""A broker that has much to do is waited for; one that is paused is not asked."""
-NEWS_MS: Final = 1_000
-"""How long a topic that was made just now may be unknown to a broker."""
-NEWS_POLL_MS: Final = 100
+"""Time for a busy broker to answer; paused brokers are not called."""
+NEW_TOPIC_MS: Final = 1_000
+"""How long a broker may be unaware of a topic that was just created."""
+NEW_TOPIC_POLL_MS: Final = 100
 _TOOL: Final = -1
-"""Sender id of what is no broker."""
+"""Sender id of a tool, which is not a broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition. While no leader answers `leader` and the offsets are None, epoch and ISR the last known."""
+    """The state of one partition.
+
+    While its leader does not answer, `leader` and the offsets are None, and epoch and ISR the last known.
+    """
 
     replicas: tuple[int, ...]
     leader: int | None
@@ -45,7 +48,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The cluster at one moment. `answers`: broker id to its own words, of those that answered."""
+    """The cluster at one moment. `answers`: the control-plane answer of each broker that answered, by id."""
 
     answers: Mapping[int, Mapping[str, Any]]
     controller: int | None
@@ -53,12 +56,12 @@ class ClusterState:
     partitions: Mapping[TopicPartition, PartitionView]
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """The broker that leads; None when none does, or there is no such partition."""
+        """Return the leader of a partition; None if there is no leader or no such partition."""
         view = self.partitions.get(TopicPartition(topic, partition))
         return view.leader if view else None
 
     def has_isr(self, topic: str, brokers: Collection[int] | None) -> bool:
-        """Whether the topic exists and every ISR is these brokers (None: all replicas)."""
+        """True if the topic exists and the ISR of each partition is these brokers (None: all replicas)."""
         views = [view for tp, view in self.partitions.items() if tp.topic == topic]
         return bool(views) and all(
             view.leader is not None and set(view.isr) == set(brokers or view.replicas)
@@ -66,7 +69,7 @@ class ClusterState:
         )
 
     def not_serving(self, ids: Iterable[int]) -> list[int]:
-        """Those of these brokers that do not answer, or do not know of all of them and a controller."""
+        """Return the brokers that do not answer, or do not know all of `ids` and the controller."""
         wanted = set(ids)
         return [i for i in sorted(wanted) if not self._serves(self.answers.get(i), wanted)]
 
@@ -79,14 +82,16 @@ class ClusterState:
 async def read_state(
     directory: ClusterDirectory, record: ClusterRecord, ids: Collection[int], clock: Clock, rng: Rng
 ) -> ClusterState:
-    """Ask these brokers at the same time; those that do not answer soon are left out."""
-    answers = await ask(directory, record, ids, STATE, {}, clock, rng, timeout_ms=STATE_TIMEOUT_MS)
+    """Return the state that these brokers report; brokers that do not answer in time are left out."""
+    answers = await call_all(
+        directory, record, ids, STATE, {}, clock, rng, timeout_ms=STATE_TIMEOUT_MS
+    )
     return combine(
         {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
     )
 
 
-async def ask(
+async def call_all(
     directory: ClusterDirectory,
     record: ClusterRecord,
     ids: Collection[int],
@@ -97,9 +102,10 @@ async def ask(
     *,
     timeout_ms: int = CALL_TIMEOUT_MS,
 ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
-    """One control-plane call to each of these brokers, at the same time: its answer, or why there is none.
+    """Make one control-plane call to each of these brokers concurrently.
 
-    Nothing at all while no broker has ever been started, so that no cluster id is known.
+    Return by broker id the answer, or the error of a failed call. The result is empty if no broker was ever
+    started, because the cluster id is unknown then.
     """
     control_plane = control_plane_of(directory, ids, clock, rng)
     if control_plane is None:
@@ -121,22 +127,22 @@ async def ask(
 async def brokers_know(
     record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
 ) -> bool:
-    """Whether the metadata of any of these brokers has the partition; True too when one of them does not tell."""
+    """True if one of these brokers has the partition in its metadata, or does not answer."""
     from minikafka.client import Client
 
-    deadline = clock.now() + NEWS_MS
+    deadline = clock.now() + NEW_TOPIC_MS
 
-    async def told_by(broker: int) -> bool:
+    async def is_known_to(broker: int) -> bool:
         address = f"{HOST}:{record.broker(broker).port}"
-        async with Client(address, delivery_timeout_ms=NEWS_MS) as client:
-            while not (known := await _may_know(client, tp)) and clock.now() < deadline:
-                await clock.sleep(NEWS_POLL_MS)
+        async with Client(address, delivery_timeout_ms=NEW_TOPIC_MS) as client:
+            while not (known := await _may_exist(client, tp)) and clock.now() < deadline:
+                await clock.sleep(NEW_TOPIC_POLL_MS)
         return known
 
-    return not ids or any(await asyncio.gather(*map(told_by, ids)))
+    return not ids or any(await asyncio.gather(*map(is_known_to, ids)))
 
 
-async def _may_know(client: Client, tp: TopicPartition) -> bool:
+async def _may_exist(client: Client, tp: TopicPartition) -> bool:
     try:
         [topic] = await client.describe_topics(tp.topic)
     except KafkaError as error:
@@ -147,7 +153,7 @@ async def _may_know(client: Client, tp: TopicPartition) -> bool:
 def control_plane_of(
     directory: ClusterDirectory, ids: Collection[int], clock: Clock, rng: Rng
 ) -> HttpControlPlane | None:
-    """What a tool calls these brokers with; None while none of them has ever been started."""
+    """Return a control-plane client for these brokers; None if none of them was ever started."""
     from minikafka.rpc.server import HttpControlPlane  # loads aiohttp, which takes 0.2 s
 
     cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
@@ -157,7 +163,7 @@ def control_plane_of(
 
 
 def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
-    """The cluster by the words of its brokers (method "state", by broker id)."""
+    """Combine the answers of brokers to the call `state`, given by broker id."""
     best: dict[TopicPartition, Mapping[str, Any]] = {}
     for answer in answers.values():
         for replica in answer["replicas"]:
@@ -177,7 +183,7 @@ def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
 
 
 def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:
-    """The newest leader epoch is right; within it the leader knows more than its followers."""
+    """Order the answers about a partition: by leader epoch, then the leader before its followers."""
     return replica["leader_epoch"], replica["role"] == "leader"
 
 

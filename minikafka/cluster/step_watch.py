@@ -1,6 +1,7 @@
-"""Who stands at a named step: every broker is asked at the same time, and the first that says "I" ends it.
+"""Finding the broker that blocks at a named step (see `LocalCluster.hold`).
 
-Nothing is polled: a broker answers when somebody reaches the step. Invariant: no call outlives the function.
+All brokers are called concurrently, and a broker answers as soon as the step is reached, so nothing is
+polled. Invariant: no call outlives the function.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from minikafka.cluster.state import CALL_TIMEOUT_MS, control_plane_of
 from minikafka.rpc.messages import STEPS, decode_standing, encode_steps
 
 ROUND_MS: Final = 2_000
-"""Then all are asked anew, those too that were started meanwhile."""
+"""Duration of one call; the caller then repeats it, so that brokers started meanwhile are called too."""
 
 
-async def who_stands_at(
+async def find_blocked_broker(
     step: str,
     directory: ClusterDirectory,
     record: ClusterRecord,
@@ -27,12 +28,15 @@ async def who_stands_at(
     clock: Clock,
     rng: Rng,
 ) -> int | None:
-    """The broker; None when nobody came there within the round. Raises KafkaError for a step that cannot be."""
+    """Return the id of a broker that blocks at `step`; None if none does within ROUND_MS.
+
+    Raises KafkaError for an unknown step.
+    """
     control_plane = control_plane_of(directory, ids, clock, rng)
     if control_plane is None:
         return None
 
-    async def stands(broker: int) -> int | None:
+    async def call(broker: int) -> int | None:
         port = record.broker(broker).control_port
         body = encode_steps(step, ROUND_MS)
         try:
@@ -44,10 +48,10 @@ async def who_stands_at(
         return broker if step in decode_standing(answer)[1] else None
 
     found = None
-    for answer in asyncio.as_completed([stands(broker) for broker in ids]):
+    for answer in asyncio.as_completed([call(broker) for broker in ids]):
         broker = await answer
         if broker is not None and found is None:
             found = broker
-            await control_plane.close()  # which ends the calls that still wait
+            await control_plane.close()  # cancels the calls that still wait
     await control_plane.close()
     return found

@@ -1,8 +1,8 @@
-"""The ledgers that brokers left on disk, read back; also while they are being written, or after a crash.
+"""Reading of ledgers from disk, also while brokers write them or after a crash.
 
-Invariant: of one broker the lines come in the order of writing; of several in the order of time, but none
-before what led to it: no effect before its request, no answer before the effect. What cannot be
-understood (the last line of a process that was killed) is left out.
+Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, but
+causes come first: no effect before its request, no response before its effect. A line that is not valid
+JSON (the last one of a process that was killed) is skipped.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ABOUT_PARTITIONS: Final = tuple(
 
 
 def read(directory: str | Path, mentioning: str = "") -> list[Line]:
-    """The lines in one broker's ledger directory; none when there is no such directory.
+    """Return the lines in one broker's ledger directory; none if it does not exist.
 
-    `mentioning` a topic: of the lines that are about partitions only those that name it.
+    `mentioning`: a topic; lines about partitions that do not name this topic are skipped.
     """
     folder = Path(directory)
     if not folder.is_dir():
@@ -45,18 +45,18 @@ def read(directory: str | Path, mentioning: str = "") -> list[Line]:
     for _, path in sorted((number, path) for number, path in files if number is not None):
         try:
             data = path.read_bytes()
-        except FileNotFoundError:  # the writer has just removed it
+        except FileNotFoundError:  # the writer has removed this file meanwhile
             continue
-        lines += _understood(data, _mentions(mentioning))
+        lines += _parsed_lines(data, _mentions(mentioning))
     return lines
 
 
 def _mentions(topic: str) -> tuple[bytes, ...]:
-    """How a line names a topic: as a text, or within or at the end of a path."""
+    """Return the forms in which a line can name a topic: as a string, or in a path."""
     return tuple(f"{a}{topic}{b}".encode() for a, b in ('""', "//", '/"')) if topic else ()
 
 
-def _understood(data: bytes, mentions: tuple[bytes, ...]) -> Iterator[Line]:
+def _parsed_lines(data: bytes, mentions: tuple[bytes, ...]) -> Iterator[Line]:
     for text in data.splitlines():
         if (
             mentions
@@ -73,12 +73,12 @@ def _understood(data: bytes, mentions: tuple[bytes, ...]) -> Iterator[Line]:
 
 
 def read_all(directories: Iterable[str | Path], mentioning: str = "") -> list[Line]:
-    """The lines of several brokers, merged."""
+    """Read the ledgers of several brokers and return their lines as one history."""
     return merged([read(directory, mentioning) for directory in directories])
 
 
 def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
-    """The lines of several brokers, each in its order of writing, as one history."""
+    """Merge the lines of several brokers into one history, in causal order, else by time."""
     order = _Order(ledgers)
     heads = [0] * len(ledgers)
     history: list[Line] = []
@@ -86,40 +86,40 @@ def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
         waiting = [i for i, ledger in enumerate(ledgers) if heads[i] < len(ledger)]
         if not waiting:
             return history
-        ready = [i for i in waiting if order.may_come(ledgers[i][heads[i]])]
+        ready = [i for i in waiting if order.may_follow(ledgers[i][heads[i]])]
         first = min(ready or waiting, key=lambda i: (ledgers[i][heads[i]]["time"], i))
         line = ledgers[first][heads[first]]
         heads[first] += 1
-        order.came(line)
+        order.add(line)
         history.append(line)
 
 
 class _Order:
-    """Which lines have to wait for which: counted per request, because it may be sent and told more than once."""
+    """The causal order of lines, counted per request, because a request may be sent more than once."""
 
     def __init__(self, ledgers: Sequence[Sequence[Line]]) -> None:
         self._total = Counter(key for ledger in ledgers for key in map(_key, ledger) if key)
-        self._came: Counter[tuple[Any, ...]] = Counter()
+        self._added: Counter[tuple[Any, ...]] = Counter()
 
-    def may_come(self, line: Line) -> bool:
-        """Whether no line that led to this one is still to come."""
+    def may_follow(self, line: Line) -> bool:
+        """True if every line that caused this one is already part of the history."""
         cause = _cause_of(line)
         if cause is None:
             return True
-        next_one = self._came[(line["kind"], *cause[1:])] + 1
-        return self._came[cause] >= min(next_one, self._total[cause])
+        number = self._added[(line["kind"], *cause[1:])] + 1
+        return self._added[cause] >= min(number, self._total[cause])
 
-    def came(self, line: Line) -> None:
+    def add(self, line: Line) -> None:
         key = _key(line)
         if key:
-            self._came[key] += 1
+            self._added[key] += 1
 
 
 _CAUSES: Final = {EFFECT: REQUEST, RESPONSE: EFFECT}
 
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Names what was sent, done or answered; None for lines that nothing waits for and that wait for nothing."""
+    """Return the identity of a request, effect or response; None for lines that take no part in the order."""
     kind = line["kind"]
     if line.get("part", 1) != 1 or kind not in (REQUEST, EFFECT, RESPONSE):
         return None
@@ -136,11 +136,11 @@ def _cause_of(line: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 
 def _broker_of(line: Mapping[str, Any]) -> int:
-    """The broker that a request is for."""
+    """Return the id of the broker to which the line's request was sent."""
     names = {REQUEST: "to", EFFECT: "broker", RESPONSE: "from"}
     return int(line[names[line["kind"]]])
 
 
 def name_of(line: Mapping[str, Any]) -> str:
-    """How a line is referred to: `2#417` is line 417 of broker 2."""
+    """Return the name of a line: `2#417` is line 417 of broker 2."""
     return f"{line['broker']}#{line['n'] if line['kind'] != LOST else 'lost'}"

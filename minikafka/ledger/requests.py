@@ -1,7 +1,7 @@
-"""The controller's requests and the brokers' answers as lines of the ledger tell them; pure.
+"""The ledger's fields for the controller's requests and the brokers' responses.
 
-Invariant: two requests that say the same are told alike, whoever tells: the controller that sends one,
-and the plan that foresees it.
+Invariant: equal requests give equal fields, whether the controller sends them or `minikafka plan` predicts
+them.
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ NAMES: Final = {
 
 
 def name_of(request: ControllerRequest) -> str:
-    """Kafka's name of the request, as lines have it."""
+    """Return Kafka's name of the request, the value of the field `request`."""
     return NAMES[type(request)]
 
 
 def request_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
-    """What the lines of a request hold besides to whom it goes."""
+    """Yield the fields of each line of a request, without its receiver."""
     head: dict[str, Any] = {"request": name_of(request), "broker_epoch": request.broker_epoch}
     if isinstance(request, UpdateMetadataRequest):
         head["live_brokers"] = [broker.id for broker in request.live_brokers]
-        tellings = _tell_states(request.partitions)
+        parts = _state_parts(request.partitions)
     elif isinstance(request, LeaderAndIsrRequest):
-        tellings = _tell_states.__wrapped__(request.partitions)
+        parts = _state_parts.__wrapped__(request.partitions)
     else:
-        tellings = [(_stops(run), part) for run, part in in_parts(request.partitions)]
-    for states, part in tellings:
+        parts = [(_stops(run), part) for run, part in in_parts(request.partitions)]
+    for states, part in parts:
         yield {**head, "states": states, **part}
 
 
-_told_of: Final = attrgetter(
+_leadership_key: Final = attrgetter(
     "leader", "leader_epoch", "isr", "is_new", "adding", "removing", "offline"
 )
 
 
 @lru_cache(maxsize=1)
-def _tell_states(
+def _state_parts(
     states: tuple[PartitionState, ...],
 ) -> list[tuple[list[dict[str, Any]], dict[str, int]]]:
-    """In parts. Remembered, because every broker gets the same metadata, in one and the same tuple."""
+    """Return the states in parts of a line's size. Cached: all brokers get the same tuple of metadata."""
     return [(_leaderships(run), part) for run, part in in_parts(states)]
 
 
 def _leaderships(states: Sequence[PartitionState]) -> list[dict[str, Any]]:
-    """Partitions that are told the same leadership stand together."""
+    """Group partitions with the same leadership."""
     groups: defaultdict[tuple[Any, ...], list[TopicPartition]] = defaultdict(list)
     for state in states:
-        groups[_told_of(state)].append(state.tp)
+        groups[_leadership_key(state)].append(state.tp)
     return [_leadership(key, tps) for key, tps in groups.items()]
 
 
 def _leadership(key: tuple[Any, ...], partitions: list[TopicPartition]) -> dict[str, Any]:
     leader, leader_epoch, isr, is_new, adding, removing, offline = key
-    told: dict[str, Any] = {"leader": leader, "leader_epoch": leader_epoch, "isr": isr}
+    fields: dict[str, Any] = {"leader": leader, "leader_epoch": leader_epoch, "isr": isr}
     extras = {"is_new": is_new, "adding": adding, "removing": removing, "offline": offline}
-    told.update((name, value) for name, value in extras.items() if value)
-    told["partitions"] = by_topic(partitions)
-    return told
+    fields.update((name, value) for name, value in extras.items() if value)
+    fields["partitions"] = by_topic(partitions)
+    return fields
 
 
 def _stops(stops: Sequence[StopReplicaPartition]) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def _stops(stops: Sequence[StopReplicaPartition]) -> list[dict[str, Any]]:
 
 
 def response_line(request: ControllerRequest, response: ControllerResponse) -> dict[str, Any]:
-    """What the line of an answer holds besides from whom it came."""
+    """Return the fields of the line of a response, without its sender."""
     return {
         "request": name_of(request),
         "error": response.error,
@@ -101,7 +101,7 @@ def response_line(request: ControllerRequest, response: ControllerResponse) -> d
 
 
 def by_code(results: Iterable[tuple[TopicPartition, int]]) -> dict[str, Partitions]:
-    """Partitions by the error code that each got; JSON has texts for keys."""
+    """Group partitions by error code; the codes are strings, as JSON requires of keys."""
     groups: dict[int, list[TopicPartition]] = {}
     for tp, code in results:
         groups.setdefault(int(code), []).append(tp)
@@ -109,11 +109,11 @@ def by_code(results: Iterable[tuple[TopicPartition, int]]) -> dict[str, Partitio
 
 
 def received_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
-    """What a broker notes as it gets a request; nothing of UpdateMetadata, which changes no replica."""
+    """Yield the fields of a broker's lines for a received request; none for UpdateMetadata."""
     if isinstance(request, UpdateMetadataRequest):
         return
-    told: Sequence[PartitionState | StopReplicaPartition] = request.partitions
-    for run, part in in_parts(told):
+    states: Sequence[PartitionState | StopReplicaPartition] = request.partitions
+    for run, part in in_parts(states):
         yield {
             **_effect(request, "received"),
             "partitions": by_topic(state.tp for state in run),
@@ -124,7 +124,7 @@ def received_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
 def completed_lines(
     broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
 ) -> Iterator[dict[str, Any]]:
-    """What a broker notes when it has carried a request out, or refused it as a whole."""
+    """Yield the fields of a broker's lines for a request that it has executed, or refused as a whole."""
     head = {**_effect(request, "completed"), "error": response.error}
     if isinstance(request, UpdateMetadataRequest):
         brokers = [broker.id for broker in request.live_brokers]
@@ -133,8 +133,8 @@ def completed_lines(
         yield head
     else:
         codes = dict(response.partitions)
-        told: Sequence[PartitionState | StopReplicaPartition] = request.partitions
-        for run, part in in_parts(told):
+        states: Sequence[PartitionState | StopReplicaPartition] = request.partitions
+        for run, part in in_parts(states):
             groups: dict[tuple[Any, ...], list[TopicPartition]] = {}
             for state in run:
                 key = (codes.get(state.tp, 0), *_became(broker_id, state))
@@ -143,7 +143,7 @@ def completed_lines(
 
 
 def failed_line(request: ControllerRequest, error: str) -> dict[str, Any]:
-    """What a broker notes when it could not carry a request out; the controller sends it again."""
+    """Return the fields of a broker's line for a request that failed; the controller sends it again."""
     return {**_effect(request, "failed"), "error": error}
 
 
@@ -156,18 +156,18 @@ def _effect(request: ControllerRequest, phase: str) -> dict[str, Any]:
     }
 
 
-def _became(broker_id: BrokerId, told: PartitionState | StopReplicaPartition) -> tuple[Any, ...]:
-    if isinstance(told, StopReplicaPartition):
-        return "deleted" if told.delete else "stopped", told.leader_epoch
-    role = "leader" if told.leader == broker_id else "follower"
-    return role, told.leader_epoch, told.leader, told.isr
+def _became(broker_id: BrokerId, state: PartitionState | StopReplicaPartition) -> tuple[Any, ...]:
+    if isinstance(state, StopReplicaPartition):
+        return "deleted" if state.delete else "stopped", state.leader_epoch
+    role = "leader" if state.leader == broker_id else "follower"
+    return role, state.leader_epoch, state.leader, state.isr
 
 
 def _result(key: tuple[Any, ...], partitions: list[TopicPartition]) -> dict[str, Any]:
-    error, became, *told = key
+    error, became, *state = key
     return {
         "became": "refused" if error else became,
         "error": error,
-        **dict(zip(("leader_epoch", "leader", "isr"), told, strict=False)),
+        **dict(zip(("leader_epoch", "leader", "isr"), state, strict=False)),
         "partitions": by_topic(partitions),
     }

@@ -1,12 +1,12 @@
-"""The ledger of one broker on its disk: JSON lines in files that rotate.
+"""The ledger of one broker on disk: JSON lines in rotating files.
 
-It lies in `LOG_DIR-ledger/`, beside the first log directory and never in it: a log directory may fail or be
-emptied, and the ledger is to tell of it. Files are `ledger-NNNNNN.jsonl`, `FILE_BYTES` each; the
-oldest goes when there are more than `FILES_MAX`. Lines are gathered and written once per turn of the
-loop, without fsync; those of `WRITTEN_THROUGH` at once, with all before them. So a process that is killed
-loses the lines of its last turn at most. Invariants: `record` never raises, and what could not be
-written is counted, warned of once and told in the next line that can be; a file holds whole lines, but
-for the last one after a crash, which the next start cuts off.
+It is stored in `LOG_DIR-ledger/`, next to the first log directory, so that it survives a failed log
+directory and can record that failure. At most `FILES_MAX` files `ledger-NNNNNN.jsonl` of `FILE_BYTES` are
+kept. Lines are written once per turn of the event loop, without fsync; kinds in `WRITTEN_THROUGH` at once,
+with all lines before them. So a killed process loses at most the lines of its last turn.
+
+Invariants: `record` never raises. Lines that could not be written are counted, and a `lost` line says so.
+A file holds whole lines; after a crash the next start removes an unfinished last line.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ FILE_BYTES: Final = 16 * 1024 * 1024
 FILES_MAX: Final = 8
 PREFIX: Final = "ledger-"
 SUFFIX: Final = ".jsonl"
-_GATHERED_BYTES_MAX: Final = 1024 * 1024
+_PENDING_BYTES_MAX: Final = 1024 * 1024
 _TAIL_BYTES: Final = 1024 * 1024
-"""No line is longer: what follows the last line break of a file is a line that was not finished."""
+"""Longer than any line, so the tail of a file of this size contains a line break."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def directory_of(log_dir: str) -> str:
-    """Where the broker with this first log directory keeps its ledger."""
+    """Return the ledger's directory of the broker with this first log directory."""
     return f"{log_dir.rstrip('/')}-ledger"
 
 
 def file_name(number: int) -> str:
-    """Name of the file with that number."""
+    """Return the name of the ledger file with this number."""
     return f"{PREFIX}{number:06d}{SUFFIX}"
 
 
 def number_of(name: str) -> int | None:
-    """The number in a file's name; None for a file that is no ledger."""
+    """Return the number in a ledger file's name; None for any other file."""
     digits = name.removeprefix(PREFIX).removesuffix(SUFFIX)
     return int(digits) if digits.isdigit() and name == file_name(int(digits)) else None
 
 
 class LedgerWriter:
-    """The Ledger port over files of `directory`."""
+    """The Ledger port, with its files in `directory`."""
 
     def __init__(self, storage: Storage, directory: str, broker_id: BrokerId, clock: Clock) -> None:
         self.lost = 0
-        """Lines that could not be written and were not told of yet."""
+        """Number of lines that could not be written and that no `lost` line has reported yet."""
         self._storage = storage
         self._directory = directory
         self._broker_id = broker_id
         self._clock = clock
         self._n = 0
-        self._gathered: list[bytes] = []
-        self._gathered_bytes = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self._timer: Timer | None = None
         self._file: File | None = None
         self._number = 0
         self._position = 0
         self._is_broken = False
         self._is_open = False
-        self._why_lost = ""
+        self._loss_reason = ""
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """See Ledger. Before `open` and after `close` nothing is kept."""
+        """Add a line (see Ledger); before `open` and after `close` it is discarded."""
         if not self._is_open:
             return
         self._n += 1
@@ -87,19 +87,17 @@ class LedgerWriter:
         try:
             data = _encode(line | dict(fields)).encode() + b"\n"
         except (TypeError, ValueError) as error:
-            self._lose(1, f"a line of kind {kind} cannot be told: {error}")
+            self._count_lost(1, f"a line of kind {kind} cannot be encoded: {error}")
             return
-        self._gathered.append(data)
-        self._gathered_bytes += len(data)
-        if kind in WRITTEN_THROUGH or self._gathered_bytes > _GATHERED_BYTES_MAX:
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        if kind in WRITTEN_THROUGH or self._pending_bytes > _PENDING_BYTES_MAX:
             self.flush()
         elif self._timer is None:
             self._timer = self._clock.call_later(0, self.flush)
 
-    # Files.
-
     def open(self) -> None:
-        """Go on behind the last whole line of the newest file. Never raises."""
+        """Open the newest file for appending behind its last whole line. Never raises."""
         self._is_open = True
         try:
             self._open_file()
@@ -107,12 +105,12 @@ class LedgerWriter:
             self._fail(failure)
 
     def _open_file(self) -> File:
-        """The file to go on with: the newest there is, or the one that a roll has named."""
+        """Open the newest file, or the one that `_roll` has chosen."""
         self._storage.make_directories(self._directory)
         self._number = self._number or max(self._numbers(), default=1)
         path = f"{self._directory}/{file_name(self._number)}"
         file = self._storage.open(path, create=True)
-        self._go_on(file)
+        self._continue_after(file)
         self._file = file
         return file
 
@@ -120,8 +118,8 @@ class LedgerWriter:
         found = map(number_of, self._storage.names(self._directory))
         return sorted(number for number in found if number is not None)
 
-    def _go_on(self, file: File) -> None:
-        """Cut off a line that was not finished, and count on from the last one."""
+    def _continue_after(self, file: File) -> None:
+        """Remove an unfinished last line, and continue the numbering of the file's last line."""
         size = file.size()
         start = max(0, size - _TAIL_BYTES)
         tail = file.pread(size - start, start)
@@ -133,26 +131,26 @@ class LedgerWriter:
             self._n = max(self._n, int(json.loads(tail[:end].splitlines()[-1])["n"]))
 
     def flush(self) -> None:
-        """Write what was gathered. Never raises."""
+        """Write the pending lines. Never raises."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._gathered:
+        if not self._pending:
             return
-        lines, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        lines, self._pending, self._pending_bytes = self._pending, [], 0
         if self.lost:
-            lines.insert(0, self._loss())
+            lines.insert(0, self._lost_line())
         try:
             self._write(lines)
         except StorageFailed as failure:
             self._fail(failure)
-            self._lose(len(lines) - bool(self.lost), str(failure))
+            self._count_lost(len(lines) - bool(self.lost), str(failure))
         else:
             self.lost = 0
 
-    def _loss(self) -> bytes:
+    def _lost_line(self) -> bytes:
         line = {"time": self._clock.wall_ms(), "broker": self._broker_id, "n": None, "kind": LOST}
-        line |= {"cause": "", "lines": self.lost, "error": self._why_lost}
+        line |= {"cause": "", "lines": self.lost, "error": self._loss_reason}
         return _encode(line).encode() + b"\n"
 
     def _write(self, lines: list[bytes]) -> None:
@@ -160,14 +158,14 @@ class LedgerWriter:
         file = self._file or self._open_file()
         if self._position and self._position + len(data) > FILE_BYTES:
             file = self._roll(file)
-        if self._is_broken:  # half of what failed may lie behind the last whole line
+        if self._is_broken:  # a failed write may have left bytes behind the last whole line
             file.truncate(self._position)
         file.pwritev((data,), self._position)
         self._position += len(data)
         self._is_broken = False
 
     def _roll(self, full: File) -> File:
-        """The next file, and only so many of the others."""
+        """Open the next file, and remove the oldest ones beyond FILES_MAX."""
         full.close()
         self._file = None
         self._number += 1
@@ -181,12 +179,12 @@ class LedgerWriter:
             logger.warning("the ledger in %s cannot be written: %s", self._directory, failure)
         self._is_broken = True
 
-    def _lose(self, count: int, why: str) -> None:
+    def _count_lost(self, count: int, reason: str) -> None:
         self.lost += count
-        self._why_lost = why
+        self._loss_reason = reason
 
     def close(self) -> None:
-        """Write what was gathered, and give the file back. Never raises."""
+        """Write the pending lines and close the file. Never raises."""
         self.flush()
         self._is_open = False
         file, self._file = self._file, None

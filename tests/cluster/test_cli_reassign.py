@@ -144,7 +144,7 @@ async def test_ctrl_c_says_what_completed_and_the_controller_goes_on(cluster: Lo
     assert "Reassignment of partition halfway-0 is still in progress." in out
     assert "Reassignment of partition halfway-1 is completed." in out
     assert "1 of 2 reassignments completed, 1 still running" in err
-    hint = next(line for line in err.splitlines() if "to look again" in line)
+    hint = next(line for line in err.splitlines() if "to verify" in line)
 
     async def completed() -> bool:
         return (await call(*shlex.split(hint.partition(": ")[2])[1:])).code == 0

@@ -187,7 +187,7 @@ async def test_a_port_that_somebody_listens_on_is_named_and_nothing_is_left(tmp_
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         wanted = LocalCluster(1, data=tmp_path, port=port)
-        with pytest.raises(ClusterError, match=f"port {port} of broker 1 is taken"):
+        with pytest.raises(ClusterError, match=f"port {port} of broker 1 is in use"):
             await wanted.start()
         assert not wanted.is_running()
         assert wanted.zookeeper_process() is None

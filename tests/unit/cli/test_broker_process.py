@@ -1,4 +1,4 @@
-"""The file that a broker is run with."""
+"""The configuration file of a broker."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def write(directory: Path, *keys: str) -> Path:
     return file
 
 
-def test_a_file_with_id_zookeeper_and_secret_is_enough(tmp_path: Path) -> None:
+def test_config_needs_only_id_zookeeper_and_secret(tmp_path: Path) -> None:
     assert load(write(tmp_path, *KEYS)).broker_id == 1
 
 
 @pytest.mark.parametrize("left_out", KEYS)
-def test_what_is_missing_is_named_with_the_file(tmp_path: Path, left_out: str) -> None:
+def test_error_names_the_missing_key_and_the_file(tmp_path: Path, left_out: str) -> None:
     file = write(tmp_path, *(key for key in KEYS if key != left_out))
     with pytest.raises(ConfigError) as caught:
         load(file)
@@ -36,13 +36,13 @@ def test_what_is_missing_is_named_with_the_file(tmp_path: Path, left_out: str) -
     assert str(caught.value).startswith(f"{file}: ")
 
 
-def test_a_key_that_is_none_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+def test_error_about_an_unknown_key_suggests_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"log\.retention\.bytes"):
         load(write(tmp_path, *KEYS, "log.retention.byte = 1"))
 
 
 @pytest.mark.parametrize("again", ["d/", "d//", "other/../d", "link", "link/."])
-def test_a_log_directory_that_is_named_twice_is_told_with_both_its_names(
+def test_error_about_a_repeated_log_directory_has_both_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def test_a_log_directory_that_is_named_twice_is_told_with_both_its_names(
         load(file)
 
 
-def test_log_directories_of_their_own_need_not_be_there_yet(tmp_path: Path) -> None:
+def test_distinct_log_directories_need_not_exist(tmp_path: Path) -> None:
     dirs = (f"{tmp_path}/d", f"{tmp_path}/d/d", "/")
     file = write(tmp_path, *KEYS, f'log.dirs = "{",".join(dirs)}"')
     assert load(file).log_dirs == dirs

@@ -1,4 +1,4 @@
-"""`cluster` as a command: what is there, and what is amiss."""
+"""The command `cluster`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(module.cluster, [*arguments, "--bootstrap", "h:1"])
 
 
-def test_brokers_are_shown_with_racks_and_log_directories(admin: ScriptedAdmin) -> None:
+def test_describe_shows_racks_and_log_directories(admin: ScriptedAdmin) -> None:
     admin.paused = {2}
     shown = json.loads(call("describe", "--json").stdout)
     assert (shown["cluster_id"], shown["controller"], shown["controller_epoch"]) == (
@@ -61,13 +61,13 @@ def topic(*partitions: PartitionInfo) -> list[TopicInfo]:
     return [TopicInfo("t", bytes(16), {p.partition: p for p in partitions})]
 
 
-def test_a_cluster_that_lacks_nothing_is_healthy_wherever_it_is_led_from() -> None:
+def test_cluster_is_healthy_if_only_preferred_leaders_do_not_lead() -> None:
     found = module.diagnose(INFO, topic(PartitionInfo(0, 2, 1, (1, 2), (1, 2), (), 0)), {}, [1, 2])
     assert found["healthy"]
     assert found["not_led_by_preferred"] == ["t-0"]
 
 
-def test_what_is_missing_is_named() -> None:
+def test_diagnosis_names_missing_brokers_leaders_and_replicas() -> None:
     partitions = topic(
         PartitionInfo(0, -1, 1, (1, 2), (2,), (), 5), PartitionInfo(1, 1, 1, (1, 2), (1,), (), 0)
     )
@@ -79,14 +79,14 @@ def test_what_is_missing_is_named() -> None:
     assert not module.diagnose(INFO._replace(controller_id=-1), [], {}, [])["healthy"]
 
 
-def test_a_replica_that_is_only_coming_is_not_missed() -> None:
+def test_replica_being_added_does_not_make_a_partition_under_replicated() -> None:
     moving = {T0: ReplicaAssignment((1, 2)).reassigned_to((1, 3))}
     partitions = topic(PartitionInfo(0, 1, 1, (1, 3, 2), (1, 2), (), 0))
     assert module.diagnose(INFO, partitions, moving, [])["healthy"]
     assert not module.diagnose(INFO, partitions, {}, [])["healthy"]
 
 
-def test_the_exit_code_is_the_health(admin: ScriptedAdmin) -> None:
+def test_health_exits_with_code_1_if_the_cluster_is_not_healthy(admin: ScriptedAdmin) -> None:
     well = call("health")
     assert (well.exit_code, well.stdout.splitlines()[0]) == (0, "healthy")
     admin.controller = -1

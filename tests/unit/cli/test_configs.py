@@ -1,4 +1,4 @@
-"""`configs` as a command: what it asks for, prints and ends with."""
+"""The command `configs`: its requests, output and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(module.configs, [*arguments, "--bootstrap", "h:1"])
 
 
-def test_keys_are_set_and_taken_back_and_others_stay(admin: ScriptedAdmin) -> None:
+def test_set_and_delete_change_only_the_named_keys(admin: ScriptedAdmin) -> None:
     done = call("set", "--topic", "t", "retention.ms=5", "cleanup.policy=compact,delete")
     assert (done.exit_code, done.stdout) == (0, "Completed updating config for topic t.\n")
     assert admin.configs[TOPIC] == {"retention.ms": "5", "cleanup.policy": "compact,delete"}
@@ -37,14 +37,14 @@ def test_keys_are_set_and_taken_back_and_others_stay(admin: ScriptedAdmin) -> No
     assert admin.configs[TOPIC] == {"cleanup.policy": "compact,delete"}
 
 
-def test_a_broker_and_all_brokers_have_settings_too(admin: ScriptedAdmin) -> None:
+def test_set_changes_one_broker_or_the_default_of_all(admin: ScriptedAdmin) -> None:
     assert call("set", "--broker", "1", "a=b").stdout.endswith("for broker 1.\n")
     assert call("set", "--brokers-default", "a=c").stdout.endswith("for all brokers.\n")
     assert admin.configs[Resource(ResourceType.BROKER, "1")] == {"a": "b"}
     assert admin.configs[Resource(ResourceType.BROKER, "")] == {"a": "c"}
 
 
-def test_settings_are_shown_with_their_sources(admin: ScriptedAdmin) -> None:
+def test_describe_shows_settings_with_their_sources(admin: ScriptedAdmin) -> None:
     call("set", "--topic", "t", "retention.ms=5")
     assert call("describe", "--topic", "t").stdout == (
         "Changed configs of topic t:\n  retention.ms=5 source=DYNAMIC_TOPIC_CONFIG synonyms={}\n"
@@ -53,7 +53,7 @@ def test_settings_are_shown_with_their_sources(admin: ScriptedAdmin) -> None:
     assert shown["configs"][0]["source"] == "DYNAMIC_TOPIC_CONFIG"
 
 
-def test_a_line_names_every_source_and_no_secret() -> None:
+def test_line_has_every_source_and_hides_secrets() -> None:
     synonyms = (
         Synonym("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         Synonym("log.retention.ms", "9", ConfigSource.STATIC_BROKER_CONFIG),
@@ -78,7 +78,5 @@ def test_a_line_names_every_source_and_no_secret() -> None:
         ["delete", "--topic", "t"],
     ],
 )
-def test_a_command_that_cannot_be_understood_ends_with_2(
-    admin: ScriptedAdmin, arguments: list[str]
-) -> None:
+def test_usage_error_exits_with_code_2(admin: ScriptedAdmin, arguments: list[str]) -> None:
     assert call(*arguments).exit_code == 2

@@ -1,4 +1,4 @@
-"""What a person reads is what is there."""
+"""Tables on standard output."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from minikafka.cli.console import plain_console
 ODD = "/data[bold]/[red]x[/red]/:warning:/[/]"
 
 
-def test_text_comes_out_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_prints_text_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     plain_console().print(ODD)
     assert capsys.readouterr().out == f"{ODD}\n"
 
 
-def test_status_shows_a_log_directory_with_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_brackets_in_a_log_directory(capsys: pytest.CaptureFixture[str]) -> None:
     broker: dict[str, Any] = {"id": 1, "host": "h", "port": 1, "state": "up", "log_dir": ODD}
     shown = {
         "bootstrap": "b",
@@ -37,7 +37,7 @@ def test_status_shows_a_log_directory_with_brackets(capsys: pytest.CaptureFixtur
     assert "z[x]" in out
 
 
-def test_cluster_describe_shows_a_rack_and_a_path_with_brackets(
+def test_cluster_describe_prints_brackets_in_a_rack_and_a_path(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     directory = {"path": ODD, "error": None, "partitions": 1, "size": 1}
@@ -57,14 +57,16 @@ def test_cluster_describe_shows_a_rack_and_a_path_with_brackets(
     assert "[b]" in out
 
 
-def test_a_reader_that_has_gone_is_an_error_of_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command ends by it with 141, as those that print no table do; rich ended it with 1."""
+def test_console_raises_brokenpipeerror_when_the_reader_has_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rich itself would exit with code 1, instead of 141 as commands without tables."""
     reader, writer = os.pipe()
     os.close(reader)
     with (
         suppress(BrokenPipeError),
         open(writer, "w") as gone,
-    ):  # what is left in it cannot be written
+    ):  # its buffer cannot be written
         monkeypatch.setattr(sys, "stdout", gone)
         with pytest.raises(BrokenPipeError):
             plain_console().print("topic")

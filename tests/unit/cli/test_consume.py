@@ -1,4 +1,4 @@
-"""Records as lines."""
+"""Records printed as lines, and start offsets."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ RECORD = ConsumedRecord(2, 7, 1_000, b"key", b"value", (("h", b"\xff"), ("n", No
         ("5:9", Offsets(5, 9)),
     ],
 )
-def test_where_to_begin_and_end(text: str, offsets: Offsets) -> None:
+def test_parse_offsets_accepts_names_an_offset_and_a_range(text: str, offsets: Offsets) -> None:
     assert parse_offsets(Context(consume), Option(["-o"]), text) == offsets
 
 
 @pytest.mark.parametrize("text", ["", "-1", "5:", ":5", "first", "1:2:3", "9:5"])
-def test_what_is_no_offset_is_refused(text: str) -> None:
+def test_parse_offsets_refuses_other_text(text: str) -> None:
     with pytest.raises(BadParameter):
         parse_offsets(Context(consume), Option(["-o"]), text)
 
 
-def test_a_line_is_the_value_or_key_and_value() -> None:
+def test_line_is_the_value_with_or_without_key() -> None:
     assert as_line(RECORD, None) == b"value"
     assert as_line(RECORD, b"=>") == b"key=>value"
     assert as_line(RECORD._replace(key=None, value=None), b":") == b":"
 
 
-def test_json_holds_the_whole_record_and_bytes_that_are_no_text() -> None:
+def test_json_line_contains_the_whole_record_with_bytes_as_base64() -> None:
     assert json.loads(as_json_line("t", RECORD)) == {
         "topic": "t",
         "partition": 2,
@@ -59,8 +59,8 @@ def test_json_holds_the_whole_record_and_bytes_that_are_no_text() -> None:
     }
 
 
-class Reach:
-    """A client that knows only how far partitions reach."""
+class OffsetsOnly:
+    """A client with only the first and end offsets of partitions."""
 
     def __init__(self, first: dict[int, int], end: dict[int, int]) -> None:
         self._offsets = {"earliest": first, "latest": end}
@@ -80,16 +80,16 @@ class Reach:
         ([1], 8, "OFFSET_OUT_OF_RANGE: t-1 has no offset 8: its offsets are 7 to 7"),
     ],
 )
-async def test_an_offset_that_is_not_there_is_refused_with_those_that_are(
+async def test_error_about_a_start_offset_has_the_valid_range(
     partitions: list[int] | None, start: int, said: str
 ) -> None:
-    client: Any = Reach({0: 5, 1: 7}, {0: 10, 1: 7})
+    client: Any = OffsetsOnly({0: 5, 1: 7}, {0: 10, 1: 7})
     with pytest.raises(KafkaError) as caught:
         await _check_start(client, "t", partitions, start)
     assert str(caught.value) == said
 
 
 @pytest.mark.parametrize("start", [5, 7, 10])
-async def test_the_end_of_a_partition_is_a_place_to_wait_at(start: int) -> None:
-    client: Any = Reach({0: 5}, {0: 10})
+async def test_start_offset_may_be_the_end_of_the_partition(start: int) -> None:
+    client: Any = OffsetsOnly({0: 5}, {0: 10})
     await _check_start(client, "t", [0], start)

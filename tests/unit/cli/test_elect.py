@@ -1,4 +1,4 @@
-"""`elect` as a command: what it asks for, prints and ends with."""
+"""The command `elect`: its requests, output and exit codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def call(*arguments: str) -> Result:
 
 
 @pytest.mark.row("R61", "H6")
-def test_a_partition_that_needs_no_election_is_a_success(admin: ScriptedAdmin) -> None:
+def test_partition_that_needs_no_election_is_a_success(admin: ScriptedAdmin) -> None:
     done = call("--preferred", "--topic", "t")
     assert done.exit_code == 0
     assert done.stdout == (
@@ -45,7 +45,7 @@ def test_a_partition_that_needs_no_election_is_a_success(admin: ScriptedAdmin) -
 
 
 @pytest.mark.row("R61")
-def test_one_that_failed_is_told_with_its_reason_and_ends_with_1(admin: ScriptedAdmin) -> None:
+def test_failed_election_prints_its_reason_and_exits_with_code_1(admin: ScriptedAdmin) -> None:
     done = call("--preferred", "--all")
     assert done.exit_code == 1
     assert (
@@ -57,7 +57,7 @@ def test_one_that_failed_is_told_with_its_reason_and_ends_with_1(admin: Scripted
     assert shown["partitions"][2]["error"] == "PREFERRED_LEADER_NOT_AVAILABLE"
 
 
-def test_partitions_come_from_options_or_from_a_file(admin: ScriptedAdmin, tmp_path: Path) -> None:
+def test_partitions_are_named_by_options_or_by_a_file(admin: ScriptedAdmin, tmp_path: Path) -> None:
     file = tmp_path / "partitions.json"
     file.write_text('{"partitions": [{"topic": "u", "partition": 0}]}')
     call("--unclean", "--topic", "t", "--partition", "1", "--partition", "0")
@@ -76,17 +76,15 @@ def test_partitions_come_from_options_or_from_a_file(admin: ScriptedAdmin, tmp_p
         ["--preferred", "--all", "--partition", "0"],
     ],
 )
-def test_a_command_that_cannot_be_understood_ends_with_2(
-    admin: ScriptedAdmin, arguments: list[str]
-) -> None:
+def test_usage_error_exits_with_code_2(admin: ScriptedAdmin, arguments: list[str]) -> None:
     assert call(*arguments).exit_code == 2
     assert admin.elections == []
 
 
-def test_a_topic_that_is_not_there_is_named(admin: ScriptedAdmin) -> None:
+def test_error_names_the_unknown_topic(admin: ScriptedAdmin) -> None:
     assert "none" in str(call("--preferred", "--topic", "none").exception)
 
 
-def test_all_of_a_cluster_in_order_needs_nothing(admin: ScriptedAdmin) -> None:
+def test_elect_all_says_so_if_no_election_is_needed(admin: ScriptedAdmin) -> None:
     admin.election = {}
     assert call("--preferred", "--all").stdout == "No partition needs an election.\n"

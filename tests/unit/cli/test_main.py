@@ -1,8 +1,9 @@
-"""Exit codes, and what errors look like."""
+"""Help, imports, exit codes and errors of the command line."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -30,13 +31,13 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return caught.value.code
 
 
-def test_every_command_of_the_table_exists(
+def test_help_lists_every_command_with_its_whole_summary(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "--help") == 0
     shown = capsys.readouterr().out
-    for name in ["up", "down", "start", "stop", "status", "broker", "topics", "produce", "consume"]:
-        assert f"\n  {name} " in shown
+    for name, (_, summary) in entry._COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(summary)}$", shown, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_every_command_of_the_table_exists(
     ],
     ids=" ".join,
 )
-def test_a_command_that_cannot_be_understood_is_exit_code_2(
+def test_usage_error_exits_with_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert call(monkeypatch, *arguments) == 2
@@ -82,7 +83,7 @@ def test_a_command_that_cannot_be_understood_is_exit_code_2(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_failure_is_one_line_and_exit_code_1(
+def test_failure_prints_one_line_and_exits_with_code_1(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -195,7 +196,7 @@ def test_status_imports_aiohttp_but_no_broker_or_client(
     assert found & HEAVY == {"aiohttp", "asyncio", "minikafka.cluster"} | tables
 
 
-def test_a_file_that_is_not_there_is_told_by_its_name(
+def test_error_about_a_missing_file_has_its_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**_: object) -> None:
@@ -206,7 +207,7 @@ def test_a_file_that_is_not_there_is_told_by_its_name(
     assert capsys.readouterr().err == "minikafka: plan.json: No such file or directory\n"
 
 
-def test_an_error_of_the_system_is_told_without_its_number(
+def test_system_error_is_printed_without_its_number(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**_: object) -> None:
@@ -218,7 +219,7 @@ def test_an_error_of_the_system_is_told_without_its_number(
 
 
 def by_shell(line: str) -> subprocess.CompletedProcess[str]:
-    """`$MINIKAFKA` in the line is the command."""
+    """Run a line in bash; `$MINIKAFKA` in it stands for the command."""
     environment = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}
     environment["MINIKAFKA"] = f"{sys.executable} -m minikafka"
     return subprocess.run(
@@ -237,7 +238,7 @@ def by_shell(line: str) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )
-def test_streams_that_cannot_be_used_are_one_line_and_exit_code_1(line: str, said: str) -> None:
+def test_unusable_stream_prints_one_line_and_exits_with_code_1(line: str, said: str) -> None:
     done = by_shell(line)
     assert done.returncode == 1
     assert done.stderr.startswith("minikafka: ")
@@ -245,7 +246,7 @@ def test_streams_that_cannot_be_used_are_one_line_and_exit_code_1(line: str, sai
     assert done.stderr.count("\n") == 1
 
 
-def test_a_reader_that_has_gone_ends_a_command_as_it_ends_any_other() -> None:
-    """128 + SIGPIPE, which a pipeline without `pipefail` does not count."""
+def test_command_ends_by_sigpipe_when_the_reader_has_closed() -> None:
+    """The exit code is 128 + SIGPIPE, which a pipeline without `pipefail` ignores."""
     done = by_shell("exec 3> >(exec >&-); wait $!; $MINIKAFKA --help >&3; echo $? >&2")
     assert done.stderr == "141\n"

@@ -1,4 +1,4 @@
-"""Plans as people and Kafka's tools write them."""
+"""Parsing of partitions and plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written(path: Path, content: object) -> str:
 
 
 @pytest.mark.row("K1")
-def test_one_partition_or_many_can_be_given_in_options() -> None:
+def test_given_plan_accepts_one_or_more_partitions() -> None:
     assert placement.given_plan(["t"], [0], ["3,4,5"]) == {T0: (3, 4, 5)}
     assert placement.given_plan(["t"], [0, 1], ["3,4", "4, 5"]) == {T0: (3, 4), T1: (4, 5)}
     assert placement.given_plan(["t", "u"], [0, 0], ["3", "4"]) == {T0: (3,), U0: (4,)}
@@ -39,14 +39,14 @@ def test_one_partition_or_many_can_be_given_in_options() -> None:
         (["t"], [0], ["99999999999"], "write 1,2,3"),
     ],
 )
-def test_options_that_do_not_fit_together_are_refused(
+def test_given_plan_refuses_inconsistent_options(
     topics: list[str], partitions: list[int], replicas: list[str], problem: str
 ) -> None:
     with pytest.raises(click.UsageError, match=problem):
         placement.given_plan(topics, partitions, replicas)
 
 
-def test_a_plan_is_read_from_the_json_of_kafkas_tool_and_written_so(tmp_path: Path) -> None:
+def test_plan_file_has_the_json_of_kafkas_tool(tmp_path: Path) -> None:
     content = {
         "version": 1,
         "partitions": [
@@ -60,7 +60,7 @@ def test_a_plan_is_read_from_the_json_of_kafkas_tool_and_written_so(tmp_path: Pa
     assert placement.partitions_file(written(tmp_path, content)) == [T0, U0]
 
 
-def test_the_version_and_the_log_directories_may_be_left_out(tmp_path: Path) -> None:
+def test_plan_file_may_omit_version_and_log_directories(tmp_path: Path) -> None:
     entry = {"topic": "t", "partition": 0, "replicas": [3]}
     assert placement.plan_file(written(tmp_path, {"partitions": [entry]})) == {T0: (3,)}
 
@@ -86,14 +86,14 @@ ENTRY = {"topic": "t", "partition": 0, "replicas": [1]}
         ({"partitions": [{**ENTRY, "log_dirs": ["/d"]}]}, "log_dirs"),
     ],
 )
-def test_a_file_that_is_no_plan_is_refused_with_the_place(
+def test_error_about_an_invalid_plan_file_names_the_place(
     tmp_path: Path, content: object, problem: str
 ) -> None:
     with pytest.raises(click.UsageError, match=problem):
         placement.plan_file(written(tmp_path, content))
 
 
-def test_replicas_by_hand_are_read_as_kafkas_topic_tool_has_them() -> None:
+def test_manual_assignment_has_the_format_of_kafkas_topic_tool() -> None:
     assert placement.manual_assignment("1:2:3,2:3:1") == {0: (1, 2, 3), 1: (2, 3, 1)}
     for text in ("1:2,", "1:1", "a:b", ""):
         with pytest.raises(click.UsageError):

@@ -1,4 +1,4 @@
-"""`plan` on the command line, over a cluster that answers by script."""
+"""The command `plan` with a scripted cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return found
 
 
-def test_the_active_controllers_plan_is_told_in_order(cluster: Scripted) -> None:
+def test_plan_prints_the_controllers_lines_in_order(cluster: Scripted) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2"])
     assert done.exit_code == 0
     assert [" ".join(line.split()) for line in done.output.splitlines()] == [
@@ -56,7 +56,7 @@ def test_the_active_controllers_plan_is_told_in_order(cluster: Scripted) -> None
     assert cluster.asked == [{"operation": "kill-broker", "broker": 2}]
 
 
-def test_a_program_gets_every_line(cluster: Scripted) -> None:
+def test_json_contains_every_line(cluster: Scripted) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2", "--json"])
     told = json.loads(done.output)
     assert told["question"] == {"operation": "kill-broker", "broker": 2}
@@ -80,14 +80,14 @@ def test_a_program_gets_every_line(cluster: Scripted) -> None:
         ("elect -t t -p 1", {"operation": "elect", "unclean": False, "partitions": [("t", 1)]}),
     ],
 )
-def test_every_question_reaches_the_controller(
+def test_options_become_the_question_to_the_controller(
     cluster: Scripted, arguments: str, question: dict[str, Any]
 ) -> None:
     assert CliRunner().invoke(plan, arguments.split()).exit_code == 0
     assert cluster.asked == [question]
 
 
-def test_a_file_of_kafkas_reassignment_tool_is_understood(cluster: Scripted, tmp_path: Any) -> None:
+def test_reassign_accepts_a_file_of_kafkas_tool(cluster: Scripted, tmp_path: Any) -> None:
     file = tmp_path / "move.json"
     entry = {"topic": "t", "partition": 0, "replicas": [3, 1]}
     file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
@@ -99,25 +99,25 @@ def test_a_file_of_kafkas_reassignment_tool_is_understood(cluster: Scripted, tmp
     "arguments",
     ["reassign", "reassign --file x.json -t t", "kill-broker", "kill-broker two", "delete-topic"],
 )
-def test_what_cannot_be_understood_is_exit_code_2(cluster: Scripted, arguments: str) -> None:
+def test_usage_error_exits_with_code_2(cluster: Scripted, arguments: str) -> None:
     assert CliRunner().invoke(plan, arguments.split()).exit_code == 2
 
 
-def test_a_refusal_is_the_controllers_and_not_that_of_the_others(cluster: Scripted) -> None:
+def test_error_is_that_of_the_controller_not_of_other_brokers(cluster: Scripted) -> None:
     cluster.answers[2] = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not alive")
     done = CliRunner().invoke(plan, ["kill-broker", "9"])
     assert isinstance(done.exception, KafkaError)
     assert done.exception.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
-def test_without_a_controller_there_is_no_plan(cluster: Scripted) -> None:
+def test_plan_fails_without_a_controller(cluster: Scripted) -> None:
     cluster.answers = {1: KafkaError(ErrorCode.NOT_CONTROLLER), 2: ConnectionRefusedError()}
     done = CliRunner().invoke(plan, ["kill-broker", "2"])
     assert isinstance(done.exception, KafkaError)
     assert done.exception.code is ErrorCode.NOT_CONTROLLER
 
 
-def test_brokers_that_are_all_down_plan_nothing_and_the_way_to_start_them_is_told(
+def test_error_says_how_to_start_brokers_when_all_are_down(
     tmp_path: Path,
 ) -> None:
     (port,) = free_ports(1, SystemRng())

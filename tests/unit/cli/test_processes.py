@@ -1,4 +1,4 @@
-"""What `up` says that it did, and what it refuses before it does anything."""
+"""What `up` prints, and what it refuses before it starts anything."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TWO = ONE | {"2": ProcessId(3, 1)}
         (ZOOKEEPER, ZOOKEEPER | TWO, "started brokers 1, 2, already running: ZooKeeper,"),
     ],
 )
-def test_up_says_what_it_started(
+def test_up_prints_which_processes_it_started(
     before: dict[str, ProcessId], now: dict[str, ProcessId], said: str
 ) -> None:
     assert started(before, now) == said
@@ -51,13 +51,13 @@ def test_up_says_what_it_started(
             [],
             "mine.toml: zookeeper.connect cannot be",
         ),
-        ("[cluster]\nport = 65534", [], "mine.toml: cluster.port cannot be 65534"),
+        ("[cluster]\nport = 65534", [], "mine.toml: cluster.port must be at most 65533"),
         ("[broker]\nreplica.lag.time.max.ms = 1", [], "mine.toml: replica.fetch.wait.max.ms is"),
         ("[broker.9]\nbroker.rack = 'b'", [], "mine.toml: [broker.9] is for a broker that"),
-        ("", ["--port", "65535"], "--port cannot be 65535 with 3 brokers"),
+        ("", ["--port", "65535"], "--port must be at most 65533 with 3 brokers"),
     ],
 )
-def test_a_refused_up_names_the_file_and_writes_nothing(
+def test_refused_up_names_the_file_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Lines as records."""
+"""Lines of standard input as records, and errors about them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from minikafka.client import NotProduced
         (b"k=>v", b"=>", b"k", b"v"),
     ],
 )
-def test_a_line_is_cut_at_the_first_delimiter(
+def test_line_is_split_at_the_first_delimiter(
     line: bytes, delimiter: bytes | None, key: bytes | None, value: bytes
 ) -> None:
     found = record_of(line, delimiter)
     assert (found.key, found.value) == (key, value)
 
 
-async def test_lines_come_whole_in_order_and_the_last_may_lack_its_end(
+async def test_stdin_lines_are_whole_and_in_order_without_a_last_line_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reading, writing = os.pipe()
@@ -68,14 +68,14 @@ async def test_lines_come_whole_in_order_and_the_last_may_lack_its_end(
         ),
     ],
 )
-def test_a_line_that_was_refused_is_told_with_what_was_stored(
+def test_error_has_the_refused_line_and_the_number_of_stored_records(
     code: ErrorCode, detail: str, stored: int, said: str
 ) -> None:
     error = NotProduced(KafkaError(code, detail), index=3, stored=stored)
     assert str(not_stored(error, "t", before=10)) == said
 
 
-async def test_standard_input_that_cannot_be_read_is_named(
+async def test_error_says_that_standard_input_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)

@@ -1,21 +1,21 @@
-"""How far something is, where no bars can be drawn."""
+"""Progress without a terminal."""
 
 from __future__ import annotations
 
 import pytest
 from support.manual_clock import ManualClock
 
-from minikafka.cli.progress import NEWS_MS, Amount, Progress, size
+from minikafka.cli.progress import LINE_INTERVAL_MS, Amount, Progress, size
 
 
-def test_without_a_terminal_a_line_is_written_now_and_then(
+def test_progress_prints_a_line_per_interval_without_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = ManualClock()
     with Progress(clock, "partitions moved", shown=True) as progress:
         progress.update({"t-0": Amount(1, 4), "t-1": Amount(0, None)}, 0)
         progress.update({"t-0": Amount(2, 4)}, 1)
-        clock.advance(NEWS_MS)
+        clock.advance(LINE_INTERVAL_MS)
         progress.update({"t-0": Amount(3, 4)}, 1)
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -24,13 +24,13 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
     )
 
 
-def test_many_are_not_all_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_names_a_limited_number_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(ManualClock(), "partitions moved", shown=True) as progress:
         progress.update({f"t-{i}": Amount(0, 1) for i in range(20)}, 0)
     assert capsys.readouterr().err.endswith("t-15 0 %, and 4 more\n")
 
 
-def test_nothing_is_written_where_nothing_shall_be_shown(
+def test_progress_prints_nothing_unless_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Progress(ManualClock(), "x", shown=False) as progress:
@@ -42,5 +42,5 @@ def test_nothing_is_written_where_nothing_shall_be_shown(
     ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2.0 MB"), (10**13, "10.0 TB")],
 )
-def test_sizes_are_for_people(count: int, text: str) -> None:
+def test_size_uses_decimal_units(count: int, text: str) -> None:
     assert size(count) == text

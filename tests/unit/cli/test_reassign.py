@@ -1,4 +1,4 @@
-"""`reassign` as a command: what it prints and how it ends, against scripted partitions."""
+"""The command `reassign` with scripted partitions: its output and exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli import reassign as module
-from minikafka.cli.reassign_jobs import Given, Move
+from minikafka.cli.reassign_jobs import Move, ReassignOptions
 from minikafka.client.admin_results import Resource, ResourceType
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -38,17 +38,17 @@ def ended(result: Result) -> dict[str, Any]:
 
 
 @pytest.mark.row("K1", "M4")
-def test_it_waits_until_the_partition_is_moved(admin: ScriptedAdmin) -> None:
+def test_reassign_waits_until_the_partition_is_moved(admin: ScriptedAdmin) -> None:
     done = call(*MOVE)
     assert done.exit_code == 0
     assert "Reassignment of partition t-0 is completed." in done.stdout
-    assert '"topic":"t","partition":0,"replicas":[1,2,3]' in done.stdout, "the way back"
+    assert '"topic":"t","partition":0,"replicas":[1,2,3]' in done.stdout, "needed to return to it"
     assert "0 of 1 partitions moved" in done.stderr
     assert admin.replicas[T0] == (3, 4, 5)
 
 
 @pytest.mark.row("K1", "K12")
-def test_what_is_rejected_is_told_per_partition_and_the_rest_is_done(admin: ScriptedAdmin) -> None:
+def test_rejected_partitions_are_printed_and_the_others_moved(admin: ScriptedAdmin) -> None:
     rejected = ["--topic", "t", "--partition", "1", "--replicas", "9"]
     unknown = ["--topic", "none", "--partition", "0", "--replicas", "1"]
     done = call(*MOVE, *rejected, *unknown)
@@ -58,7 +58,7 @@ def test_what_is_rejected_is_told_per_partition_and_the_rest_is_done(admin: Scri
     assert "none-0 was rejected: UNKNOWN_TOPIC_OR_PARTITION: no such partition" in done.stdout
 
 
-def test_a_program_is_told_the_replicas_that_a_rejected_partition_has(admin: ScriptedAdmin) -> None:
+def test_json_has_the_current_replicas_of_a_rejected_partition(admin: ScriptedAdmin) -> None:
     rejected = ["--topic", "t", "--partition", "1", "--replicas", "9"]
     unknown = ["--topic", "none", "--partition", "0", "--replicas", "1"]
     shown = ended(call(*MOVE, *rejected, *unknown, "--json"))
@@ -75,7 +75,7 @@ def test_json_is_one_document(admin: ScriptedAdmin) -> None:
     assert shown["current"]["partitions"][0]["replicas"] == [1, 2, 3]
 
 
-def test_a_plan_comes_from_a_file(admin: ScriptedAdmin, tmp_path: Path) -> None:
+def test_plan_is_read_from_a_file(admin: ScriptedAdmin, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text('{"partitions": [{"topic": "u", "partition": 0, "replicas": [2]}]}')
     assert call("--file", str(file)).exit_code == 0
@@ -83,7 +83,7 @@ def test_a_plan_comes_from_a_file(admin: ScriptedAdmin, tmp_path: Path) -> None:
     assert call("--verify", "--file", str(file)).exit_code == 0
 
 
-def test_without_waiting_it_says_how_to_come_back(admin: ScriptedAdmin) -> None:
+def test_no_wait_prints_the_commands_to_verify_and_cancel(admin: ScriptedAdmin) -> None:
     done = call(*MOVE, "--no-wait")
     assert done.exit_code == 0
     assert "Successfully started partition reassignment for t-0" in done.stdout
@@ -95,26 +95,26 @@ def test_without_waiting_it_says_how_to_come_back(admin: ScriptedAdmin) -> None:
     assert CliRunner().invoke(module.reassign, verify[2:]).exit_code == 0
 
 
-def test_a_time_limit_ends_the_waiting_and_not_the_move(admin: ScriptedAdmin) -> None:
+def test_timeout_ends_the_waiting_but_not_the_move(admin: ScriptedAdmin) -> None:
     admin.paused = {5}
     done = call(*MOVE, "--timeout", "0.3")
     assert done.exit_code == 1
     assert "not completed within 0.3 s" in done.stderr
     assert "t-0 is still in progress" in done.stdout
-    assert "to cancel:     minikafka reassign --cancel --topic t --partition 0" in done.stderr
+    assert "to cancel: minikafka reassign --cancel --topic t --partition 0" in done.stderr
     assert T0 in admin.moving
 
 
 @pytest.mark.row("K3")
 @pytest.mark.parametrize("as_json", [False, True])
-async def test_an_interrupt_says_what_completed_and_leaves_the_rest_running(
+async def test_interrupt_prints_completed_moves_and_leaves_others_running(
     admin: ScriptedAdmin, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     admin.paused = {5}
-    given = Given(
+    options = ReassignOptions(
         ("t",), (0, 1), ("3,4,5", "3,2,1"), None, None, None, None, True, None, as_json, []
     )
-    move = asyncio.create_task(Move(given, given.plan()).do(admin))
+    move = asyncio.create_task(Move(options, options.plan()).do(admin))
     async with asyncio.timeout(10):
         while T1 in admin.moving or not admin.looked:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
@@ -133,7 +133,9 @@ async def test_an_interrupt_says_what_completed_and_leaves_the_rest_running(
         assert "t-1 is completed." in shown.out
 
 
-def test_verify_tells_each_and_its_exit_code_is_whether_all_are_there(admin: ScriptedAdmin) -> None:
+def test_verify_prints_each_result_and_exits_with_code_1_if_one_is_missing(
+    admin: ScriptedAdmin,
+) -> None:
     admin.paused = {5}
     assert call(*MOVE, "--no-wait").exit_code == 0
     moving = call("--verify", *MOVE)
@@ -145,12 +147,12 @@ def test_verify_tells_each_and_its_exit_code_is_whether_all_are_there(admin: Scr
     assert call("--verify", *MOVE).exit_code == 0
     elsewhere = call("--verify", "--topic", "t", "--partition", "1", "--replicas", "1,2")
     assert elsewhere.exit_code == 1
-    assert "its replicas are, or shall be, 2,3,1" in elsewhere.stdout
+    assert "its replicas are, or will be, 2,3,1" in elsewhere.stdout
     assert call("--verify", "--topic", "t").exit_code == 0
 
 
-def test_list_shows_what_is_under_way(admin: ScriptedAdmin) -> None:
-    assert call("--list").stdout == "Nothing is being reassigned.\n"
+def test_list_shows_moves_in_progress(admin: ScriptedAdmin) -> None:
+    assert call("--list").stdout == "No partition is being reassigned.\n"
     admin.paused = {5}
     call(*MOVE, "--no-wait")
     admin.sizes = {(1, T0): 100, (4, T0): 50}
@@ -170,7 +172,7 @@ def test_list_shows_what_is_under_way(admin: ScriptedAdmin) -> None:
 
 
 @pytest.mark.row("R57")
-def test_cancel_takes_back_what_is_named_or_all_of_a_topic(admin: ScriptedAdmin) -> None:
+def test_cancel_undoes_moves_of_a_partition_or_a_topic(admin: ScriptedAdmin) -> None:
     admin.paused = {5}
     for named in (["--topic", "t", "--partition", "0"], ["--topic", "t"]):
         call(*MOVE, "--no-wait")
@@ -183,7 +185,7 @@ def test_cancel_takes_back_what_is_named_or_all_of_a_topic(admin: ScriptedAdmin)
 
 
 @pytest.mark.row("R70")
-def test_generate_proposes_a_spread_with_the_replication_factor_of_each_topic(
+def test_generate_keeps_the_replication_factor_of_each_topic(
     admin: ScriptedAdmin,
 ) -> None:
     shown = ended(call("--generate", "--topics", "t,u", "--brokers", "3,4,5", "--json"))
@@ -216,22 +218,22 @@ def test_generate_puts_replicas_on_different_racks(admin: ScriptedAdmin) -> None
     [
         (["--topics", "t,none"], "none"),
         (["--topics", "t", "--brokers", "1,2"], "3 replicas"),
-        (["--topics", "t", "--brokers", "1,2,9"], "no live broker 9"),
+        (["--topics", "t", "--brokers", "1,2,9"], "no live broker with id 9"),
     ],
 )
-def test_generate_refuses_what_cannot_be_spread(
+def test_generate_refuses_unknown_topics_and_too_few_brokers(
     admin: ScriptedAdmin, arguments: list[str], problem: str
 ) -> None:
     done = call("--generate", *arguments)
     assert problem in str(done.exception)
 
 
-def test_a_throttle_is_set_before_the_move_and_removed_when_all_is_completed(
+def test_throttle_is_set_before_the_move_and_removed_after_completion(
     admin: ScriptedAdmin,
 ) -> None:
     admin.paused = {5}
     started = call(*MOVE, "--throttle", "1000", "--no-wait")
-    assert "The throttle stays until --verify finds all completed" in started.stderr
+    assert "The throttle stays until --verify finds that all moves have completed" in started.stderr
     topic = Resource(ResourceType.TOPIC, "t")
     assert admin.configs[topic] == {
         "leader.replication.throttled.replicas": "0:1,0:2,0:3",
@@ -247,13 +249,13 @@ def test_a_throttle_is_set_before_the_move_and_removed_when_all_is_completed(
     assert not any(admin.configs.values())
 
 
-def test_a_throttle_goes_when_the_command_has_seen_the_end(admin: ScriptedAdmin) -> None:
+def test_throttle_is_removed_at_the_end_of_the_waiting(admin: ScriptedAdmin) -> None:
     done = call(*MOVE, "--throttle", "1000")
     assert "The throttle was removed." in done.stderr
     assert not any(admin.configs.values())
 
 
-def test_a_throttle_goes_when_nothing_began(admin: ScriptedAdmin) -> None:
+def test_throttle_is_removed_if_no_move_started(admin: ScriptedAdmin) -> None:
     refused = ["--topic", "t", "--partition", "1", "--replicas", "2,9"]
     done = call(*refused, "--throttle", "1000", "--no-wait")
     assert done.exit_code == 1
@@ -261,7 +263,7 @@ def test_a_throttle_goes_when_nothing_began(admin: ScriptedAdmin) -> None:
     assert not any(admin.configs.values())
 
 
-def test_a_throttle_stays_while_other_partitions_move(admin: ScriptedAdmin) -> None:
+def test_throttle_stays_while_other_partitions_move(admin: ScriptedAdmin) -> None:
     admin.paused = {5}
     call(*MOVE, "--throttle", "1000", "--no-wait")
     other = ["--topic", "u", "--partition", "0", "--replicas", "2"]
@@ -283,8 +285,6 @@ def test_a_throttle_stays_while_other_partitions_move(admin: ScriptedAdmin) -> N
         [*MOVE, "--timeout", "0"],
     ],
 )
-def test_a_command_that_cannot_be_understood_ends_with_2(
-    admin: ScriptedAdmin, arguments: list[str]
-) -> None:
+def test_usage_error_exits_with_code_2(admin: ScriptedAdmin, arguments: list[str]) -> None:
     assert call(*arguments).exit_code == 2
     assert not admin.moving

@@ -1,4 +1,4 @@
-"""What `status` puts together."""
+"""The object of `status --json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def processes() -> dict[str, Any]:
 
 
 @pytest.mark.row("J7")
-def test_a_broker_is_up_silent_or_down() -> None:
+def test_broker_is_up_silent_or_down() -> None:
     replica = {
         "topic": "t",
         "partition": 0,

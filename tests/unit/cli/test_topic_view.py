@@ -23,7 +23,7 @@ MOVING = {TopicPartition("t", 0): ReplicaAssignment((1, 2)).reassigned_to((3, 1)
 VIEW = TopicView([TOPIC], {"t": {"retention.ms": "5"}}, MOVING)
 
 
-def test_the_lines_are_those_of_kafkas_own_tool() -> None:
+def test_lines_are_those_of_kafkas_tool() -> None:
     assert list(lines(TOPIC, VIEW, with_header=True)) == [
         "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 3"
         "\tConfigs: retention.ms=5",
@@ -33,7 +33,7 @@ def test_the_lines_are_those_of_kafkas_own_tool() -> None:
     ]
 
 
-def test_json_says_the_same_with_null_for_no_leader() -> None:
+def test_json_has_null_for_a_missing_leader() -> None:
     found = as_json_topic(TOPIC, VIEW)
     assert [row["leader"] for row in found["partitions"]] == [1, None]
     assert [row["adding"] for row in found["partitions"]] == [[3], []]
@@ -42,17 +42,17 @@ def test_json_says_the_same_with_null_for_no_leader() -> None:
 
 
 @pytest.mark.parametrize("asked", ["under_replicated", "unavailable"])
-def test_a_filter_shows_partitions_and_a_replica_that_is_only_coming_is_not_missed(
+def test_filter_ignores_replicas_that_are_being_added(
     asked: str,
 ) -> None:
     options = {"under_replicated": False, "unavailable": False, asked: True}
     assert [list(topic.partitions) for topic in VIEW.only(**options).topics] == [[1]]
-    settled = VIEW._replace(moving={})
-    kept = [sorted(topic.partitions) for topic in settled.only(**options).topics]
+    without_moves = VIEW._replace(moving={})
+    kept = [sorted(topic.partitions) for topic in without_moves.only(**options).topics]
     assert kept == [[0, 1] if asked == "under_replicated" else [1]]
 
 
-async def test_topics_come_with_their_own_settings_and_what_moves_them() -> None:
+async def test_topics_have_their_settings_and_reassignments() -> None:
     tp = TopicPartition("t", 0)
     admin = ScriptedAdmin({tp: (1, 2), TopicPartition("u", 0): (1,)})
     admin.paused = {5}
@@ -67,7 +67,7 @@ async def test_topics_come_with_their_own_settings_and_what_moves_them() -> None
         await read_topics(admin, ["t", "none"])
 
 
-async def test_without_a_controller_topics_are_shown_as_the_brokers_know_them() -> None:
+async def test_topics_are_shown_without_a_controller() -> None:
     admin = ScriptedAdmin({TopicPartition("t", 0): (1, 2)})
     admin.controller = -1
     found = await read_topics(admin, ["t"])

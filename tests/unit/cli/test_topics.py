@@ -1,4 +1,4 @@
-"""`topics` as a command: what it asks for, prints and ends with."""
+"""The command `topics`: its requests, output and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(module.topics, [*arguments, "--bootstrap", "h:1"])
 
 
-def test_create_takes_settings_and_replicas_by_hand(admin: ScriptedAdmin) -> None:
+def test_create_accepts_settings_and_a_replica_assignment(admin: ScriptedAdmin) -> None:
     done = call("create", "n", "--replica-assignment", "1:2,2:1", "--config", "retention.ms=5")
     assert (done.exit_code, done.stdout) == (0, "Created topic n.\n")
     topic = admin.created[0]
@@ -37,12 +37,12 @@ def test_create_takes_settings_and_replicas_by_hand(admin: ScriptedAdmin) -> Non
     ]
 
 
-def test_names_are_listed_as_lines_or_json(admin: ScriptedAdmin) -> None:
+def test_list_prints_names_as_lines_or_json(admin: ScriptedAdmin) -> None:
     assert call("list").stdout == "t\n"
     assert json.loads(call("list", "--json").stdout) == ["t"]
 
 
-def test_describe_shows_all_or_only_what_is_amiss(admin: ScriptedAdmin) -> None:
+def test_describe_shows_all_or_only_filtered_partitions(admin: ScriptedAdmin) -> None:
     assert call("describe").stdout.startswith("Topic: t\t")
     assert json.loads(call("describe", "t", "--json").stdout)[0]["topic"] == "t"
     assert call("describe", "--under-replicated", "--unavailable").stdout == ""
@@ -56,7 +56,7 @@ def test_alter_adds_partitions(admin: ScriptedAdmin) -> None:
     assert admin.replicas[TopicPartition("t", 2)] == (4, 5)
 
 
-def test_delete_tells_of_each_and_waits_until_nothing_is_left(admin: ScriptedAdmin) -> None:
+def test_delete_prints_each_topic_and_waits_until_it_is_deleted(admin: ScriptedAdmin) -> None:
     admin.deleting = {"t": 2}
     admin.sizes = {(1, T0): 10, (2, T0): 10}
     done = call("delete", "t", "none", "--wait")
@@ -67,7 +67,7 @@ def test_delete_tells_of_each_and_waits_until_nothing_is_left(admin: ScriptedAdm
     assert call("delete", "t").stdout == "Topic t is marked for deletion.\n"
 
 
-def test_a_deletion_that_does_not_end_in_time_is_told_and_goes_on(admin: ScriptedAdmin) -> None:
+def test_delete_reports_a_timeout_of_the_waiting(admin: ScriptedAdmin) -> None:
     admin.deleting = {"t": 1000}
     done = call("delete", "t", "--wait", "--timeout", "0.3", "--json")
     assert done.exit_code == 1

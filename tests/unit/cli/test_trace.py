@@ -1,4 +1,4 @@
-"""`trace` on the command line, over ledgers in files."""
+"""The command `trace`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(*arguments: str) -> tuple[int, list[str]]:
     return done.exit_code, done.output.splitlines()
 
 
-def test_a_chain_is_its_event_and_what_followed_with_times_and_lines(ledger: Lines) -> None:
+def test_chain_has_its_event_and_the_lines_that_follow_from_it(ledger: Lines) -> None:
     ledger.live("4-2", 1, 2)
     ledger.state("4-2", 9, 2, 5, 1, 2)
     code, output = run()
@@ -47,7 +47,7 @@ def test_a_chain_is_its_event_and_what_followed_with_times_and_lines(ledger: Lin
     ]
 
 
-def test_brokers_that_know_nothing_of_the_partition_are_not_taken_for_dead(
+def test_brokers_without_the_partition_are_not_shown_as_down(
     ledger: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.live("4-2", 1, 2)
@@ -62,14 +62,14 @@ def test_brokers_that_know_nothing_of_the_partition_are_not_taken_for_dead(
     assert output[-1] == "now: unknown to every broker that answers"
 
 
-def test_only_the_last_chains_are_told_if_so_asked(ledger: Lines) -> None:
+def test_option_last_limits_the_chains(ledger: Lines) -> None:
     for i in range(3):
         ledger.isr(i, 1, 1, [1, 2], [1])
     _, output = run("--last", "1")
     assert [line[:4] for line in output if not line.startswith(" ")] == ["1#3 ", "now:"]
 
 
-def test_a_program_gets_the_lines_of_the_ledger(ledger: Lines) -> None:
+def test_json_contains_the_lines_of_the_ledger(ledger: Lines) -> None:
     ledger.state("4-2", 9, 2, 5, 1, 2)
     _, output = run("--json")
     told = json.loads(output[0])
@@ -78,7 +78,7 @@ def test_a_program_gets_the_lines_of_the_ledger(ledger: Lines) -> None:
 
 
 @pytest.mark.row("C38")
-def test_the_lifecycle_is_one_line_per_stage(ledger: Lines) -> None:
+def test_lifecycle_has_one_line_per_stage(ledger: Lines) -> None:
     ledger.request("4-2", to=2)
     code, output = run("--lifecycle")
     assert code == 0
@@ -91,7 +91,7 @@ def test_the_lifecycle_is_one_line_per_stage(ledger: Lines) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--lifecycle"]])
-def test_a_partition_that_no_ledger_names_is_exit_code_1(ledger: Lines, more: list[str]) -> None:
+def test_unknown_partition_exits_with_code_1_in_trace(ledger: Lines, more: list[str]) -> None:
     ledger.live("4-1", 1)
     code, output = run(*more)
     assert code == 1

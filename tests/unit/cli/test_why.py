@@ -1,4 +1,4 @@
-"""`why` on the command line, over pictures."""
+"""The command `why`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return scene
 
 
-def test_a_healthy_partition_is_answered_in_two_lines(scene: Scene) -> None:
+def test_healthy_partition_has_two_lines(scene: Scene) -> None:
     done = CliRunner().invoke(why, ["t-0"])
     assert done.exit_code == 0
     assert done.output == (
@@ -34,7 +34,7 @@ def test_a_healthy_partition_is_answered_in_two_lines(scene: Scene) -> None:
     )
 
 
-def test_what_is_wrong_is_a_tree_down_to_the_broker_and_the_event(scene: Scene) -> None:
+def test_problem_is_a_tree_of_reasons_with_broker_and_event(scene: Scene) -> None:
     scene.ledger.live("1-2", 1, 2)
     scene.in_sync(1, 2).down(3)
     done = CliRunner().invoke(why, ["t-0"])
@@ -46,7 +46,7 @@ def test_what_is_wrong_is_a_tree_down_to_the_broker_and_the_event(scene: Scene) 
     ]
 
 
-def test_a_program_is_told_whether_all_is_well_and_who_is_in_the_way(scene: Scene) -> None:
+def test_json_says_whether_healthy_and_which_brokers_block(scene: Scene) -> None:
     healthy = json.loads(CliRunner().invoke(why, ["t-0", "--json"]).output)
     assert (healthy["healthy"], healthy["blocking_brokers"]) == (True, [])
     scene.in_sync(1, 2).down(3)
@@ -55,19 +55,19 @@ def test_a_program_is_told_whether_all_is_well_and_who_is_in_the_way(scene: Scen
     assert (told["topic"], told["partition"], told["leader"]) == ("t", 0, 1)
 
 
-def test_an_offset_is_answered_too(scene: Scene) -> None:
+def test_option_offset_explains_the_offset(scene: Scene) -> None:
     done = CliRunner().invoke(why, ["t-0", "--offset", "4"])
     assert "- offset 4 is visible: it is below the high watermark 10" in done.output
 
 
-def test_a_partition_that_nobody_knows_is_exit_code_1(scene: Scene) -> None:
+def test_unknown_partition_exits_with_code_1_in_why(scene: Scene) -> None:
     scene.answers.clear()
     done = CliRunner().invoke(why, ["t-0"])
     assert done.exit_code == 1
     assert "there is no partition t-0" in done.output
 
 
-def test_a_topic_that_was_deleted_is_told_with_the_write_that_did_it(scene: Scene) -> None:
+def test_deleted_topic_is_shown_with_the_write_that_deleted_it(scene: Scene) -> None:
     scene.ledger.state("4-1", 5, 1, 1, 1)
     operation = {"op": "delete", "path": "/brokers/topics/t", "expected": -1, "actual": None}
     fields = {"check": {}, "outcome": "ok", "zxid": None}
@@ -79,7 +79,7 @@ def test_a_topic_that_was_deleted_is_told_with_the_write_that_did_it(scene: Scen
 
 
 @pytest.mark.parametrize("text", ["t", "t-", "-0", "t-x"])
-def test_what_names_no_partition_is_exit_code_2(scene: Scene, text: str) -> None:
+def test_invalid_partition_name_exits_with_code_2(scene: Scene, text: str) -> None:
     done = CliRunner().invoke(why, ["--", text])
     assert done.exit_code == 2
     assert "TOPIC-PARTITION" in done.output

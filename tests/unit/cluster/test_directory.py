@@ -1,4 +1,4 @@
-"""What a cluster remembers between commands, and the ports and secrets it is given."""
+"""The record, secrets and ports in a cluster's data directory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     assert directory.read() is None
     directory.write(RECORD)
@@ -47,7 +47,7 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert mode(tmp_path / "cluster.json") == 0o600
 
 
-def test_a_record_from_before_brokers_could_retire_is_read(tmp_path: Path) -> None:
+def test_record_without_retired_brokers_is_read(tmp_path: Path) -> None:
     ClusterDirectory(tmp_path).write(RECORD)
     file = tmp_path / "cluster.json"
     former = json.loads(file.read_text())
@@ -68,7 +68,7 @@ def test_a_record_from_before_brokers_could_retire_is_read(tmp_path: Path) -> No
     ],
     ids=repr,
 )
-def test_a_record_with_a_number_that_cannot_be_is_one_that_cannot_be_understood(
+def test_record_with_a_number_out_of_range_is_invalid(
     tmp_path: Path, changed: dict[str, float] | None
 ) -> None:
     ClusterDirectory(tmp_path).write(RECORD)
@@ -76,29 +76,29 @@ def test_a_record_with_a_number_that_cannot_be_is_one_that_cannot_be_understood(
     record = json.loads(file.read_text())
     record["brokers"] = [] if changed is None else [record["brokers"][0] | changed]
     file.write_text(json.dumps(record))
-    with pytest.raises(ClusterError, match=r"cluster\.json cannot be understood"):
+    with pytest.raises(ClusterError, match=r"cluster\.json is invalid"):
         ClusterDirectory(tmp_path).read()
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"brokers": [{}]}', "\0"])
-def test_a_record_that_cannot_be_understood_is_said_in_one_line(tmp_path: Path, text: str) -> None:
+def test_error_about_an_invalid_record_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
-    with pytest.raises(ClusterError, match=r"cluster\.json cannot be understood") as caught:
+    with pytest.raises(ClusterError, match=r"cluster\.json is invalid") as caught:
         ClusterDirectory(tmp_path).read()
     assert "\n" not in str(caught.value)
 
 
-def test_a_broker_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_error_about_an_unknown_broker_lists_the_known_ones() -> None:
     with pytest.raises(ClusterError, match="no broker 7, the cluster has 1, 2"):
         RECORD.broker(7)
 
 
-def test_a_changed_broker_takes_the_place_of_its_former_record() -> None:
+def test_with_broker_replaces_the_record_of_that_broker() -> None:
     changed = BrokerRecord(2, 9999, 20002)
     assert RECORD.with_broker(changed).brokers == (RECORD.brokers[0], changed)
 
 
-def test_the_secret_is_made_once_kept_private_and_an_explicit_one_wins(tmp_path: Path) -> None:
+def test_secret_is_created_once_and_private_and_a_given_one_replaces_it(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     secret = directory.secret(SystemRng())
     assert len(secret) >= 32
@@ -108,7 +108,7 @@ def test_the_secret_is_made_once_kept_private_and_an_explicit_one_wins(tmp_path:
     assert directory.secret(SystemRng()) == "chosen by the user"
 
 
-def test_a_broker_file_is_private_and_read_back_as_the_same_keys(tmp_path: Path) -> None:
+def test_broker_file_is_private_and_contains_the_keys(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     keys: dict[str, object] = {
         "broker.id": 3,
@@ -123,18 +123,18 @@ def test_a_broker_file_is_private_and_read_back_as_the_same_keys(tmp_path: Path)
     assert BrokerConfig.parse(file.read_text()).broker_id == 3
 
 
-def test_free_ports_are_distinct_and_can_be_listened_on() -> None:
+def test_free_ports_are_distinct_and_free() -> None:
     ports = free_ports(20, SystemRng())
     assert len(set(ports)) == 20
     assert all(map(is_free, ports))
 
 
-def test_a_port_that_is_listened_on_is_not_free() -> None:
+def test_port_in_use_is_not_free() -> None:
     with socket.create_server((HOST, 0)) as server:
         assert not is_free(server.getsockname()[1])
 
 
-async def test_only_one_command_at_a_time_changes_a_cluster(tmp_path: Path) -> None:
+async def test_lock_admits_one_command_at_a_time(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     async with directory.locked(SystemClock()):
         with (tmp_path / "lock").open("ab") as file:
@@ -143,7 +143,7 @@ async def test_only_one_command_at_a_time_changes_a_cluster(tmp_path: Path) -> N
         assert try_lock(file)
 
 
-def test_the_cluster_id_is_what_the_brokers_data_say(tmp_path: Path) -> None:
+def test_cluster_id_is_read_from_the_brokers_data(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     assert directory.cluster_id(1) is None
     data = directory.broker_data(1)

@@ -1,4 +1,4 @@
-"""What a cluster is given before anything starts: ids, ports, keys. No process is started here."""
+"""Planning and checks of a cluster before anything starts: ids, ports and keys."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from minikafka.cluster.processes import ProcessId, identify
 
 
 def planned(cluster: LocalCluster) -> ClusterRecord:
-    """The record that `start` would begin with, written down."""
-    record = cluster._write_plan(cluster.directory.read())
+    """Write the plan of `start` and return it."""
+    record = cluster._launcher().write_plan(cluster.directory.read())
     assert cluster.record == record
     return record
 
 
-def test_ids_and_ports_stay_what_they_were(tmp_path: Path) -> None:
+def test_ids_and_ports_are_kept_by_the_next_start(tmp_path: Path) -> None:
     first = planned(LocalCluster(3, data=tmp_path))
     assert [broker.id for broker in first.brokers] == [1, 2, 3]
     again = planned(LocalCluster(data=tmp_path, config=ClusterConfig(brokers=5, port=9092)))
     assert again == first
 
 
-def test_a_first_port_is_followed_by_the_others_and_wins_over_what_was(tmp_path: Path) -> None:
+def test_given_first_port_replaces_the_recorded_ports(tmp_path: Path) -> None:
     first = planned(LocalCluster(data=tmp_path, config=ClusterConfig(brokers=2, port=19000)))
     assert first.bootstrap == "127.0.0.1:19000,127.0.0.1:19001"
     moved = planned(LocalCluster(data=tmp_path, port=19500))
@@ -41,13 +41,13 @@ def test_a_first_port_is_followed_by_the_others_and_wins_over_what_was(tmp_path:
     assert [b.control_port for b in moved.brokers] == [b.control_port for b in first.brokers]
 
 
-def test_brokers_are_added_beside_those_that_are_there(tmp_path: Path) -> None:
+def test_added_broker_leaves_the_other_brokers_unchanged(tmp_path: Path) -> None:
     two = planned(LocalCluster(2, data=tmp_path))
     three = planned(LocalCluster(3, data=tmp_path))
     assert three.brokers[:2] == two.brokers
 
 
-def test_each_broker_gets_its_keys_and_the_secret_of_the_cluster(tmp_path: Path) -> None:
+def test_broker_files_have_their_own_keys_and_the_same_secret(tmp_path: Path) -> None:
     config = ClusterConfig.parse(
         '[broker]\nlog.segment.bytes = 1048576\n[broker.2]\nbroker.rack = "b"\n'
     )
@@ -65,13 +65,13 @@ def test_each_broker_gets_its_keys_and_the_secret_of_the_cluster(tmp_path: Path)
 
 
 @pytest.mark.parametrize("key", ["broker.id", "listeners", "log.dirs", "zookeeper.connect"])
-def test_what_the_cluster_gives_out_itself_cannot_be_set(tmp_path: Path, key: str) -> None:
+def test_keys_that_the_cluster_sets_are_refused_in_the_config(tmp_path: Path, key: str) -> None:
     cluster = LocalCluster(1, data=tmp_path, config={key: "1"})
-    with pytest.raises(ConfigError, match=f"{key} is given to each broker"):
+    with pytest.raises(ConfigError, match=f"{key} is set by the cluster for each broker"):
         planned(cluster)
 
 
-def test_an_ensemble_of_ones_own_is_not_managed(tmp_path: Path) -> None:
+def test_external_zookeeper_is_not_managed(tmp_path: Path) -> None:
     record = planned(LocalCluster(1, data=tmp_path, zookeeper="host:2181/chroot"))
     assert (record.zookeeper, record.managed) == ("host:2181/chroot", False)
 
@@ -79,12 +79,15 @@ def test_an_ensemble_of_ones_own_is_not_managed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
-        ({"brokers": 0}, "brokers cannot be 0: it is 1 to 1000"),
-        ({"brokers": -1}, "brokers cannot be -1: it is 1 to 1000"),
-        ({"brokers": 1001}, "brokers cannot be 1001: it is 1 to 1000"),
-        ({"port": -1}, "port cannot be -1: it is 0 to 65535"),
-        ({"port": 65_535}, "--port cannot be 65535 with 3 brokers: at most 65533"),
-        ({"config": ClusterConfig(port=65_534)}, "cluster.port cannot be 65534 with 3 brokers"),
+        ({"brokers": 0}, "brokers must be from 1 to 1000, got 0"),
+        ({"brokers": -1}, "brokers must be from 1 to 1000, got -1"),
+        ({"brokers": 1001}, "brokers must be from 1 to 1000, got 1001"),
+        ({"port": -1}, "port must be from 0 to 65535, got -1"),
+        ({"port": 65_535}, "--port must be at most 65533 with 3 brokers, got 65535"),
+        (
+            {"config": ClusterConfig(port=65_534)},
+            "cluster.port must be at most 65533 with 3 brokers, got 65534",
+        ),
         ({"config": {"zookeeper.session.timeout.ms": 0}}, "zookeeper.session.timeout.ms"),
         ({"config": {"replica.lag.time.max.ms": 1}}, "is above replica.lag.time.max.ms"),
         ({"zookeeper": "localhost:notaport"}, "zookeeper.connect cannot be"),
@@ -95,7 +98,7 @@ def test_an_ensemble_of_ones_own_is_not_managed(tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_cannot_be_started_is_refused_before_anything_is_written(
+async def test_invalid_request_is_refused_before_anything_is_written(
     tmp_path: Path, cluster: dict[str, Any], said: str
 ) -> None:
     data = tmp_path / "data"
@@ -105,47 +108,51 @@ async def test_what_cannot_be_started_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("value", ["3", 2.5, True, [3]], ids=repr)
-def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+def test_value_that_is_not_a_number_raises_typeerror_with_its_name(value: Any) -> None:
     for name, rule in (("brokers", "1 to 1000"), ("port", "0 to 65535")):
-        said = f"{name} cannot be {value!r}: it is a whole number, {rule}"
+        said = f"{name} must be a whole number from {rule}, got {value!r}"
         with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
             LocalCluster(**{name: value})
 
 
-def test_an_empty_name_is_no_data_directory() -> None:
-    with pytest.raises(ValueError, match=r"^data cannot be '': name a directory, or None for a"):
+def test_empty_data_directory_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^data must not be '': name a directory, or None for a"):
         LocalCluster(data="")
 
 
-async def test_what_cannot_be_started_leaves_the_former_record(tmp_path: Path) -> None:
+async def test_refused_start_leaves_the_former_record(tmp_path: Path) -> None:
     first = planned(LocalCluster(2, data=tmp_path))
-    with pytest.raises(ClusterError, match="--port cannot be"):
+    with pytest.raises(ClusterError, match="--port must be"):
         await LocalCluster(data=tmp_path, port=65_535).start()
     assert LocalCluster(data=tmp_path).record == first
 
 
-def test_a_table_of_a_broker_that_is_left_out_for_a_while_may_stay(tmp_path: Path) -> None:
+def test_table_of_a_retired_broker_is_accepted(tmp_path: Path) -> None:
     config = ClusterConfig(brokers=3, port=0, overrides={3: {"broker.rack": "c"}})
     cluster = LocalCluster(2, data=tmp_path, config=config)
-    cluster._check(None)
-    LocalCluster(9, data=tmp_path, config=ClusterConfig(overrides={9: {}}))._check(None)
+    cluster._launcher().check()
+    LocalCluster(9, data=tmp_path, config=ClusterConfig(overrides={9: {}}))._launcher().check()
 
 
-async def test_a_file_is_no_data_directory_and_the_fix_is_named(tmp_path: Path) -> None:
+async def test_error_says_what_to_do_when_a_file_is_in_place_of_the_directory(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").write_text("")
     for data in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ClusterError, match=r"a file is in its place: name another \(--data"):
+        with pytest.raises(
+            ClusterError, match=r"is not a directory: name another data directory \(--data"
+        ):
             await LocalCluster(data=data).start()
 
 
-def test_a_cluster_that_was_never_started_says_so(tmp_path: Path) -> None:
+def test_error_says_that_there_is_no_cluster(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="there is no cluster in"):
         _ = LocalCluster(data=tmp_path).bootstrap
 
 
 @pytest.fixture
 def sleeper() -> Iterator[ProcessId]:
-    """A process that does nothing, in the place of a broker's."""
+    """A process that only sleeps, recorded as that of a broker."""
     with subprocess.Popen(["sleep", "600"]) as child:
         process = identify(child.pid)
         assert process is not None
@@ -153,7 +160,7 @@ def sleeper() -> Iterator[ProcessId]:
         child.kill()
 
 
-async def test_a_paused_broker_is_not_started_and_the_way_to_wake_it_is_told(
+async def test_start_of_a_paused_broker_says_how_to_resume_it(
     tmp_path: Path, sleeper: ProcessId
 ) -> None:
     cluster = LocalCluster(2, data=tmp_path)
@@ -162,13 +169,13 @@ async def test_a_paused_broker_is_not_started_and_the_way_to_wake_it_is_told(
     with pytest.raises(ClusterError, match=r"^broker 2 is already running$"):
         await cluster.start(2)
     await cluster.pause(2)
-    told = f"broker 2 is paused (SIGSTOP), not down: kill -CONT {sleeper.pid} lets it go on"
-    with pytest.raises(ClusterError, match=f"^{re.escape(told)}$"):
+    text = f"broker 2 is paused (SIGSTOP), not down: resume it with kill -CONT {sleeper.pid}"
+    with pytest.raises(ClusterError, match=f"^{re.escape(text)}$"):
         await cluster.start(2)
     await cluster.resume(2)
 
 
-async def test_stopping_what_was_never_started_removes_the_temporary_directory() -> None:
+async def test_stop_before_start_removes_the_temporary_directory() -> None:
     cluster = LocalCluster(1)
     await cluster.stop()
     assert not await asyncio.to_thread(cluster.directory.path.exists)

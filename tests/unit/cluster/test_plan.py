@@ -1,4 +1,4 @@
-"""Ids and ports of the brokers of a cluster, new, grown and smaller for a while."""
+"""Ids and ports of the brokers of a new, a larger and a smaller cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def ports(record: ClusterRecord) -> list[int]:
 
 
 def free_row(length: int) -> int:
-    """The first of so many free ports in a row."""
+    """Return the first of `length` consecutive free ports."""
     return next(p for p in count(15_100, 7) if all(map(is_free, range(p, p + length))))
 
 
-def test_a_grown_cluster_goes_on_behind_its_own_ports() -> None:
+def test_new_brokers_get_the_ports_behind_the_clusters_own() -> None:
     first = free_row(5)
     three = planned(brokers=3, port=first)
     five = planned(three, brokers=5)
@@ -42,7 +42,7 @@ def test_a_grown_cluster_goes_on_behind_its_own_ports() -> None:
     assert five.brokers[:3] == three.brokers
 
 
-def test_a_grown_cluster_leaves_a_port_alone_that_somebody_listens_on() -> None:
+def test_new_broker_gets_another_port_if_the_next_one_is_in_use() -> None:
     first = free_row(4)
     three = planned(brokers=3, port=first)
     with socket.create_server((HOST, first + 3)):
@@ -51,7 +51,7 @@ def test_a_grown_cluster_leaves_a_port_alone_that_somebody_listens_on() -> None:
     assert len({p for b in four.brokers for p in (b.port, b.control_port)}) == 8
 
 
-def test_a_cluster_on_ports_here_and_there_grows_on_a_free_one() -> None:
+def test_new_broker_gets_a_free_port_if_ports_are_not_consecutive() -> None:
     before = ClusterRecord(
         (BrokerRecord(1, 20_000, 20_001), BrokerRecord(2, 30_000, 30_001)), f"{HOST}:30002"
     )
@@ -60,12 +60,12 @@ def test_a_cluster_on_ports_here_and_there_grows_on_a_free_one() -> None:
     assert is_free(added)
 
 
-def test_a_cluster_at_the_last_port_grows_on_a_free_one() -> None:
+def test_new_broker_gets_a_free_port_behind_port_65535() -> None:
     before = ClusterRecord((BrokerRecord(1, 65_535, 20_001),), f"{HOST}:20002")
     assert ports(planned(before, brokers=2))[1] < 65_535
 
 
-def test_a_broker_that_comes_back_has_the_ports_it_had() -> None:
+def test_returning_broker_has_its_former_ports() -> None:
     three = planned(brokers=3, port=0)
     two = planned(three, brokers=2)
     assert (len(two.brokers), two.retired) == (2, three.brokers[2:])
@@ -73,22 +73,22 @@ def test_a_broker_that_comes_back_has_the_ports_it_had() -> None:
     assert planned(planned(one), brokers=3).brokers == three.brokers
 
 
-def test_a_new_first_port_moves_those_that_retired_too() -> None:
+def test_new_first_port_also_moves_retired_brokers() -> None:
     two = planned(planned(brokers=3, port=31_000), brokers=2)
     moved = planned(planned(two, port=31_500), brokers=3)
     assert ports(moved) == [31_500, 31_501, 31_502]
 
 
 @pytest.mark.parametrize(("first", "brokers"), [(65_535, 1), (65_533, 3)])
-def test_the_last_port_is_a_port(first: int, brokers: int) -> None:
+def test_port_65535_can_be_used(first: int, brokers: int) -> None:
     assert ports(planned(brokers=brokers, port=first))[-1] == 65_535
 
 
-def test_a_port_behind_the_last_is_refused_by_the_name_of_who_asked_for_it() -> None:
+def test_error_about_a_port_out_of_range_names_the_option_or_key() -> None:
     with pytest.raises(
-        ClusterError, match=r"^--port cannot be 65535 with 2 brokers: at most 65534"
+        ClusterError, match=r"^--port must be at most 65534 with 2 brokers, got 65535"
     ):
         planned(brokers=2, port=65_535)
-    with pytest.raises(ConfigError, match=r"^cluster\.port cannot be 65534 with 3 brokers"):
+    with pytest.raises(ConfigError, match=r"^cluster\.port must be at most 65533 with 3 brokers"):
         planned(config=ClusterConfig(port=65_534))
     assert ports(planned(brokers=2, config=ClusterConfig(port=65_534))) == [65_534, 65_535]

@@ -1,4 +1,4 @@
-"""Processes are known by pid and start time, and only those are touched."""
+"""Processes are identified by pid and start time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minikafka.cluster.processes import ProcessId
 from minikafka.runtime.clock import SystemClock
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
-DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+IGNORES_SIGTERM = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def start(children: list[subprocess.Popen[bytes]], code: str = SLEEP) -> Process
     return process
 
 
-async def test_a_process_is_recognised_until_it_ends(
+async def test_process_is_identified_until_it_ends(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     process = start(started)
@@ -52,7 +52,7 @@ async def test_a_process_is_recognised_until_it_ends(
     assert not processes.send_signal(process, signal.SIGTERM)
 
 
-def test_a_pid_that_was_given_out_again_is_another_process(
+def test_reused_pid_is_another_process(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     process = start(started)
@@ -62,7 +62,7 @@ def test_a_pid_that_was_given_out_again_is_another_process(
     assert processes.is_alive(process)
 
 
-def test_what_is_left_of_an_unreaped_process_is_not_alive(
+def test_ended_process_that_is_not_reaped_is_not_alive(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     process = start(started)
@@ -72,7 +72,7 @@ def test_what_is_left_of_an_unreaped_process_is_not_alive(
     assert not processes.is_alive(process)
 
 
-async def test_a_paused_process_is_alive_and_is_woken_to_be_ended(
+async def test_paused_process_is_alive_and_can_be_ended(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     process = start(started)
@@ -84,15 +84,15 @@ async def test_a_paused_process_is_alive_and_is_woken_to_be_ended(
     assert not processes.is_alive(process)
 
 
-async def test_a_process_that_ignores_the_request_to_end_is_killed(
+async def test_process_that_ignores_sigterm_is_killed(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
-    process = start(started, DEAF)
+    process = start(started, IGNORES_SIGTERM)
     await processes.end(process, SystemClock(), grace_ms=50)
     assert not processes.is_alive(process)
 
 
-def test_a_broker_is_found_by_the_file_it_was_started_with(
+def test_find_broker_finds_a_process_by_its_config_file(
     started: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     file = tmp_path / "broker-1.toml"
@@ -110,7 +110,7 @@ def test_a_broker_is_found_by_the_file_it_was_started_with(
 
 
 def start_tied(children: list[subprocess.Popen[bytes]], code: str) -> ProcessId:
-    """A process that starts another, which prints its pid; that other one."""
+    """Start a process that starts another one, which prints its pid; return the latter."""
     environment = {**os.environ, "PYTHONPATH": str(Path(processes.__file__).parents[2])}
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
     children.append(parent)
@@ -120,7 +120,7 @@ def start_tied(children: list[subprocess.Popen[bytes]], code: str) -> ProcessId:
     return tied
 
 
-async def test_a_process_dies_with_the_one_it_was_tied_to(
+async def test_process_dies_with_its_parent(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     child = (
@@ -136,7 +136,7 @@ async def test_a_process_dies_with_the_one_it_was_tied_to(
     assert await processes.wait_until_gone(tied, SystemClock(), 30_000)
 
 
-async def test_a_spawned_command_prints_to_its_log_and_runs_this_minikafka(tmp_path: Path) -> None:
+async def test_spawned_command_writes_to_its_log_and_uses_this_minikafka(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     process = processes.spawn(["--version"], log)
     assert await processes.wait_until_gone(process, SystemClock(), 30_000)

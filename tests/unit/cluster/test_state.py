@@ -1,4 +1,4 @@
-"""The state of the cluster by the words of its brokers."""
+"""The state of a cluster, combined from its brokers' answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def replica(role: str, epoch: int, leader: int, isr: list[int], leo: int = 9) ->
     }
 
 
-def test_the_leader_is_believed_over_its_followers() -> None:
+def test_combine_prefers_the_leaders_answer_to_its_followers() -> None:
     state = combine(
         {
             2: answer(replica("follower", 5, 1, [1, 2], leo=3)),
@@ -57,7 +57,7 @@ def test_the_leader_is_believed_over_its_followers() -> None:
     assert not state.has_isr("t", [1, 2])
 
 
-def test_a_deposed_leader_that_does_not_know_it_yet_is_not_believed() -> None:
+def test_combine_ignores_a_leader_with_an_older_epoch() -> None:
     state = combine(
         {
             1: answer(replica("leader", 5, 1, [1, 2, 3]), epoch=3),
@@ -68,24 +68,24 @@ def test_a_deposed_leader_that_does_not_know_it_yet_is_not_believed() -> None:
     assert (state.controller, state.controller_epoch) == (2, 4)
 
 
-def test_while_no_leader_answers_there_is_none_and_offsets_are_not_known() -> None:
+def test_leader_and_offsets_are_none_while_no_leader_answers() -> None:
     view = combine({2: answer(replica("follower", 5, 1, [1, 2]))}).partitions[TP]
     assert (view.leader, view.log_end_offset, view.high_watermark) == (None, None, None)
     assert view.isr == (1, 2)
 
 
-def test_a_topic_that_is_not_there_has_no_isr() -> None:
+def test_unknown_topic_has_no_isr() -> None:
     assert not combine({1: answer()}).has_isr("t", None)
     assert combine({1: answer()}).leader_of("t", 0) is None
 
 
-def test_a_broker_serves_once_it_knows_the_others_and_the_controller() -> None:
+def test_broker_is_serving_when_it_knows_the_others_and_the_controller() -> None:
     late = answer(controller=-1, epoch=-1) | {"live_brokers": []}
     assert combine({1: answer(), 2: late}).not_serving([1, 2, 3]) == [2, 3]
     assert combine({}).not_serving([1]) == [1]
 
 
-def test_nothing_is_known_of_a_cluster_in_which_nobody_answers() -> None:
+def test_state_is_empty_when_no_broker_answers() -> None:
     state = combine({})
     assert (state.controller, state.controller_epoch, dict(state.partitions)) == (None, None, {})
 
@@ -101,10 +101,10 @@ def test_nothing_is_known_of_a_cluster_in_which_nobody_answers() -> None:
         ([], TopicPartition("t", 0), True),
     ],
 )
-async def test_a_partition_is_unknown_when_every_broker_says_so(
+async def test_partition_is_unknown_only_if_every_broker_answers_so(
     monkeypatch: pytest.MonkeyPatch, ids: list[int], tp: TopicPartition, known: bool
 ) -> None:
-    monkeypatch.setattr(state_module, "NEWS_MS", 50)
+    monkeypatch.setattr(state_module, "NEW_TOPIC_MS", 50)
     cluster = await StubCluster(SocketTransport(None)).start()
     try:
         cluster.create("t", [-1])
@@ -115,7 +115,7 @@ async def test_a_partition_is_unknown_when_every_broker_says_so(
         await cluster.close()
 
 
-async def test_a_broker_that_hears_of_a_new_topic_a_moment_later_knows_it() -> None:
+async def test_partition_is_known_if_a_broker_learns_of_it_while_asked() -> None:
     cluster = await StubCluster(SocketTransport(None)).start()
     try:
         brokers = tuple(BrokerRecord(i, port, 0) for i, port in cluster.ports.items())

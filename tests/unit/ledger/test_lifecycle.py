@@ -1,4 +1,4 @@
-"""The six lines of the leader-coordinated design, as a view of the ledger."""
+"""The lifecycle of state changes, computed from the ledger."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def told(lines: list[dict[str, Any]]) -> list[str]:
     return [str(stage) for stage in lifecycle(lines, "foo", 0)]
 
 
-def test_the_six_lines_of_the_design() -> None:
+def test_lifecycle_has_six_lines_for_two_followers() -> None:
     lines = [request(1), request(2)]
     lines += [effect(1, "received"), effect(2, "received")]
     lines += [effect(1, "completed"), effect(2, "completed")]
@@ -53,12 +53,12 @@ def test_the_six_lines_of_the_design() -> None:
     ]
 
 
-def test_the_leader_gets_its_line_as_a_leader() -> None:
+def test_stage_of_the_leader_has_the_role_leader() -> None:
     stages = list(lifecycle([request(0), effect(0, "received"), effect(0, "completed")], "foo", 0))
     assert [stage.role for stage in stages] == ["controller", "leader", "leader"]
 
 
-def test_two_requests_of_one_event_keep_their_epochs() -> None:
+def test_two_requests_of_one_event_keep_their_own_epochs() -> None:
     lines = [request(1, epoch=1), request(1, epoch=2), effect(1, "received")]
     lines += [
         effect(1, "completed", epoch=1),
@@ -69,7 +69,7 @@ def test_two_requests_of_one_event_keep_their_epochs() -> None:
     assert stages[2:] == [("received", 1), ("completed", 1), ("received", 2), ("completed", 2)]
 
 
-def test_a_stop_is_close_replica() -> None:
+def test_stop_replica_is_called_close_replica() -> None:
     lines = [request(1, name="StopReplica"), effect(1, "completed", name="StopReplica")]
     stages = list(lifecycle(lines, "foo", 0))
     assert [(s.op, s.stage, s.role) for s in stages] == [
@@ -78,17 +78,17 @@ def test_a_stop_is_close_replica() -> None:
     ]
 
 
-def test_a_refusal_is_told_with_its_error() -> None:
+def test_refused_stage_contains_the_error() -> None:
     (stage,) = lifecycle([effect(1, "completed", error=11)], "foo", 0)
     assert str(stage).endswith("request from controller 0 with error 11, at epoch 10")
 
 
-def test_an_epoch_that_nobody_told_is_unknown() -> None:
+def test_epoch_is_unknown_if_the_request_is_missing() -> None:
     (stage,) = lifecycle([effect(1, "received")], "foo", 0)
     assert str(stage).endswith("at epoch unknown")
 
 
-def test_other_partitions_and_other_requests_have_no_lines_here() -> None:
+def test_other_partitions_and_requests_are_ignored() -> None:
     metadata = request(1) | {"request": "UpdateMetadata"}
     assert told([metadata, {"kind": "event", "cause": "4-2"}]) == []
     assert list(lifecycle([request(1)], "foo", 1)) == []

@@ -1,4 +1,4 @@
-"""Ledgers read back: what a crash left, and several brokers as one history."""
+"""Reading ledgers: after a crash, and of several brokers as one history."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def test_files_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert [found["n"] for found in read(tmp_path)] == [1, 2, 3]
 
 
-def test_a_line_that_was_not_finished_is_left_out(tmp_path: Path) -> None:
+def test_unfinished_line_is_skipped(tmp_path: Path) -> None:
     write(tmp_path, 1, json.dumps(line(1, 1, 1)))
     with (tmp_path / file_name(1)).open("a") as file:
         file.write('{"time":2,"broker":1,"n":2,"ki')
     assert [found["n"] for found in read(tmp_path)] == [1]
 
 
-def test_no_directory_is_no_lines(tmp_path: Path) -> None:
+def test_missing_directory_has_no_lines(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == []
 
 
-def test_lines_about_other_topics_are_left_out_but_events_never(tmp_path: Path) -> None:
+def test_lines_of_other_topics_are_skipped_except_events(tmp_path: Path) -> None:
     write(
         tmp_path,
         1,
@@ -67,14 +67,14 @@ def test_lines_about_other_topics_are_left_out_but_events_never(tmp_path: Path) 
     assert [found["n"] for found in read(tmp_path, "u")] == [1, 3]
 
 
-def test_several_brokers_come_in_the_order_of_time() -> None:
+def test_lines_of_several_brokers_are_merged_by_time() -> None:
     one = [line(1, 1, 10), line(1, 2, 30)]
     two = [line(2, 1, 20), line(2, 2, 40)]
     assert names(merged([one, two])) == ["1#1", "2#1", "1#2", "2#2"]
 
 
-def test_no_effect_comes_before_its_request_and_no_answer_before_its_effect() -> None:
-    """Broker 2's clock is an hour slow, broker 3's an hour fast."""
+def test_merge_puts_requests_before_effects_before_responses() -> None:
+    """The clock of broker 2 is an hour slow, that of broker 3 an hour fast."""
     hour = 3_600_000
     one = [
         line(1, 1, 100),
@@ -90,22 +90,22 @@ def test_no_effect_comes_before_its_request_and_no_answer_before_its_effect() ->
     assert order.index("1#3") < order.index("3#1") < order.index("3#2") < order.index("1#5")
 
 
-def test_a_request_that_was_carried_out_twice_waits_for_the_one_request_there_is() -> None:
+def test_second_effect_of_one_request_is_not_held_back() -> None:
     one = [request(1, 100, 2), response(2, 200, 2)]
     two = [effect(2, 1, 50), effect(2, 2, 60)]
     assert names(merged([two, one])) == ["1#1", "2#1", "2#2", "1#2"]
 
 
-def test_what_was_lost_holds_nothing_up() -> None:
-    """The request's line was lost with its process: its effect comes all the same."""
+def test_effect_without_a_recorded_request_is_not_held_back() -> None:
+    """The line of the request was lost when its process was killed."""
     assert names(merged([[line(1, 1, 100)], [effect(2, 1, 50)]])) == ["2#1", "1#1"]
 
 
-def test_ledgers_of_several_directories_are_one_history(tmp_path: Path) -> None:
+def test_read_all_merges_several_directories(tmp_path: Path) -> None:
     write(tmp_path / "a", 1, json.dumps(line(1, 1, 2)))
     write(tmp_path / "b", 1, json.dumps(line(2, 1, 1)))
     assert names(read_all([tmp_path / "a", tmp_path / "b"])) == ["2#1", "1#1"]
 
 
-def test_a_line_about_lost_lines_has_no_number() -> None:
+def test_name_of_a_lost_line_has_no_number() -> None:
     assert name_of(line(1, 0, 0, LOST) | {"n": None}) == "1#lost"

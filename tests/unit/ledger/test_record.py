@@ -1,4 +1,4 @@
-"""Partitions as lines hold them."""
+"""The form of partitions in a line."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def partitions(count: int) -> list[TopicPartition]:
     return [TopicPartition(f"t{i % 3}", i) for i in range(count)]
 
 
-def test_partitions_are_grouped_by_topic_and_come_back() -> None:
+def test_partitions_are_grouped_by_topic_and_restored() -> None:
     grouped = by_topic([TopicPartition("a", 0), TopicPartition("b", 4), TopicPartition("a", 2)])
     assert grouped == {"a": [0, 2], "b": [4]}
     assert partitions_of(grouped) == [("a", 0), ("a", 2), ("b", 4)]
 
 
-def test_what_fits_into_one_line_is_one_line_without_a_number() -> None:
+def test_items_of_one_line_have_no_part_number() -> None:
     few = partitions(PARTITIONS_MAX)
     assert list(in_parts(few)) == [(few, {})]
     assert list(in_parts([])) == [([], {})]
 
 
-def test_more_than_fits_is_told_in_numbered_parts() -> None:
+def test_items_of_several_lines_have_numbered_parts() -> None:
     many = partitions(2 * PARTITIONS_MAX + 1)
     parts = list(in_parts(many))
     assert [tp for run, _ in parts for tp in run] == many
     assert [numbers for _, numbers in parts] == [{"part": part, "parts": 3} for part in (1, 2, 3)]
 
 
-def test_the_ledger_of_nothing_keeps_nothing() -> None:
+def test_ledger_nothing_discards_lines() -> None:
     fields = {"topic": "t"}
     NOTHING.record(EVENT, "1-1", fields)
     assert vars(NOTHING) == {}

@@ -1,4 +1,4 @@
-"""Requests, answers and effects as lines: what is alike stands together, and nothing is left out."""
+"""The fields of requests, responses and effects: equal items share an entry, none is lost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STOP = StopReplicaRequest(
 )
 
 
-def test_partitions_that_are_told_the_same_stand_together() -> None:
+def test_partitions_with_the_same_leadership_share_an_entry() -> None:
     (line,) = request_lines(leader_and_isr(state(0), state(1), state(2, leader=2)))
     assert line == {
         "request": "LeaderAndIsr",
@@ -66,24 +66,24 @@ def test_partitions_that_are_told_the_same_stand_together() -> None:
     }
 
 
-def test_a_new_replica_is_told_as_such() -> None:
+def test_new_replica_has_the_field_is_new() -> None:
     (line,) = request_lines(leader_and_isr(state(0, is_new=True)))
     assert line["states"][0]["is_new"] is True
 
 
-def test_metadata_names_the_live_brokers() -> None:
+def test_update_metadata_contains_the_live_brokers() -> None:
     (line,) = request_lines(update_metadata(state(0)))
     assert (line["request"], line["live_brokers"]) == ("UpdateMetadata", [1, 2])
     assert line["states"][0]["partitions"] == {"t": [0]}
 
 
-def test_metadata_that_differs_is_told_differently_though_the_last_is_remembered() -> None:
+def test_cache_does_not_return_states_of_other_metadata() -> None:
     (first,) = request_lines(update_metadata(state(0)))
     (second,) = request_lines(update_metadata(state(1)))
     assert first["states"] != second["states"]
 
 
-def test_a_stop_says_whether_the_replica_is_deleted() -> None:
+def test_stop_replica_says_whether_the_replica_is_deleted() -> None:
     (line,) = request_lines(STOP)
     assert line["states"] == [
         {"delete": True, "leader_epoch": 3, "partitions": {"t": [0]}},
@@ -92,7 +92,7 @@ def test_a_stop_says_whether_the_replica_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("make", [leader_and_isr, update_metadata])
-def test_a_large_request_is_told_in_parts_and_whole(make: object) -> None:
+def test_large_request_is_split_into_parts_without_loss(make: object) -> None:
     states = [state(i) for i in range(PARTITIONS_MAX + 10)]
     lines = list(request_lines(make(*states)))  # type: ignore[operator]
     assert [(line["part"], line["parts"]) for line in lines] == [(1, 2), (2, 2)]
@@ -105,7 +105,7 @@ def test_a_large_request_is_told_in_parts_and_whole(make: object) -> None:
     assert told == list(range(PARTITIONS_MAX + 10))
 
 
-def test_an_answer_names_the_partitions_with_an_error_only() -> None:
+def test_response_names_only_partitions_with_an_error() -> None:
     request = leader_and_isr(state(0), state(1))
     response = ControllerResponse(0, ((state(0).tp, 0), (state(1).tp, 56)))
     assert response_line(request, response) == {
@@ -115,7 +115,7 @@ def test_an_answer_names_the_partitions_with_an_error_only() -> None:
     }
 
 
-def test_what_a_broker_became_is_told_with_its_epoch() -> None:
+def test_completed_line_has_role_and_epoch_of_each_partition() -> None:
     request = leader_and_isr(state(0), state(1, leader=2), state(2))
     response = ControllerResponse(0, ((state(0).tp, 0), (state(1).tp, 0), (state(2).tp, 11)))
     (line,) = completed_lines(1, request, response)
@@ -128,19 +128,19 @@ def test_what_a_broker_became_is_told_with_its_epoch() -> None:
     assert (line["phase"], line["from"], line["controller_epoch"]) == ("completed", 9, 5)
 
 
-def test_a_stopped_and_a_deleted_replica_are_told_apart() -> None:
+def test_completed_line_distinguishes_stopped_and_deleted_replicas() -> None:
     response = ControllerResponse(0, tuple((stop.tp, 0) for stop in STOP.partitions))
     (line,) = completed_lines(1, STOP, response)
     assert [result["became"] for result in line["results"]] == ["deleted", "stopped"]
 
 
-def test_a_request_that_was_refused_as_a_whole_has_its_error() -> None:
+def test_completed_line_of_a_refused_request_has_its_error() -> None:
     (line,) = completed_lines(1, leader_and_isr(state(0)), ControllerResponse(11))
     assert line["error"] == 11
     assert "results" not in line
 
 
-def test_metadata_is_noted_once_and_by_its_size() -> None:
+def test_update_metadata_has_one_line_with_the_partition_count() -> None:
     request = update_metadata(state(0), state(1))
     assert list(received_lines(request)) == []
     (line,) = completed_lines(1, request, ControllerResponse(0))
@@ -148,12 +148,12 @@ def test_metadata_is_noted_once_and_by_its_size() -> None:
 
 
 @pytest.mark.parametrize("request_", [leader_and_isr(state(0), state(1)), STOP])
-def test_what_was_received_names_its_partitions(request_: ControllerRequest) -> None:
+def test_received_line_names_its_partitions(request_: ControllerRequest) -> None:
     (line,) = received_lines(request_)
     assert (line["phase"], line["partitions"]) == ("received", {"t": [0, 1]})
     assert line["request"] == name_of(request_)
 
 
-def test_what_could_not_be_carried_out_says_why() -> None:
+def test_failed_line_contains_the_error() -> None:
     line = failed_line(STOP, "NotConnected")
     assert (line["phase"], line["error"]) == ("failed", "NotConnected")

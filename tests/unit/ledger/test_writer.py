@@ -1,4 +1,4 @@
-"""The files of a ledger: what is in them after a turn of the loop, a crash, a full disk, and when they are full."""
+"""The files of a ledger: after a turn of the loop, a crash, a full disk, and a full file."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def storage() -> MemoryStorage:
     return MemoryStorage()
 
 
-def test_the_ledger_lies_beside_the_log_directory_and_not_in_it() -> None:
+def test_ledger_directory_is_next_to_the_log_directory() -> None:
     assert (
         directory_of("/data/broker-1") == directory_of("/data/broker-1/") == "/data/broker-1-ledger"
     )
 
 
-def test_a_line_is_written_in_the_next_turn_of_the_loop(storage: MemoryStorage) -> None:
+def test_line_is_written_in_the_next_turn_of_the_loop(storage: MemoryStorage) -> None:
     clock = ManualClock(wall_ms=5_000)
     ledger = opened(storage, clock)
     ledger.record(DECISION, "3-7", {"verdict": "move", "isr": (1, 2)})
@@ -61,7 +61,7 @@ def test_a_line_is_written_in_the_next_turn_of_the_loop(storage: MemoryStorage) 
 
 
 @pytest.mark.parametrize("kind", [EVENT, STEP])
-def test_events_and_steps_are_in_the_file_at_once_and_with_them_all_before(
+def test_events_and_steps_are_written_at_once_with_earlier_lines(
     storage: MemoryStorage, kind: str
 ) -> None:
     ledger = opened(storage)
@@ -70,17 +70,17 @@ def test_events_and_steps_are_in_the_file_at_once_and_with_them_all_before(
     assert [line["kind"] for line in lines(storage)] == ["write", kind]
 
 
-def test_what_was_gathered_grows_to_a_bound_only(
+def test_pending_lines_are_written_beyond_a_size_limit(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_GATHERED_BYTES_MAX", 500)
+    monkeypatch.setattr(writer, "_PENDING_BYTES_MAX", 500)
     ledger = opened(storage)
     for _ in range(10):
         ledger.record(DECISION, "", {"text": "x" * 100})
     assert len(lines(storage)) >= 6
 
 
-def test_numbers_go_on_after_a_restart(storage: MemoryStorage) -> None:
+def test_line_numbers_continue_after_a_restart(storage: MemoryStorage) -> None:
     first = opened(storage)
     first.record(EVENT, "1-1", {})
     first.record(DECISION, "1-1", {})
@@ -90,7 +90,7 @@ def test_numbers_go_on_after_a_restart(storage: MemoryStorage) -> None:
     assert [line["n"] for line in lines(storage)] == [1, 2, 3]
 
 
-def test_a_line_that_a_crash_cut_off_is_cut_away_and_nothing_else(storage: MemoryStorage) -> None:
+def test_restart_removes_only_the_unfinished_line(storage: MemoryStorage) -> None:
     ledger = opened(storage)
     ledger.record(EVENT, "1-1", {})
     whole = len(storage.read(FIRST))
@@ -101,7 +101,7 @@ def test_a_line_that_a_crash_cut_off_is_cut_away_and_nothing_else(storage: Memor
     assert [line["cause"] for line in lines(storage)] == ["1-1", "1-2"]
 
 
-def test_a_full_file_is_followed_by_the_next_and_the_oldest_goes(
+def test_full_file_is_followed_by_a_new_one_and_the_oldest_is_removed(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "FILE_BYTES", 300)
@@ -116,7 +116,7 @@ def test_a_full_file_is_followed_by_the_next_and_the_oldest_goes(
     assert all(len(storage.read(f"{DIRECTORY}/{name}")) <= 300 for name in names)
 
 
-def test_a_full_disk_is_warned_of_once_and_the_next_line_says_how_many_are_lost(
+def test_full_disk_is_logged_once_and_a_line_says_how_many_were_lost(
     storage: MemoryStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
@@ -139,7 +139,7 @@ def test_a_full_disk_is_warned_of_once_and_the_next_line_says_how_many_are_lost(
     assert ledger.lost == 0
 
 
-def test_a_directory_that_cannot_be_made_costs_the_ledger_and_nothing_else(
+def test_open_and_record_do_not_raise_if_the_directory_cannot_be_created(
     storage: MemoryStorage,
 ) -> None:
     storage.fail("/data", errno.EACCES)
@@ -149,7 +149,7 @@ def test_a_directory_that_cannot_be_made_costs_the_ledger_and_nothing_else(
     assert ledger.lost == 1
 
 
-def test_a_line_that_is_no_json_is_counted_and_not_raised(storage: MemoryStorage) -> None:
+def test_line_that_cannot_be_encoded_is_counted_as_lost(storage: MemoryStorage) -> None:
     ledger = opened(storage)
     ledger.record(EVENT, "1-1", {"fields": {(1, 2): 3}})
     ledger.record(EVENT, "1-2", {})
@@ -159,7 +159,7 @@ def test_a_line_that_is_no_json_is_counted_and_not_raised(storage: MemoryStorage
     ]
 
 
-def test_before_it_is_opened_and_after_it_is_closed_nothing_is_kept(storage: MemoryStorage) -> None:
+def test_lines_before_open_and_after_close_are_discarded(storage: MemoryStorage) -> None:
     ledger = LedgerWriter(storage, DIRECTORY, 1, ManualClock())
     ledger.record(EVENT, "1-1", {})
     ledger.open()
@@ -170,6 +170,6 @@ def test_before_it_is_opened_and_after_it_is_closed_nothing_is_kept(storage: Mem
 
 
 @pytest.mark.parametrize("name", ["ledger-1.jsonl", "ledger-000001.json", "x", "ledger-.jsonl"])
-def test_other_files_are_no_ledger(name: str) -> None:
+def test_file_with_another_name_is_not_a_ledger_file(name: str) -> None:
     assert number_of(name) is None
     assert number_of(file_name(7)) == 7

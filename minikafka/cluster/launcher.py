@@ -1,0 +1,229 @@
+"""Starting a cluster: plan ids and ports, write them down, and spawn the processes that are missing.
+
+Invariant: a configuration that cannot be started is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ConfigError
+from minikafka.base.ports import Clock, Rng
+from minikafka.cluster.directory import (
+    HOST,
+    BrokerRecord,
+    ClusterDirectory,
+    ClusterError,
+    ClusterRecord,
+    is_free,
+)
+from minikafka.cluster.plan import Request, plan
+from minikafka.cluster.processes import (
+    ProcessId,
+    identify,
+    is_alive,
+    is_paused,
+    kill,
+    spawn,
+    wait_until_gone,
+)
+from minikafka.cluster.running import RunningProcesses
+from minikafka.zk.managed import ManagedZooKeeper
+
+SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
+PORT_WAIT_MS: Final = 2_000
+DYING_MS: Final = 500
+"""Time for a broker that was just killed to disappear, before it counts as running."""
+POLL_MS: Final = 50
+
+
+@dataclass(slots=True)
+class Launcher:
+    """The start of one cluster, as `request` says. `spawned`: the processes started so far."""
+
+    directory: ClusterDirectory
+    running: RunningProcesses
+    request: Request
+    clock: Clock
+    rng: Rng
+    spawned: list[ProcessId] = field(default_factory=list)
+
+    @property
+    def record(self) -> ClusterRecord:
+        """The content of `cluster.json`, which `start_all` writes first."""
+        record = self.directory.read()
+        assert record is not None, "written by `start_all`, or checked by the caller"
+        return record
+
+    def check(self) -> None:
+        """Raise ConfigError if the cluster cannot be started as requested; write nothing."""
+        record = plan(self.directory.read(), self.request, self.rng)
+        self._check_overrides(record)
+        for broker in record.brokers:
+            self._broker_keys(broker, record, None)
+
+    async def start_all(self) -> list[int]:
+        """Start ZooKeeper and all brokers that are down, and resume paused ones; return all broker ids."""
+        record = self.write_plan(await self._finish_former_run())
+        return await self._start(record.brokers)
+
+    async def start_broker(self, broker_id: int) -> list[int]:
+        """Start one broker, and ZooKeeper if it is down. Raises ClusterError if the broker runs."""
+        return await self._start([await self._stopped_broker(broker_id)])
+
+    async def _start(self, brokers: Collection[BrokerRecord]) -> list[int]:
+        zookeeper = await self.spawn_zookeeper()
+        for broker in brokers:
+            process = self.running.broker(self.record, broker.id)
+            if process is None:
+                await self._spawn_broker(broker)
+            elif is_paused(process):
+                await self.running.set_paused(process, False)
+        if zookeeper is not None:
+            await zookeeper.wait_until_serving()
+        return [broker.id for broker in brokers]
+
+    async def _stopped_broker(self, broker_id: int) -> BrokerRecord:
+        """Return the record of a broker that is down or dying. Raises ClusterError if it runs."""
+        record = self.record
+        broker = record.broker(broker_id)
+        process = self.running.broker(record, broker_id)
+        if process is not None and not await wait_until_gone(process, self.clock, DYING_MS):
+            if is_paused(process):
+                hint = f"resume it with kill -CONT {process.pid}"
+                raise ClusterError(f"broker {broker_id} is paused (SIGSTOP), not down: {hint}")
+            raise ClusterError(f"broker {broker_id} is already running")
+        return broker
+
+    async def _finish_former_run(self) -> ClusterRecord | None:
+        """Return the record of the former run, after killing processes that it left behind.
+
+        Raises ClusterError if the former run is still in use.
+        """
+        record = self.directory.read()
+        owner = self.request.owner
+        if record is None or record.owner == owner:
+            return record
+        alive = [process for process in self.running.all(record) if is_alive(process)]
+        if is_alive(record.owner):
+            assert record.owner is not None
+            raise ClusterError(f"{self.directory.path} is in use by process {record.owner.pid}")
+        if record.owner is None and alive:
+            text = f"a cluster is running in {self.directory.path} (minikafka down stops it)"
+            raise ClusterError(text)
+        # The owner has died before it could end its processes.
+        for process in alive:
+            await kill(process, self.clock)
+        return record
+
+    def _check_overrides(self, record: ClusterRecord) -> None:
+        """Raise ConfigError for a table [broker.N] of a broker that the cluster does not have."""
+        config = self.request.config
+        count = max(len(record.brokers), config.brokers)
+        for broker_id in sorted(config.overrides):
+            if broker_id > count:
+                text = f"[broker.{broker_id}] is for a broker that the cluster does not have"
+                raise ConfigError(f"{text}: its brokers are 1 to {count} (cluster.brokers)")
+
+    def _check_running(self, before: ClusterRecord, record: ClusterRecord) -> None:
+        """Raise ClusterError if a running broker would be left out or would change its port."""
+        kept = {broker.id: broker for broker in record.brokers}
+        for broker in before.brokers:
+            if self.running.broker(before, broker.id) is None:
+                continue
+            if broker.id not in kept:
+                text = f"broker {broker.id} is still running"
+                raise ClusterError(f"{text}: minikafka stop {broker.id} first")
+            if kept[broker.id].port != broker.port:
+                text = f"broker {broker.id} is running on port {broker.port}"
+                raise ClusterError(f"{text}: stop the cluster first (minikafka down)")
+
+    def write_plan(self, before: ClusterRecord | None) -> ClusterRecord:
+        """Plan ids, ports and keys from the former record, and write them to the directory."""
+        record = plan(before, self.request, self.rng)
+        if before is not None:
+            self._check_running(before, record)
+        self.directory.write(record)
+        secret = self.directory.secret(self.rng, self.request.config.broker.get(SECRET_KEY))
+        for broker in record.brokers:
+            keys = self._broker_keys(broker, record, secret)
+            self.directory.write_broker_file(broker.id, keys)
+        return record
+
+    def _broker_keys(
+        self, broker: BrokerRecord, record: ClusterRecord, secret: str | None
+    ) -> dict[str, object]:
+        """Return the checked configuration of a broker. Raises ConfigError."""
+        own = {
+            "broker.id": broker.id,
+            "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.control_port}",
+            "log.dirs": str(self.directory.broker_data(broker.id)),
+            "zookeeper.connect": record.zookeeper,
+        }
+        keys = self.request.config.keys_of(broker.id)
+        for name in own.keys() & keys.keys():
+            raise ConfigError(f"{name} is set by the cluster for each broker: leave it out")
+        found = {**({SECRET_KEY: secret} if secret else {}), **keys, **own}
+        BrokerConfig.from_mapping(found)
+        return found
+
+    async def spawn_zookeeper(self) -> ManagedZooKeeper | None:
+        """Start the managed ZooKeeper and record its process; None if it runs or is not managed."""
+        record = self.record
+        if not record.managed or is_alive(record.zookeeper_process):
+            return None
+        port = int(record.zookeeper.rpartition(":")[2])
+        await self._wait_until_free(port)
+        server = ManagedZooKeeper(
+            self.directory.zookeeper,
+            port,
+            clock=self.clock,
+            attached=self.request.owner is not None,
+            log=self.directory.output("zookeeper"),
+        )
+        server.spawn()
+        process = identify(server.pid)
+        if process is not None:
+            self.spawned.append(process)
+        self.directory.write(replace(record, zookeeper_process=process))
+        return server
+
+    async def _spawn_broker(self, broker: BrokerRecord) -> None:
+        """Start the process of a broker and record it. Raises ClusterError if a port is in use."""
+        for port in (broker.port, broker.control_port):
+            if not await self._wait_until_free(port):
+                text = f"port {port} of broker {broker.id} is in use: stop what listens there"
+                others = "minikafka down, then minikafka up --port FIRST_PORT"
+                raise ClusterError(f"{text}, or choose other ports ({others})")
+        arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
+        if self.request.owner is not None:
+            arguments += ["--parent", str(self.request.owner.pid)]
+        process = spawn(arguments, self.output(broker.id))
+        self.spawned.append(process)
+        self.directory.write(self.record.with_broker(replace(broker, process=process)))
+
+    async def _wait_until_free(self, port: int) -> bool:
+        """Wait up to PORT_WAIT_MS for a free port; return True if it is free.
+
+        A killed process keeps its ports until its last thread has ended.
+        """
+        deadline = self.clock.now() + PORT_WAIT_MS
+        while not is_free(port):
+            if self.clock.now() >= deadline:
+                return False
+            await self.clock.sleep(POLL_MS)
+        return True
+
+    def output(self, broker_id: int) -> Path:
+        """Return the file for the output of a broker's process."""
+        return self.directory.output(f"broker-{broker_id}")
+
+    def last_output(self, broker_id: int) -> str:
+        """Return the last line that a broker printed, and the name of the file with the rest."""
+        file = self.output(broker_id)
+        lines = file.read_text(errors="replace").split("\n") if file.exists() else []
+        return f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({file})"

@@ -1,0 +1,98 @@
+"""The running processes of a cluster: which ones exist, and how they are ended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from minikafka.base.ports import Clock
+from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
+from minikafka.cluster.processes import (
+    END_GRACE_MS,
+    ProcessId,
+    end,
+    find_broker,
+    is_alive,
+    is_paused,
+    kill,
+    send_signal,
+    wait_until_gone,
+)
+
+SIGNAL_POLL_MS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProcesses:
+    """The processes of the cluster in one data directory; finds and ends them."""
+
+    directory: ClusterDirectory
+    clock: Clock
+
+    def broker(self, record: ClusterRecord, broker_id: int) -> ProcessId | None:
+        """Return the process of a broker, also one that was started by hand; None if it is down."""
+        recorded = record.broker(broker_id).process
+        if is_alive(recorded):
+            return recorded
+        return find_broker(self.directory.broker_file(broker_id))
+
+    def broker_or_error(self, record: ClusterRecord, broker_id: int) -> ProcessId:
+        """Return the process of a broker. Raises ClusterError if it is down."""
+        process = self.broker(record, broker_id)
+        if process is None:
+            raise ClusterError(f"broker {broker_id} is not running")
+        return process
+
+    def zookeeper(self, record: ClusterRecord) -> ProcessId | None:
+        """Return the process of the managed ZooKeeper; None if it is down or there is none."""
+        process = record.zookeeper_process
+        return process if is_alive(process) else None
+
+    def brokers(self, record: ClusterRecord) -> list[ProcessId]:
+        """Return the processes of all brokers that run."""
+        return list(filter(None, (self.broker(record, broker.id) for broker in record.brokers)))
+
+    def all(self, record: ClusterRecord) -> list[ProcessId]:
+        """Return the processes of all brokers that run, and the recorded one of ZooKeeper."""
+        return [*self.brokers(record), *filter(None, [record.zookeeper_process])]
+
+    def running_ids(self, record: ClusterRecord) -> list[int]:
+        """Return the ids of the brokers that run, paused ones included."""
+        return [
+            broker.id for broker in record.brokers if self.broker(record, broker.id) is not None
+        ]
+
+    def answering_ids(self, record: ClusterRecord) -> list[int]:
+        """Return the ids of the brokers that run and are not paused."""
+        found = [(broker.id, self.broker(record, broker.id)) for broker in record.brokers]
+        return [id_ for id_, process in found if process is not None and not is_paused(process)]
+
+    async def set_paused(self, process: ProcessId, paused: bool) -> None:
+        """Send SIGSTOP or SIGCONT, and wait until the signal has taken effect."""
+        send_signal(process, signal.SIGSTOP if paused else signal.SIGCONT)
+        while is_alive(process) and is_paused(process) != paused:
+            await self.clock.sleep(SIGNAL_POLL_MS)
+
+    async def end_all(self, record: ClusterRecord) -> None:
+        """End all brokers cleanly while ZooKeeper still runs, then end the managed ZooKeeper.
+
+        Brokers get SIGHUP: they close their logs and sessions but hand over no leaderships.
+        """
+        brokers = self.brokers(record)
+        for process in brokers:
+            send_signal(process, signal.SIGHUP)
+            send_signal(process, signal.SIGCONT)
+        for process in brokers:
+            if not await wait_until_gone(process, self.clock, END_GRACE_MS):
+                await kill(process, self.clock)
+        if record.zookeeper_process is not None:
+            await end(record.zookeeper_process, self.clock)
+
+    async def kill_all(self, processes: Collection[ProcessId]) -> None:
+        """Send SIGKILL to all these processes, then wait until they are gone."""
+        for process in processes:
+            send_signal(process, signal.SIGKILL)
+        for process in processes:
+            await wait_until_gone(process, self.clock, END_GRACE_MS)
