@@ -8,7 +8,8 @@ from typing import Any
 
 from support.endpoints import endpoints
 from support.loop_clock import LoopClock, SeededRng
-from support.znodes import Znodes
+from support.memory_coordination import MemoryCoordination
+from support.memory_zookeeper import Ensemble
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
@@ -122,17 +123,17 @@ class Cold:
         controller_id: int = 1,
         live: Sequence[int] = (1, 2, 3),
         config: Mapping[str, object] | None = None,
-        znodes: Znodes | None = None,
+        ensemble: Ensemble | None = None,
     ) -> None:
         self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **(config or {})})
-        self.znodes = znodes or Znodes()
-        self.znodes.nodes.setdefault(layout.CONTROLLER_EPOCH, (b"1", 0))
-        self.znodes.nodes.setdefault(layout.PRODUCER_ID_BLOCK, (b"", 0))
+        self.ensemble = ensemble or new_ensemble()
+        self.session = MemoryCoordination(self.ensemble)
+        self.session.attach()
         self.clock, self.rng, self.tasks, self.calls = LoopClock(), SeededRng(), Tasks(), Calls()
         self.controller = Controller(broker_id, controller_id)
         self.metadata = MetadataCache(self.clock)
         self.replicas = Replicas()
-        coordination: Any = self.znodes
+        coordination = self.session
         self.settings = DynamicConfig(self.config)
         self.applied = 0
         controller: Any = self.controller
@@ -161,6 +162,14 @@ class Cold:
             control_plane=self.calls,
         )
 
+    def data(self, path: str) -> bytes:
+        """Return the data of a znode."""
+        return self.ensemble.nodes[path].data
+
+    def znodes(self) -> dict[str, tuple[bytes, int]]:
+        """Return data and version of every znode."""
+        return {path: (node.data, node.version) for path, node in self.ensemble.nodes.items()}
+
     async def _apply(self) -> None:
         self.applied += 1
 
@@ -182,22 +191,32 @@ class Cold:
         marked = [
             state(topic, partition, entry.replicas, leader=LEADER_DURING_DELETE)
             for topic, partitions in self.metadata.topics.items()
-            if layout.delete_topic_path(topic) in self.znodes.nodes
+            if layout.delete_topic_path(topic) in self.ensemble.nodes
             for partition, entry in partitions.items()
         ]
         self.update(*marked)
 
     def lead_what_is_created(self) -> None:
         """What a controller does with new topics: elect the first replica and tell everyone."""
-        for path, (data, _) in self.znodes.nodes.items():
+        for path, node in self.ensemble.nodes.items():
             name = path.rpartition("/")[2]
             if path != layout.topic_path(name) or name in self.metadata.topics:
                 continue
-            topic_id, assignment = layout.decode_topic(data)
+            topic_id, assignment = layout.decode_topic(node.data)
             states = [
                 state(name, partition, entry.replicas) for partition, entry in assignment.items()
             ]
             self.update(*states, ids={name: topic_id} if topic_id else {})
+
+
+def new_ensemble() -> Ensemble:
+    """Return a ZooKeeper with the nodes that brokers make when they start, and a first controller epoch."""
+    ensemble = Ensemble()
+    for path in layout.PERSISTENT:
+        ensemble.put(path)
+    ensemble.put(layout.CONTROLLER_EPOCH, b"1")
+    ensemble.put(layout.PRODUCER_ID_BLOCK)
+    return ensemble
 
 
 def broker(broker_id: int, rack: str | None = None) -> Broker:

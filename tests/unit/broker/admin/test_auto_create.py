@@ -13,7 +13,7 @@ from minikafka.zk import layout
 
 async def test_another_broker_has_the_controller_create_a_topic() -> None:
     ruler = Cold()
-    cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, znodes=ruler.znodes)
+    cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, ensemble=ruler.ensemble)
     cold.calls.handler = ruler.admin.auto_create.handle_create_topics
     assert cold.admin.auto_create.start(["t", "t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
     assert cold.admin.auto_create.start(["t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
@@ -27,10 +27,10 @@ async def test_another_broker_has_the_controller_create_a_topic() -> None:
 
 async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_failed() -> None:
     cold = Cold()
-    cold.znodes.failures = [NotConnected()]
+    cold.session.failures = [NotConnected()]
     cold.admin.auto_create.start(["t"])
     await cold.tasks.settle()
-    assert layout.topic_path("t") not in cold.znodes.nodes
+    assert layout.topic_path("t") not in cold.ensemble.nodes
     cold.admin.auto_create.start(["t"])
     for _ in range(10):
         await asyncio.sleep(0)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, state
-from support.memory_coordination import Ensemble, MemoryCoordination
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.ports import Check, Create, Set
@@ -27,14 +26,8 @@ class World:
     """A broker over a ZooKeeper in memory with one topic; it is not the controller."""
 
     def __init__(self) -> None:
-        self.ensemble = Ensemble()
-        for path in (layout.CONFIG_CHANGES, layout.TOPIC_CONFIGS, layout.BROKER_CONFIGS):
-            self.ensemble.put(path)
-        self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
-        self.session = MemoryCoordination(self.ensemble)
-        self.session.attach()
-        znodes: Any = FromSession(self.session)
-        self.cold = Cold(znodes=znodes, broker_id=1, controller_id=2)
+        self.cold = Cold(broker_id=1, controller_id=2)
+        self.ensemble, self.session = self.cold.ensemble, self.cold.session
         self.cold.update(state("t", 0, (1,)))
 
     async def alter(
@@ -59,17 +52,6 @@ class World:
             layout.decode_config_change(self.ensemble.nodes[f"{layout.CONFIG_CHANGES}/{name}"].data)
             for name in self.ensemble.children(layout.CONFIG_CHANGES)
         ]
-
-
-class FromSession:
-    """A session under the name by which the cold side looks for nodes."""
-
-    def __init__(self, session: MemoryCoordination) -> None:
-        self.nodes: dict[str, tuple[bytes, int]] = {}
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
 
 
 @pytest.mark.row("R71")

@@ -27,23 +27,20 @@ from minikafka.zk import layout
 @pytest.mark.row("R2")
 async def test_every_write_begins_with_the_check_of_the_epoch() -> None:
     cold = Cold()
-    coordination: object = cold.znodes
-    await FencedWrites(coordination, cold.controller).write([Create("/a", b"")])  # type: ignore[arg-type]
-    assert cold.znodes.multis == [[Check(layout.CONTROLLER_EPOCH, 0), Create("/a", b"")]]
+    await FencedWrites(cold.session, cold.controller).write([Create("/a", b"")])
+    assert cold.session.multis == [[Check(layout.CONTROLLER_EPOCH, 0), Create("/a", b"")]]
 
 
 async def test_a_broker_that_does_not_rule_writes_nothing() -> None:
     cold = Cold(broker_id=1, controller_id=2)
-    coordination: object = cold.znodes
     with pytest.raises(KafkaError):
-        await FencedWrites(coordination, cold.controller).write([Create("/a", b"")])  # type: ignore[arg-type]
-    assert cold.znodes.multis == []
+        await FencedWrites(cold.session, cold.controller).write([Create("/a", b"")])
+    assert cold.session.multis == []
 
 
 async def test_the_ledger_tells_of_every_write_and_of_those_that_were_refused() -> None:
     cold, ledger = Cold(), RecordingLedger()
-    coordination: object = cold.znodes
-    writes = FencedWrites(coordination, cold.controller, ledger)  # type: ignore[arg-type]
+    writes = FencedWrites(cold.session, cold.controller, ledger)
     await writes.write([Create("/a", b"x")])
     with pytest.raises(MultiFailed):
         await writes.write([Create("/a", b"x")])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, state
-from support.memory_coordination import Ensemble, MemoryCoordination
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment
@@ -24,14 +23,9 @@ class World:
     """A controller over a ZooKeeper in memory that holds one topic."""
 
     def __init__(self, assignment: Mapping[int, ReplicaAssignment] = TWO, **rest: Any) -> None:
-        self.ensemble = Ensemble()
-        self.ensemble.put(layout.DELETE_TOPICS)
-        self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
+        self.cold = Cold(**rest)
+        self.ensemble, self.session = self.cold.ensemble, self.cold.session
         self.ensemble.put(layout.topic_path("t"), layout.encode_topic(ID, assignment))
-        self.session = MemoryCoordination(self.ensemble)
-        self.session.attach()
-        znodes: Any = FromSession(self.session)
-        self.cold = Cold(znodes=znodes, **rest)
         self.cold.update(*(state("t", p, entry.replicas) for p, entry in assignment.items()))
 
     def written(self) -> dict[int, ReplicaAssignment]:
@@ -50,17 +44,6 @@ class World:
         self.cold.update(*(state("t", p, entry.replicas) for p, entry in self.written().items()))
         (result,) = await adding
         return result
-
-
-class FromSession:
-    """A session under the name by which the cold side looks for nodes."""
-
-    def __init__(self, session: MemoryCoordination) -> None:
-        self.nodes: dict[str, tuple[bytes, int]] = {}
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
 
 
 @pytest.mark.row("I9")

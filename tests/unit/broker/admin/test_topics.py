@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.cold import Cold, state
 
-from minikafka.base.errors import ErrorCode, NotConnected, OutcomeUnknown
+from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.ports import Check
 from minikafka.broker.admin.topics import NewTopic, TopicResult
 from minikafka.zk import layout
@@ -26,9 +26,9 @@ async def create(
 
 
 async def refusal(cold: Cold, topic: NewTopic) -> tuple[ErrorCode, str]:
-    before = dict(cold.znodes.nodes)
+    before = cold.znodes()
     (result,) = await cold.admin.topics.create_topics([topic], 1000)
-    assert cold.znodes.nodes == before
+    assert cold.znodes() == before
     assert result.plan is None
     return result.error, result.message or ""
 
@@ -39,12 +39,12 @@ async def test_assignment_and_settings_are_written_together_under_the_controller
     (result,) = await create(cold, NewTopic("t", 2, 3, configs={"retention.ms": "5"}))
     assert result.error == ErrorCode.NONE
     assert result.plan is not None
-    (ops,) = cold.znodes.multis
+    (ops,) = cold.session.multis
     assert ops[0] == Check(layout.CONTROLLER_EPOCH, 0)
-    topic_id, assignment = layout.decode_topic(cold.znodes.nodes[layout.topic_path("t")][0])
+    topic_id, assignment = layout.decode_topic(cold.data(layout.topic_path("t")))
     assert topic_id == result.plan.topic_id
     assert {p: set(a.replicas) for p, a in assignment.items()} == {0: {1, 2, 3}, 1: {1, 2, 3}}
-    config = layout.decode_config(cold.znodes.nodes[layout.topic_config_path("t")][0])
+    config = layout.decode_config(cold.data(layout.topic_config_path("t")))
     assert config == {"retention.ms": "5"}
 
 
@@ -129,7 +129,7 @@ async def test_of_two_topics_of_one_request_that_differ_only_in_dots_the_first_i
 @pytest.mark.row("C20")
 async def test_a_name_is_taken_by_a_topic_that_the_metadata_does_not_show_yet() -> None:
     cold = Cold()
-    cold.znodes.nodes[layout.topic_path("a.b")] = (b"{}", 0)
+    cold.ensemble.put(layout.topic_path("a.b"), b"{}")
     code, message = await refusal(cold, NewTopic("a_b"))
     assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "a.b" in message
@@ -142,17 +142,18 @@ async def test_validation_alone_writes_nothing() -> None:
     )
     assert (good.error, bad.error) == (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
     assert good.plan is not None
-    assert cold.znodes.multis == []
+    assert cold.session.multis == []
 
 
 @pytest.mark.row("C21")
 async def test_settings_left_behind_by_a_topic_of_that_name_are_replaced() -> None:
     cold = Cold()
     path = layout.topic_config_path("t")
-    cold.znodes.nodes[path] = (layout.encode_config({"retention.ms": "1"}), 4)
+    for _ in range(5):
+        cold.ensemble.put(path, layout.encode_config({"retention.ms": "1"}))
     (result,) = await create(cold, NewTopic("t"))
     assert result.error == ErrorCode.NONE
-    assert layout.decode_config(cold.znodes.nodes[path][0]) == {}
+    assert layout.decode_config(cold.data(path)) == {}
 
 
 async def test_a_broker_that_does_not_rule_creates_and_deletes_nothing() -> None:
@@ -160,12 +161,12 @@ async def test_a_broker_that_does_not_rule_creates_and_deletes_nothing() -> None
     (created,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
     deleted = await cold.admin.topics.delete_topics(["t"], 1000)
     assert created.error == deleted["t"].error == ErrorCode.NOT_CONTROLLER
-    assert cold.znodes.multis == []
+    assert cold.session.multis == []
 
 
 async def test_a_controller_that_was_replaced_finds_out_by_its_check() -> None:
     cold = Cold()
-    cold.znodes.nodes[layout.CONTROLLER_EPOCH] = (b"2", 1)
+    cold.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     code, _ = await refusal(cold, NewTopic("t"))
     assert code == ErrorCode.NOT_CONTROLLER
 
@@ -181,9 +182,7 @@ async def test_a_topic_created_by_another_at_the_same_time_exists_already() -> N
 async def test_a_lost_answer_is_settled_by_reading_back(applied: bool) -> None:
     cold = Cold()
     creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t")], 60_000))
-    cold.znodes.applied = applied
-    await asyncio.sleep(0)
-    cold.znodes.failures = [OutcomeUnknown()]
+    cold.session.faults = ["unanswered" if applied else "lost"]
     for _ in range(10):
         await asyncio.sleep(0)
     cold.lead_what_is_created()
@@ -193,10 +192,10 @@ async def test_a_lost_answer_is_settled_by_reading_back(applied: bool) -> None:
 
 async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
     cold = Cold()
-    cold.znodes.failures = [NotConnected()]
+    cold.session.failures = [NotConnected()]
     (result,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
     assert result.error.retriable
-    cold.znodes.failures = [NotConnected()]
+    cold.session.failures = [NotConnected()]
     assert (await cold.admin.topics.delete_topics(["t"], 1000))["t"].error.retriable
 
 
@@ -204,7 +203,7 @@ async def test_a_topic_without_leaders_in_time_is_created_all_the_same() -> None
     cold = Cold()
     (result,) = await cold.admin.topics.create_topics([NewTopic("t")], 1)
     assert result.error == ErrorCode.REQUEST_TIMED_OUT
-    assert layout.topic_path("t") in cold.znodes.nodes
+    assert layout.topic_path("t") in cold.ensemble.nodes
 
 
 async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
@@ -223,8 +222,8 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
-    assert layout.delete_topic_path("t") in cold.znodes.nodes
-    assert len([path for path in cold.znodes.nodes if path.startswith(layout.DELETE_TOPICS)]) == 1
+    assert layout.delete_topic_path("t") in cold.ensemble.nodes
+    assert cold.ensemble.children(layout.DELETE_TOPICS) == ["t"]
 
 
 @pytest.mark.row("L4")
@@ -239,11 +238,11 @@ async def test_a_topic_that_was_not_shown_yet_is_not_called_deleted_before_it_is
     for _ in range(10):
         await asyncio.sleep(0)
     assert not deleting.done()
-    assert layout.delete_topic_path("t") in cold.znodes.nodes
+    assert layout.delete_topic_path("t") in cold.ensemble.nodes
     if is_shown_meanwhile:
         cold.lead_what_is_created()
         cold.forget_what_is_marked()
-    del cold.znodes.nodes[layout.topic_path("t")]
+    cold.ensemble.delete(layout.topic_path("t"))
     async with asyncio.timeout(5):
         assert (await deleting)["t"].error == ErrorCode.NONE
 
@@ -269,4 +268,4 @@ async def test_a_topic_that_is_still_shown_in_time_is_marked_all_the_same() -> N
     await create(cold, NewTopic("t"))
     results = await cold.admin.topics.delete_topics(["t"], 0)
     assert results["t"].error == ErrorCode.REQUEST_TIMED_OUT
-    assert layout.delete_topic_path("t") in cold.znodes.nodes
+    assert layout.delete_topic_path("t") in cold.ensemble.nodes

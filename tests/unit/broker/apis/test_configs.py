@@ -24,7 +24,7 @@ def with_topic() -> Cold:
     cold = Cold(config={"minikafka.cluster.secret": "a secret that is never shown"})
     cold.update(state("t", 0, (1,)))
     overrides = layout.encode_config({"retention.ms": "5"})
-    cold.znodes.nodes[layout.topic_config_path("t")] = (overrides, 0)
+    cold.ensemble.put(layout.topic_config_path("t"), overrides)
     return cold
 
 
@@ -108,7 +108,7 @@ async def test_what_cannot_be_described_is_refused(
 
 async def test_brokers_are_described_while_zookeeper_is_out_of_reach() -> None:
     cold = with_topic()
-    cold.znodes.failures = [NotConnected()]
+    cold.session.failures = [NotConnected()]
     assert (await ask(cold, TOPIC, "t")).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert (await ask(cold, BROKER, "1")).error_code == 0
 
@@ -139,7 +139,7 @@ async def test_each_resource_is_altered_and_answered_for_itself(api: int, versio
         (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (8, "1", ErrorCode.INVALID_REQUEST),
     ]
-    stored = layout.decode_config(cold.znodes.nodes[layout.topic_config_path("t")][0])
+    stored = layout.decode_config(cold.data(layout.topic_config_path("t")))
     kept = {} if api == ALTER_CONFIGS else {"retention.ms": "5"}
     assert stored == {**kept, "segment.ms": "7"}
 

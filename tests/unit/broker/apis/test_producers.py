@@ -64,7 +64,7 @@ async def test_transactions_are_not_served(transactional_id: str, code: ErrorCod
 
 async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
     cold = Cold()
-    cold.znodes.failures = [NotConnected()]
+    cold.session.failures = [NotConnected()]
     answer = await init_producer_id(
         cold.services, codec.request(INIT_PRODUCER_ID, 1, transactional_id=None), context(1)
     )

@@ -73,7 +73,7 @@ async def test_validation_alone_makes_no_topic_and_no_id() -> None:
     assert answer.topics[0].error_code == 0
     assert answer.topics[0].num_partitions == 2
     assert answer.topics[0].topic_id is None
-    assert cold.znodes.multis == []
+    assert cold.session.multis == []
 
 
 async def test_a_broker_that_does_not_rule_sends_the_client_to_the_controller() -> None:
@@ -90,7 +90,7 @@ async def test_a_broker_that_does_not_rule_sends_the_client_to_the_controller() 
 def existing(**rest: Any) -> Cold:
     cold = Cold(**rest)
     for name, topic_id in (("a", ID), ("b", bytes(reversed(ID)))):
-        cold.znodes.nodes[layout.topic_path(name)] = (layout.encode_topic(topic_id, {}), 0)
+        cold.ensemble.put(layout.topic_path(name), layout.encode_topic(topic_id, {}))
         cold.update(state(name, 0, (1, 2)), ids={name: topic_id})
     return cold
 
@@ -115,7 +115,7 @@ async def test_topics_are_marked_for_deletion_by_name(version: int) -> None:
         ("a", 0),
         ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    assert layout.delete_topic_path("a") in cold.znodes.nodes
+    assert layout.delete_topic_path("a") in cold.ensemble.nodes
 
 
 async def test_topics_are_marked_for_deletion_by_id() -> None:
@@ -134,10 +134,7 @@ async def test_topics_are_marked_for_deletion_by_id() -> None:
         ("c", ErrorCode.INVALID_REQUEST),
     ]
     assert [codec.id_bytes(r.topic_id) for r in got.responses[:2]] == [ID, bytes(reversed(ID))]
-    assert {path for path in cold.znodes.nodes if path.startswith(layout.DELETE_TOPICS)} == {
-        layout.delete_topic_path("a"),
-        layout.delete_topic_path("b"),
-    }
+    assert cold.ensemble.children(layout.DELETE_TOPICS) == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", ["", ".", "a/b", "\0", "x" * 250])
@@ -148,7 +145,7 @@ async def test_a_name_that_no_topic_can_have_is_an_unknown_topic(name: str, vers
     got = await delete(cold, version, **rest)
     (answer,) = got.responses
     assert (answer.name, answer.error_code) == (name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert cold.znodes.multis == []
+    assert cold.session.multis == []
 
 
 async def test_a_topic_named_twice_is_left_alone() -> None:
@@ -158,7 +155,7 @@ async def test_a_topic_named_twice_is_left_alone() -> None:
         cold.services, codec.request(DELETE_TOPICS, 6, topics=asked), context(6)
     )
     assert [r.error_code for r in got.responses] == [ErrorCode.INVALID_REQUEST] * 2
-    assert cold.znodes.multis == []
+    assert cold.session.multis == []
 
 
 @pytest.mark.parametrize(
@@ -191,7 +188,7 @@ async def test_partitions_are_added_and_each_topic_has_its_own_answer(version: i
         "u": ErrorCode.REQUEST_TIMED_OUT,
         "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    written = layout.decode_topic(cold.znodes.nodes[layout.topic_path("u")][0])[1]
+    written = layout.decode_topic(cold.data(layout.topic_path("u")))[1]
     assert written[2].replicas == (2, 1)
 
 
@@ -201,13 +198,13 @@ async def test_partitions_that_are_only_tried_are_not_added() -> None:
     request = codec.request(CREATE_PARTITIONS, 3, topics=topics, validate_only=True)
     got = await create_partitions(cold.services, request, context(3))
     assert [result.error_code for result in got.results] == [0]
-    assert cold.znodes.multis == []
+    assert cold.session.multis == []
 
 
 def with_two_partitions() -> Cold:
     cold = Cold()
     for name in ("t", "u"):
         assignment = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 3))}
-        cold.znodes.nodes[layout.topic_path(name)] = (layout.encode_topic(ID, assignment), 0)
+        cold.ensemble.put(layout.topic_path(name), layout.encode_topic(ID, assignment))
         cold.update(state(name, 0, (1, 2)), state(name, 1, (2, 3)))
     return cold
