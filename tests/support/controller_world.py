@@ -1,15 +1,27 @@
-"""A world for the controller machine: state nodes in a dict, requests in a list, and the picture
-checked after every step.
+"""The pure controller machine over the ZooKeeper in memory: its requests are kept, its picture is checked.
+
+`World` gives the machine events and carries out its effects at once, without a loop; the nodes that it writes
+and reads are those of an `Ensemble`. The invariants of the picture are checked after every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+import re
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
 from dataclasses import replace
 from typing import Any
 
 from support.endpoints import endpoints
+from support.memory_zookeeper import Ensemble
 
+from minikafka.base.errors import BadVersion, ServerVerdict
 from minikafka.base.model import (
     Broker,
     LeaderAndIsr,
@@ -20,6 +32,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.base.ports import Create, Set
 from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
 from minikafka.controller.events import (
     NO_NODE,
@@ -58,8 +71,10 @@ from minikafka.controller.events import (
     WriteLeaderAndIsr,
 )
 from minikafka.controller.machine import ControllerMachine, ControllerSettings
+from minikafka.zk import layout
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+STATE_PATH = re.compile(r"/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<partition>\d+)/state")
 
 
 def broker(broker_id: int, epoch: int = 1) -> Broker:
@@ -82,48 +97,113 @@ def state(
     return LeaderAndIsr(leader, epoch, tuple(isr), controller, version)
 
 
-def answers(
-    context: Context, nodes: dict[TopicPartition, LeaderAndIsr], question: Any, world: Any = None
-) -> Outcome:
-    """What a healthy ZooKeeper says."""
-    if isinstance(question, WriteLeaderAndIsr):
-        ok, conflicts, failed = {}, [], {}
-        for tp, proposed in question.states.items():
-            there = nodes.get(tp)
-            if proposed.zk_version == NO_NODE and there is not None:
-                failed[tp] = "the node exists"
-            elif proposed.zk_version != NO_NODE and there is None:
-                failed[tp] = "no node"
-            elif there is not None and there.zk_version != proposed.zk_version:
-                conflicts.append(tp)
-            else:
-                version = proposed.zk_version + 1
-                nodes[tp] = replace(proposed, zk_version=version)
-                ok[tp] = version
-        return LeaderAndIsrWritten(ok, tuple(conflicts), failed)
-    if isinstance(question, ReadLeaderAndIsr):
-        return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
-    if isinstance(question, WriteAssignments):
-        return AssignmentsWritten(world.write_assignments(question.topics))
-    if isinstance(question, DeleteTopicNodes):
-        return TopicNodesDeleted(world.delete_topics(question.topics))
-    if isinstance(question, GiveTopicIds):
-        return TopicIdsGiven(world.give_topic_ids(question.topics))
-    assert isinstance(question, ReadUncleanSettings)
-    unclean = world.unclean if world else set()
-    return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
+class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
+    """The partitions' state nodes; to set one is to write it as its leader, or another tool, would."""
+
+    def __init__(self, ensemble: Ensemble | None = None) -> None:
+        self.ensemble = ensemble or Ensemble()
+
+    def __getitem__(self, tp: TopicPartition) -> LeaderAndIsr:
+        node = self.ensemble.nodes[layout.state_path(tp)]
+        return layout.decode_state(node.data, node.version)
+
+    def __setitem__(self, tp: TopicPartition, leadership: LeaderAndIsr) -> None:
+        path = layout.state_path(tp)
+        self.ensemble.put(path, layout.encode_state(leadership))
+        self.ensemble.nodes[path].version = leadership.zk_version
+
+    def __delitem__(self, tp: TopicPartition) -> None:
+        remove(self.ensemble, layout.partition_path(tp))
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for path in list(self.ensemble.nodes):
+            if match := STATE_PATH.fullmatch(path):
+                yield TopicPartition(match["topic"], int(match["partition"]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def write(self, tp: TopicPartition, proposed: LeaderAndIsr) -> int:
+        """Write as the controller does, at the version it saw; return the new version. Raises ServerVerdict."""
+        path, data = layout.state_path(tp), layout.encode_state(proposed)
+        if proposed.zk_version != NO_NODE:
+            _, stat = self.ensemble.apply(Set(path, data, proposed.zk_version))
+        else:
+            if layout.partition_path(tp) not in self.ensemble.nodes:
+                self.ensemble.put(layout.partition_path(tp))
+            _, stat = self.ensemble.apply(Create(path, data))
+        assert stat is not None
+        return stat.version
 
 
-def run_steps(
-    context: Context, nodes: dict[TopicPartition, LeaderAndIsr], steps: Generator[Any, Any, Any]
-) -> Any:
-    """Drive one procedure of a state machine to its end; its result."""
+class TopicNodes(MutableMapping[str, TopicImage]):
+    """The topics' nodes by name; those that are only parents of others do not count."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+
+    def __getitem__(self, topic: str) -> TopicImage:
+        return TopicImage(*layout.decode_topic(self.ensemble.nodes[layout.topic_path(topic)].data))
+
+    def __setitem__(self, topic: str, made: TopicImage) -> None:
+        data = layout.encode_topic(made.topic_id, made.assignment)
+        self.ensemble.put(layout.topic_path(topic), data)
+
+    def __delitem__(self, topic: str) -> None:
+        remove(self.ensemble, layout.topic_path(topic))
+
+    def __iter__(self) -> Iterator[str]:
+        names = self.ensemble.children(layout.TOPICS)
+        return iter([n for n in names if self.ensemble.nodes[layout.topic_path(n)].data])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def remove(ensemble: Ensemble, path: str) -> None:
+    """Delete a node with everything below it."""
+    for name in ensemble.children(path):
+        remove(ensemble, f"{path}/{name}")
+    ensemble.delete(path)
+
+
+def write_states(nodes: StateNodes, states: Mapping[TopicPartition, LeaderAndIsr]) -> Outcome:
+    """Write each state at its version; return what was accepted, what conflicted and what failed."""
+    ok: dict[TopicPartition, int] = {}
+    conflicts: list[TopicPartition] = []
+    failed: dict[TopicPartition, str] = {}
+    for tp, proposed in states.items():
+        try:
+            ok[tp] = nodes.write(tp, proposed)
+        except BadVersion:
+            conflicts.append(tp)
+        except ServerVerdict as verdict:
+            failed[tp] = type(verdict).__name__
+    return LeaderAndIsrWritten(ok, tuple(conflicts), failed)
+
+
+def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
+    """Drive one procedure of a state machine to its end, and return its result."""
     try:
         question = next(steps)
         while True:
-            question = steps.send(answers(context, nodes, question))
+            if isinstance(question, WriteLeaderAndIsr):
+                outcome = write_states(nodes, question.states)
+            else:
+                assert isinstance(question, ReadLeaderAndIsr | ReadUncleanSettings)
+                outcome = read_of(nodes, question, set())
+            question = steps.send(outcome)
     except StopIteration as end:
         return end.value
+
+
+def read_of(
+    nodes: StateNodes, question: ReadLeaderAndIsr | ReadUncleanSettings, unclean: set[str]
+) -> Outcome:
+    """Return the answer to a reading question."""
+    if isinstance(question, ReadLeaderAndIsr):
+        return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
+    return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
 
 
 def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
@@ -136,7 +216,11 @@ def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
 
 
 class World:
-    """`World(brokers=3).create("t", [[0, 1, 2]])`, then events; `sent` holds all requests so far, in order."""
+    """`World(brokers=3).create("t", [0, 1, 2])`, then events; `sent` holds all requests so far, in order.
+
+    `nodes` and `topics` are what ZooKeeper holds, `brokers` those alive, `unclean` the topics that allow unclean
+    elections.
+    """
 
     def __init__(
         self,
@@ -145,13 +229,12 @@ class World:
         settings: ControllerSettings = ControllerSettings(),  # noqa: B008 (it is frozen)
     ) -> None:
         self.brokers = {i: broker(i) for i in range(brokers)}
-        self.topics: dict[str, TopicImage] = {}
-        self.nodes: dict[TopicPartition, LeaderAndIsr] = {}
+        self.ensemble = Ensemble()
+        for path in layout.PERSISTENT:
+            self.ensemble.put(path)
+        self.topics = TopicNodes(self.ensemble)
+        self.nodes = StateNodes(self.ensemble)
         self.unclean: set[str] = set()
-        self.deletions: frozenset[str] = frozenset()
-        self.submitted: dict[TopicPartition, tuple[int, ...]] = {}
-        """What `/admin/reassign_partitions` asks for."""
-        self.elections: tuple[TopicPartition, ...] | None = None
         self.settings = settings
         self.crash_at = ""
         """The controller dies when it reaches this `operation.step`."""
@@ -160,6 +243,49 @@ class World:
         self.writes: list[WriteLeaderAndIsr] = []
         self.now = 0
         self.start(epoch)
+
+    @property
+    def deletions(self) -> frozenset[str]:
+        """Topics that are marked for deletion."""
+        return frozenset(self.ensemble.children(layout.DELETE_TOPICS))
+
+    @deletions.setter
+    def deletions(self, topics: Iterable[str]) -> None:
+        wanted = set(topics)
+        for topic in self.deletions - wanted:
+            self.ensemble.delete(layout.delete_topic_path(topic))
+        for topic in wanted - self.deletions:
+            self.ensemble.put(layout.delete_topic_path(topic))
+
+    @property
+    def submitted(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """Targets in `/admin/reassign_partitions`, none if there is no such node."""
+        node = self.ensemble.nodes.get(layout.REASSIGN_PARTITIONS)
+        return layout.decode_reassignments(node.data) if node else {}
+
+    @submitted.setter
+    def submitted(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        self._write_admin_node(
+            layout.REASSIGN_PARTITIONS, layout.encode_reassignments(targets) if targets else None
+        )
+
+    @property
+    def elections(self) -> tuple[TopicPartition, ...] | None:
+        """Partitions in `/admin/preferred_replica_election`, None if there is no such node."""
+        node = self.ensemble.nodes.get(layout.PREFERRED_ELECTION)
+        return tuple(layout.decode_preferred_election(node.data)) if node else None
+
+    @elections.setter
+    def elections(self, partitions: tuple[TopicPartition, ...] | None) -> None:
+        data = None if partitions is None else layout.encode_preferred_election(partitions)
+        self._write_admin_node(layout.PREFERRED_ELECTION, data)
+
+    def _write_admin_node(self, path: str, data: bytes | None) -> None:
+        """Write the node, or delete it when there is nothing to write."""
+        if data is not None:
+            self.ensemble.put(path, data)
+        elif path in self.ensemble.nodes:
+            self.ensemble.delete(path)
 
     def start(self, epoch: int) -> None:
         """A new controller epoch that reads what is in ZooKeeper."""
@@ -210,9 +336,7 @@ class World:
             if isinstance(question, WriteLeaderAndIsr):
                 self.writes.append(question)
                 self.before_write(question)
-            effects = self.machine.handle(
-                answers(self.context, self.nodes, question, self), self.now
-            )
+            effects = self.machine.handle(self.answer_of(question), self.now)
 
     def carry_out(self, effects: list[Effect]) -> bool:
         """Keep the effects, and do in ZooKeeper what they say; False when the controller died of it."""
@@ -224,9 +348,10 @@ class World:
                 return False
             self.effects.append(effect)
             if isinstance(effect, TrimReassignments):
-                for tp, target in effect.finished.items():
-                    if self.submitted.get(tp) == target:
-                        del self.submitted[tp]
+                asked = self.submitted
+                self.submitted = {
+                    tp: to for tp, to in asked.items() if effect.finished.get(tp) != to
+                }
             elif isinstance(effect, DeletePreferredElection):
                 self.elections = None
             elif isinstance(effect, DeleteDeletionMarks):
@@ -241,22 +366,36 @@ class World:
             if isinstance(effect, StepReached)
         ]
 
+    def answer_of(self, question: Effect) -> Outcome:
+        """Do in ZooKeeper what the machine asks for, and return the outcome."""
+        if isinstance(question, WriteLeaderAndIsr):
+            return write_states(self.nodes, question.states)
+        if isinstance(question, WriteAssignments):
+            return AssignmentsWritten(self.write_assignments(question.topics))
+        if isinstance(question, DeleteTopicNodes):
+            return TopicNodesDeleted(self.delete_topics(question.topics))
+        if isinstance(question, GiveTopicIds):
+            return TopicIdsGiven(self.give_topic_ids(question.topics))
+        assert isinstance(question, ReadLeaderAndIsr | ReadUncleanSettings)
+        return read_of(self.nodes, question, self.unclean)
+
     def write_assignments(
         self, topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
     ) -> dict[str, str]:
+        """Change the partitions of topic nodes; return why it failed, by topic."""
         failed = {}
         for topic, changes in topics.items():
-            known = self.topics.get(topic)
-            if known is None:
+            if topic not in self.topics:
                 failed[topic] = "the topic is gone"
                 continue
+            known = self.topics[topic]
             merged = {**known.assignment, **changes}
             kept = {number: replicas for number, replicas in merged.items() if replicas}
             self.topics[topic] = TopicImage(known.topic_id, kept)
         return failed
 
     def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
-        """New ones are the topic's name, padded; a topic with partitions gets none."""
+        """Give ids to topics without one: the name, padded; a topic with partitions gets none."""
         given = {}
         for topic, topic_id in topics.items():
             if topic_id is None and any(tp.topic == topic for tp in self.nodes):
@@ -266,10 +405,9 @@ class World:
         return given
 
     def delete_topics(self, topics: Iterable[str]) -> dict[str, str]:
+        """Delete the topics' nodes and their marks; nothing fails."""
         for topic in topics:
             del self.topics[topic]
-            for tp in [tp for tp in self.nodes if tp.topic == topic]:
-                del self.nodes[tp]
             self.deletions -= {topic}
         return {}
 
@@ -334,7 +472,7 @@ class World:
     def shrink(self, tp: TopicPartition, isr: list[int]) -> None:
         """The partition's leader writes its ISR to ZooKeeper by itself."""
         node = self.nodes[tp]
-        self.nodes[tp] = replace(node, isr=tuple(isr), zk_version=node.zk_version + 1)
+        self.nodes.write(tp, replace(node, isr=tuple(isr)))
 
 
 def validate(context: Context) -> None:

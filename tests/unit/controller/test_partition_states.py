@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.controller_world import broker, image, run_steps, sent_to, state
+from support.controller_world import StateNodes, broker, image, run_steps, sent_to, state
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
@@ -47,7 +47,7 @@ class Bench:
         for i in range(3):
             self.context.add_broker(broker(i))
         self.context.add_topic("t", bytes(16), image([0, 1, 2]).assignment)
-        self.nodes: dict[TopicPartition, LeaderAndIsr] = {}
+        self.nodes = StateNodes()
         self.effects: list[Effect] = []
         state_changes = StateChangeLog(0, 1)
         self.machine = PartitionStateMachine(
@@ -63,9 +63,7 @@ class Bench:
     def move(self, target: PartitionStatus, election: Election | None = None) -> dict:  # type: ignore[type-arg]
         if target is ONLINE and election is None:
             election = Election.OFFLINE
-        return run_steps(
-            self.context, self.nodes, self.machine.handle_state_changes([T0], target, election)
-        )
+        return run_steps(self.nodes, self.machine.handle_state_changes([T0], target, election))
 
     def sent(self, kind: type) -> dict[int, Any]:
         return sent_to(self.effects, kind)
@@ -115,7 +113,7 @@ def test_illegal_move_does_not_delay_other_partitions() -> None:
     bench.context.assign(other, ReplicaAssignment((1, 2)))
     bench.context.set_partition_status(other, NEW)
     steps = bench.machine.handle_state_changes([T0, other], ONLINE, Election.OFFLINE)
-    results = run_steps(bench.context, bench.nodes, steps)
+    results = run_steps(bench.nodes, steps)
     assert isinstance(results[T0], IllegalTransition)
     assert bench.context.leadership[other].leader == 1
 
@@ -200,11 +198,9 @@ def test_moves_to_offline_and_nonexistent_write_and_send_nothing() -> None:
 def test_election_must_be_given_exactly_for_online() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match="OnlinePartition"):
-        run_steps(
-            bench.context, {}, bench.machine.handle_state_changes([T0], NEW, Election.OFFLINE)
-        )
+        run_steps(StateNodes(), bench.machine.handle_state_changes([T0], NEW, Election.OFFLINE))
     with pytest.raises(ValueError, match="OnlinePartition"):
-        run_steps(bench.context, {}, bench.machine.handle_state_changes([T0], ONLINE))
+        run_steps(StateNodes(), bench.machine.handle_state_changes([T0], ONLINE))
 
 
 @pytest.mark.row("F7", "D17")
@@ -221,6 +217,6 @@ def test_startup_derives_the_state_from_the_leadership(
     )  # without an election, so that the derived state is visible
     if leadership:
         bench.context.set_leadership(T0, leadership)
-    run_steps(bench.context, bench.nodes, bench.machine.startup())
+    run_steps(bench.nodes, bench.machine.startup())
     assert bench.context.partition_status(T0) is status
     assert not bench.nodes

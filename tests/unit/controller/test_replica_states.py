@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.controller_world import broker, image, run_steps, sent_to, state
+from support.controller_world import StateNodes, broker, image, run_steps, sent_to, state
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
@@ -54,9 +54,8 @@ class Bench:
         for i in range(3):
             self.context.add_broker(broker(i))
         self.context.add_topic("t", bytes(16), image([0, 1, 2]).assignment)
-        self.nodes: dict[TopicPartition, LeaderAndIsr] = {
-            T0: state(leader, isr or [0, 1, 2], epoch=5)
-        }
+        self.nodes = StateNodes()
+        self.nodes[T0] = state(leader, isr or [0, 1, 2], epoch=5)
         self.context.set_leadership(T0, self.nodes[T0])
         self.effects: list[Effect] = []
         state_changes = StateChangeLog(0, 1)
@@ -66,9 +65,7 @@ class Bench:
 
     def move(self, subject: int, start: ReplicaStatus, target: ReplicaStatus) -> Any:
         self.context.set_replica_status(T0, subject, start)
-        return run_steps(
-            self.context, self.nodes, self.machine.handle_state_changes({subject: [T0]}, target)
-        )
+        return run_steps(self.nodes, self.machine.handle_state_changes({subject: [T0]}, target))
 
     def sent(self, kind: type) -> dict[int, Any]:
         return sent_to(self.effects, kind)
@@ -183,7 +180,7 @@ def test_replica_of_a_partition_without_leadership_may_go_offline() -> None:
     bench.context.assign(other, ReplicaAssignment((1,)))
     bench.context.set_replica_status(other, 1, NEW)
     steps = bench.machine.handle_state_changes({1: [other]}, OFFLINE)
-    assert run_steps(bench.context, bench.nodes, steps) == {}
+    assert run_steps(bench.nodes, steps) == {}
     assert bench.context.replica_status(other, 1) is OFFLINE
     assert bench.sent(UpdateMetadataRequest).keys() == {0, 1, 2}
 
@@ -212,6 +209,6 @@ def test_broker_is_told_to_delete_and_success_removes_the_replica() -> None:
 def test_startup_informs_live_replicas_and_makes_the_others_ineligible() -> None:
     bench = Bench()
     bench.context.forget_broker(2)
-    run_steps(bench.context, bench.nodes, bench.machine.startup())
+    run_steps(bench.nodes, bench.machine.startup())
     assert [bench.context.replica_status(T0, i) for i in range(3)] == [ONLINE, ONLINE, INELIGIBLE]
     assert set(bench.sent(LeaderAndIsrRequest)) == {0, 1}
