@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.invariants import violations
 from support.memory_cluster import LOG_DIR, MemoryCluster
-from support.seeded_loop import SeededLoop, context_of
+from support.seeded_loop import context_of, run_seeded
 from support.stage import BROKERS, KEYS, Stage
 
 from minikafka.base.ports import Create
@@ -19,7 +19,7 @@ from minikafka.client import Client
 
 
 class MemoryStage(Stage):
-    """A `MemoryCluster` with the brokers `BROKERS`; every call belongs into the running `SeededLoop`."""
+    """A `MemoryCluster` with the brokers `BROKERS`; every call must be made in the running `SeededLoop`."""
 
     poll_seconds = 0.1
 
@@ -128,7 +128,6 @@ def on_memory_stage(scenario: Scenario) -> Callable[..., None]:
 
 def run_on_stage(seed: int, scenario: Callable[[MemoryStage], Coroutine[Any, Any, None]]) -> None:
     """Run a scenario on a new cluster under the schedule of the seed, and check the invariants of its ledgers."""
-    loop = SeededLoop(seed)
 
     async def run() -> None:
         cluster = MemoryCluster(ids=range(BROKERS[0], BROKERS[-1] + 1), **KEYS)
@@ -141,5 +140,4 @@ def run_on_stage(seed: int, scenario: Callable[[MemoryStage], Coroutine[Any, Any
         found = violations(cluster.history())
         assert not found, "\n".join(found)
 
-    loop.run(run())
-    assert not loop.errors, f"seed {seed}: {loop.errors}"
+    run_seeded(seed, run())

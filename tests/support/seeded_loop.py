@@ -1,7 +1,6 @@
 """An event loop in virtual time whose schedule comes from a seed.
 
-    loop = SeededLoop(seed)
-    loop.run(scenario())
+    run_seeded(seed, scenario())
 
 What runs in one loop belongs to several processes, as the brokers of a `MemoryCluster` do. Within a process
 callbacks run in the order of asyncio; between processes the seed decides who is next, and now and then it
@@ -55,6 +54,14 @@ def context_of(process: Process) -> contextvars.Context:
     context = contextvars.copy_context()
     context.run(PROCESS.set, process)
     return context
+
+
+def run_seeded(seed: int, scenario: Coroutine[Any, Any, Result]) -> Result:
+    """Run the scenario under the schedule of the seed. Fails if an exception was handled by nobody."""
+    loop = SeededLoop(seed)
+    result = loop.run(scenario)
+    assert not loop.errors, f"seed {seed}: {loop.errors}"
+    return result
 
 
 class NothingReady(Exception):

@@ -125,21 +125,6 @@ def test_response_from_an_earlier_registration_is_ignored():
     assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_STARTED
 
 
-@pytest.mark.row("L6")
-@pytest.mark.parametrize("step", list(STEPS[DELETION]))
-def test_next_controller_finishes_the_deletion_after_a_crash_at_any_step(step: str):
-    world = two()
-    world.crash_at = f"{DELETION}.{step}"
-    world.mark("t")
-    if world.crash_at:
-        finish(world)
-    assert not world.crash_at
-    world.start(epoch=2)
-    finish(world)
-    assert "t" not in world.topics
-    assert world.deletions == frozenset()
-
-
 @pytest.mark.row("R65")
 def test_marks_of_unknown_topics_are_deleted():
     world = two().mark("none")

@@ -314,26 +314,6 @@ def test_state_nodes_are_watched_exactly_during_the_reassignment():
     assert [e.partitions for e in world.effects if isinstance(e, UnwatchStates)] == [(T0,)]
 
 
-@pytest.mark.row("I6", "D18", "R55")
-@pytest.mark.parametrize("step", [s for s in STEPS[REASSIGNMENT] if s != "U3"])
-def test_next_controller_finishes_the_reassignment_after_a_crash_at_any_step(step: str):
-    world = six()
-    world.submitted = {T0: (4, 5, 6)}
-    world.crash_at = f"{REASSIGNMENT}.{step}"
-    world.handle(ReassignmentsSubmitted(dict(world.submitted)))
-    if world.crash_at:
-        world.expand(T0, [1, 2, 3, 4, 5, 6])
-    assert not world.crash_at
-    world.start(epoch=2)
-    if world.context.reassigning:
-        world.expand(T0, [*world.nodes[T0].isr, *({4, 5, 6} - set(world.nodes[T0].isr))])
-    assert world.topics["t"].assignment[0] == ReplicaAssignment((4, 5, 6))
-    assert set(world.nodes[T0].isr) == {4, 5, 6}
-    assert world.nodes[T0].leader in (4, 5, 6)
-    assert world.submitted == {}
-    assert not world.context.reassigning
-
-
 def test_reassignment_waits_when_no_target_can_lead():
     world = World(brokers=3).create("t", [0])
     world.reassign({T0: [1]})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
 from support.memory_coordination import Ensemble
+from support.seeded_loop import Process, context_of, run_seeded
 
 from minikafka.base.errors import ErrorCode, KafkaError, OutcomeUnknown
 from minikafka.base.model import (
@@ -98,20 +99,22 @@ async def test_a_dead_controller_is_replaced_and_the_new_one_elects_new_leaders(
     assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)
 
 
-@pytest.mark.parametrize("turns", range(30))
-async def test_a_topic_made_while_the_controller_loads_has_all_brokers_that_came_before_it_in_its_isr(
-    ensemble: Ensemble, start: Start, turns: int
-) -> None:
-    """Else the death of the first broker, soon after, leaves the topic without any leader."""
-    one = await start(1)
-    while not one.service.is_active:
-        await turn()
-    for _ in range(turns):
-        await turn()
-    await start(2)
-    create_topic(ensemble, "t", [1, 2])
-    state = await until(lambda: state_of(ensemble, T0))
-    assert state.isr == (1, 2)
+@pytest.mark.parametrize("seed", range(30))
+def test_topic_created_while_the_controller_loads_has_every_registered_broker_in_its_isr(seed: int):
+    """Otherwise the topic has no leader once the first broker dies."""
+
+    async def scenario() -> None:
+        ensemble = new_ensemble()
+        loop = asyncio.get_running_loop()
+        one, two = Candidate(ensemble, 1), Candidate(ensemble, 2)
+        for candidate in (one, two):
+            context = context_of(Process(f"broker {candidate.id}"))
+            await loop.create_task(candidate.start(), context=context)
+        create_topic(ensemble, "t", [1, 2])
+        state = await until(lambda: state_of(ensemble, T0))
+        assert state.isr == (1, 2)
+
+    run_seeded(seed, scenario())
 
 
 async def test_a_controller_that_loads_does_not_say_that_nothing_is_being_reassigned(
