@@ -1,9 +1,9 @@
-"""Follower fetchers: one per leader broker, one connection, one fetch in flight (R15's rule for data, R52).
+"""Follower fetchers: one per leader broker, each with one connection and at most one fetch in flight (R52).
 
-The steady state runs in the connection's callbacks: an answer is appended, then the next fetch goes out.
-The task of a fetcher only connects and backs off. Invariant: a fetch is sent only after what came before
-it was written, for its offset is an acknowledgement; and only when nothing else is outstanding, so that a
-partition that waits for its leader's epochs joins the very next fetch.
+The steady state runs in the callbacks of the connection: append a response, then send the next fetch. The task of a
+fetcher only connects and backs off. Invariant: a fetch is sent only after the records of the previous response are
+written, because its offset acknowledges them, and only when no other request is in flight, so that a partition
+that waits for the leader's epochs joins the next fetch.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _FETCH: Final = 1
 _BODY: Final = 8
 """Length prefix and correlation id."""
 _ANSWER_WITHIN_MS: Final = 30_000
-"""replica.socket.timeout.ms of Kafka: a leader that does not answer so long is connected to anew."""
+"""Kafka's replica.socket.timeout.ms: connect again to a leader that does not respond in this time."""
 _CONNECT_WITHIN_MS: Final = 10_000
-"""socket.connection.setup.timeout.ms of Kafka: an address behind which nobody answers is tried anew."""
+"""Kafka's socket.connection.setup.timeout.ms: give up connecting after this time and try again."""
 _BACKOFF_MIN_MS: Final = 50
 _FRAME_SLACK: Final = 64 << 20
-"""Room for the answer's rows beside the records."""
+"""Bytes that a response may have in addition to its records."""
 
 
 class LeaderConnection(FramedStream):
-    """One connection to a leader; `lost` is set when it ends."""
+    """One connection to a leader; the event `lost` is set when the connection has ended."""
 
     __slots__ = (
         "_checked",
@@ -76,23 +76,23 @@ class LeaderConnection(FramedStream):
         self.lost = asyncio.Event()
 
     def connected(self, link: Link) -> None:
-        """Ask what has to be asked first; only now can the fetcher be poked through this."""
+        """Send the first requests, and let the fetcher use this connection."""
         self.link = link
         self._fetcher.connection = self
         self.pump()
 
     def disconnected(self, error: Exception | None) -> None:
-        """The task connects again."""
+        """Wake the fetcher's task, which connects again."""
         if self._timer is not None:
             self._timer.cancel()
         self.release()
         self.lost.set()
 
     def drained(self) -> None:
-        """Requests are small; nothing waits for this."""
+        """Do nothing: requests are small, and none waits for room."""
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
-        """Every whole answer: appended, in the order of the requests."""
+        """Append the records of every whole response; return the position of the first partial one."""
         while end - start >= _BODY:
             stop = start + 4 + int(SIZE.unpack_from(buf, start)[0])
             if stop > end:
@@ -105,11 +105,11 @@ class LeaderConnection(FramedStream):
         return start
 
     def finish(self) -> None:
-        """What was received is written: ask for more, that is, send what there is to send."""
+        """Send the next requests: the received records are written."""
         follower = self._fetcher.follower
         if follower.unreconciled and OFFSET_FOR_LEADER_EPOCH not in self._outstanding:
-            # One such question at a time: its answer is told apart from that to an earlier one
-            # about the same partition, of the epoch that it had then, by the state alone.
+            # At most one such request in flight: only the partition's state tells its response from the
+            # response to an earlier request, about an earlier epoch of the same partition.
             questions = follower.epoch_questions()
             self._send(OFFSET_FOR_LEADER_EPOCH, self._epoch_request(questions))
         if not self._outstanding and follower.has_fetch():
@@ -209,16 +209,16 @@ class LeaderConnection(FramedStream):
         self.pump()
 
     def check(self, now: int) -> None:
-        """Give up a leader that has not answered since the first of these periodic looks that saw the request."""
+        """Abort the connection if the leader has not responded for 30 s; called periodically."""
         if self._correlation != self._checked:
             self._checked, self._checked_at = self._correlation, now
         elif self._outstanding and now - self._checked_at > _ANSWER_WITHIN_MS:
-            logger.warning("leader %d does not answer, connecting again", self._fetcher.leader)
+            logger.warning("leader %d does not respond, connecting again", self._fetcher.leader)
             self.link.abort()
 
 
 class LeaderFetcher:
-    """Everything followed at one leader broker, with the task that keeps it connected."""
+    """All partitions that are fetched from one leader broker, and the task that keeps the connection."""
 
     def __init__(self, leader: BrokerId, fetchers: Fetchers) -> None:
         self.leader = leader
@@ -233,8 +233,8 @@ class LeaderFetcher:
         self._fetchers = fetchers
         self.connection: LeaderConnection | None = None
 
-    def poke(self) -> None:
-        """Something is to be followed that was not, or no more; the leader may be elsewhere."""
+    def wake(self) -> None:
+        """Send requests, or close the connection, after the set of followed partitions has changed."""
         if self.connection is not None and not self.connection.lost.is_set():
             if self.follower.followed:
                 self.connection.pump()
@@ -242,7 +242,7 @@ class LeaderFetcher:
                 self.connection.link.close()
 
     async def run(self) -> None:
-        """Keep a connection while there is anything to follow; ends when there is nothing."""
+        """Keep a connection while any partition is followed; return when none is."""
         backoff_ms = _BACKOFF_MIN_MS
         fetchers = self._fetchers
         while self.follower.followed:
@@ -252,11 +252,11 @@ class LeaderFetcher:
                     async with asyncio.timeout(_CONNECT_WITHIN_MS / 1000):
                         made = await fetchers.transport.connect(self._new_connection, *endpoint[1:])
                 except OSError as error:
-                    why = str(error) or "it does not answer"
+                    why = str(error) or "no response"
                     logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
                 else:
                     assert isinstance(made, LeaderConnection)
-                    self.poke()  # what was followed here may have gone meanwhile
+                    self.wake()  # the last followed partition may have been removed while connecting
                     await made.lost.wait()
                     backoff_ms = _BACKOFF_MIN_MS
                 self.connection = None
@@ -271,7 +271,7 @@ class LeaderFetcher:
 
 
 class Fetchers:
-    """Which partition is fetched from which leader: Kafka's fetcher manager, one fetcher per leader."""
+    """All fetchers of this broker, one per leader broker: Kafka's ReplicaFetcherManager."""
 
     def __init__(
         self,
@@ -291,11 +291,11 @@ class Fetchers:
         self.endpoints: dict[BrokerId, Endpoint] = {}
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._where: dict[TopicPartition, LeaderFetcher] = {}
-        self._poked: dict[LeaderFetcher, None] = {}
+        self._to_wake: dict[LeaderFetcher, None] = {}
         self._closed = False
 
     def brokers_changed(self, brokers: Mapping[BrokerId, Broker]) -> None:
-        """Note the addresses of live brokers on the inter-broker listener, from the controller's UpdateMetadata."""
+        """Set the inter-broker endpoints of live brokers; drop the connection to a leader whose endpoint changed."""
         listener = self.config.endpoints.inter_broker
         for broker in brokers.values():
             endpoint = broker.endpoint(listener)
@@ -309,7 +309,7 @@ class Fetchers:
             self.endpoints[broker.id] = endpoint
 
     def add(self, partition: Partition) -> None:
-        """Fetch the partition from its leader from now on; begins when the current callback is over."""
+        """Begin to fetch the partition from its leader, after the current callback."""
         if self._closed:
             return
         leader = partition.leader
@@ -320,42 +320,42 @@ class Fetchers:
             self.tasks.spawn(fetcher.run(), f"fetcher-{leader}")
         else:
             fetcher.follower.add(partition)
-            self._poke_soon(fetcher)
+            self._wake_soon(fetcher)
         self._where[partition.tp] = fetcher
 
     def remove(self, tp: TopicPartition) -> None:
-        """Fetch it no more."""
+        """Stop fetching the partition."""
         fetcher = self._where.pop(tp, None)
         if fetcher is not None:
             fetcher.follower.remove(tp)
-            self._poke_soon(fetcher)
+            self._wake_soon(fetcher)
 
-    def _poke_soon(self, fetcher: LeaderFetcher) -> None:
-        """Once for a whole LeaderAndIsr, and never in the middle of one."""
-        if not self._poked:
-            self.clock.call_later(0, self._poke_all)
-        self._poked[fetcher] = None
+    def _wake_soon(self, fetcher: LeaderFetcher) -> None:
+        """Wake the fetcher after the current callback: once for a whole LeaderAndIsr request."""
+        if not self._to_wake:
+            self.clock.call_later(0, self._wake_all)
+        self._to_wake[fetcher] = None
 
-    def _poke_all(self) -> None:
-        poked, self._poked = self._poked, {}
-        for fetcher in poked:
-            fetcher.poke()
+    def _wake_all(self) -> None:
+        to_wake, self._to_wake = self._to_wake, {}
+        for fetcher in to_wake:
+            fetcher.wake()
 
     def ended(self, fetcher: LeaderFetcher) -> None:
-        """The fetcher has nothing to follow; the next partition of that leader gets a new one."""
+        """Remove a fetcher that follows no partition any longer."""
         if self._fetchers.get(fetcher.leader) is fetcher:
             del self._fetchers[fetcher.leader]
 
     def check(self, now: int) -> None:
-        """Periodic look at leaders that do not answer."""
+        """Abort connections to leaders that do not respond; called periodically."""
         for fetcher in self._fetchers.values():
             if fetcher.connection is not None:
                 fetcher.connection.check(now)
 
     async def close(self) -> None:
-        """Stop fetching everything."""
+        """Stop all fetchers."""
         self._closed = True
         for fetcher in self._fetchers.values():
             for followed in tuple(fetcher.follower.followed.values()):
                 fetcher.follower.remove(followed.partition.tp)
-            fetcher.poke()
+            fetcher.wake()

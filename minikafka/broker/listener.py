@@ -1,6 +1,6 @@
-"""The Kafka listeners of a broker: which handler serves which API, and every open connection.
+"""The Kafka listeners of a broker: the handler of every API, and the open connections.
 
-Invariant: what is advertised (`wire/versions.SERVED`) has a handler here or is Produce or Fetch, which the
+Invariant: every advertised API (`wire/versions.SERVED`) has a handler here, except Produce and Fetch, which the
 connection handles itself.
 """
 
@@ -53,7 +53,7 @@ _IDLE_SWEEPS: Final = 50
 
 
 class KafkaListener:
-    """Accepts clients and followers, and ends what waited too long."""
+    """Accepts clients and followers, answers overdue produces and closes idle connections."""
 
     def __init__(
         self, services: Services, replicas: ReplicaManager, transport: Transport, tasks: Tasks
@@ -67,7 +67,7 @@ class KafkaListener:
         self._last_id = 0
 
     async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
-        """Listen on all of them; return their real ports by listener name. Raises OSError."""
+        """Listen on every endpoint; return the ports in use by listener name. Raises OSError."""
         ports = {}
         for name, host, port, security in endpoints:
             listening = await self._transport.listen(
@@ -96,7 +96,7 @@ class KafkaListener:
         self._connections.pop(connection, None)
 
     async def _sweep(self) -> None:
-        """Every 100 ms: produces whose time is over; more rarely, idle connections."""
+        """Look for overdue produces every 100 ms, and for idle connections every 5 s."""
         clock = self._services.clock
         count = 0
         while True:
@@ -116,7 +116,7 @@ class KafkaListener:
                 connection.link.close()
 
     async def close(self) -> None:
-        """Accept no more, and close what is open once its answers are out."""
+        """Stop accepting, and close every connection after its ready responses are sent."""
         for listening in self._listening:
             await listening.close()
         for connection in tuple(self._connections):

@@ -23,19 +23,22 @@ from minikafka.replication.partition import Partition
 
 
 class Replicas(Protocol):
-    """The replicas of this broker, as handlers see them (`broker/replicas.py`)."""
+    """The part of the replica manager (`broker/replicas.py`) that handlers use."""
 
     def partition(self, tp: TopicPartition) -> Partition | None:
-        """The hosted replica, None when there is none."""
+        """Return the hosted replica of a partition, None if it is not hosted."""
 
     def error_for(self, tp: TopicPartition) -> int:
-        """0 for a leader here, else NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR."""
+        """Return 0 if this broker leads the partition, else the error code.
+
+        The code is NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
+        """
 
     def log_directories(self) -> list[Directory]:
-        """Every log directory and the replicas in it."""
+        """Return every log directory with the replicas in it."""
 
     def room(self, directory: str) -> tuple[int, int]:
-        """(total, usable) bytes of its disk. Raises StorageFailed."""
+        """Return (total, usable) bytes of the directory's disk. Raises StorageFailed."""
 
 
 class Controller(Protocol):
@@ -61,7 +64,7 @@ class Controller(Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """Everything an API handler may use."""
+    """The parts of the broker that an API handler may use."""
 
     broker_id: BrokerId
     cluster_id: str

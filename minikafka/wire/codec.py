@@ -1,7 +1,7 @@
-"""The only door to kio: requests and responses of the control-plane APIs as objects.
+"""Requests and responses of all APIs but Produce and Fetch as objects; the only module that imports kio.
 
-Invariant: kio sees only bytes that `wire/shapes.py` has walked, so a claimed count or length costs
-nothing; whatever a peer sends ends in an entity or in `ProtocolViolation`.
+Invariant: kio reads only bytes that `wire/shapes.py` has checked, so that no claimed count or length is allocated;
+any input ends in an entity or in `ProtocolViolation`.
 
 An *entity* is one of kio's frozen dataclasses (`kio.schema.<api>.v<n>`): its attributes are Kafka's
 field names in snake case (times without their `_ms`), times are `timedelta`, ids `UUID | None`,
@@ -43,20 +43,20 @@ FieldNames: TypeAlias = Callable[[], frozenset[str]]
 Convert: TypeAlias = Callable[[Any, FieldNames], Any]
 
 REQUEST_ELEMENTS_MAX: Final = 100_000
-"""Array elements and tagged fields in one request; the largest client of a small cluster stays far below."""
+"""Limit of array elements and tagged fields in one request; requests of a small cluster stay far below it."""
 RESPONSE_ELEMENTS_MAX: Final = 10_000_000
 
 _REQUEST_HEADER: Final = Struct(">hhi")
 _FIRST_PRODUCE: Final = 3
-"""kio has no older Produce; ours are refused before they are decoded."""
+"""kio has no schema of Produce 0 to 2; the broker refuses these versions before decoding."""
 _UUID: Final = type(uuid_zero)
 _READ_ERRORS: Final = (SerialError, ValueError, LookupError, TypeError, ArithmeticError)
 
 
 def decode_request(api: int, version: int, view: Buffer) -> Entity:
-    """The request in `view`, which begins behind the client id: a flexible header's tags are skipped.
+    """Return the request in `view`, which begins after the client id; tagged fields of the header are skipped.
 
-    `api` and `version` must be served (`versions.is_served`). Raises ProtocolViolation.
+    `api` and `version` must be served (`versions.is_served`). Raises ProtocolViolation for malformed bytes.
     """
     data = bytes(view)
     pos = skip_tags(data, 0) if is_flexible(api, version) else 0
@@ -65,9 +65,9 @@ def decode_request(api: int, version: int, view: Buffer) -> Entity:
 
 
 def decode_response(api: int, version: int, view: Buffer) -> Entity:
-    """The response in `view`, which begins at the correlation id: the header is skipped.
+    """Return the response in `view`, which begins at the correlation id; the header is skipped.
 
-    Raises ProtocolViolation.
+    Raises ProtocolViolation for malformed bytes.
     """
     data = bytes(view)
     pos = skip_tags(data, 4) if has_flexible_response_header(api, version) else 4
@@ -76,7 +76,7 @@ def decode_response(api: int, version: int, view: Buffer) -> Entity:
 
 
 def encode_response(correlation: int, api: int, version: int, body: Entity | bytes) -> bytes:
-    """A whole response frame, length prefix included. `body`: an entity, or its encoded bytes."""
+    """Return a whole response frame, length prefix included. `body` is an entity or its encoded bytes."""
     head = INT32.pack(correlation)
     if has_flexible_response_header(api, version):
         head += NO_TAGS
@@ -87,7 +87,7 @@ def encode_response(correlation: int, api: int, version: int, body: Entity | byt
 def encode_request(
     api: int, version: int, correlation: int, client_id: str | None, body: Entity | bytes
 ) -> bytes:
-    """A whole request frame, length prefix included; the client id is never a compact string."""
+    """Return a whole request frame, length prefix included; the client id is never a compact string."""
     head = _REQUEST_HEADER.pack(api, version, correlation) + string(client_id)
     if is_flexible(api, version):
         head += NO_TAGS
@@ -96,36 +96,36 @@ def encode_request(
 
 
 def encode_body(entity: Entity) -> bytes:
-    """The entity's bytes without any header."""
+    """Return the encoded entity without any header."""
     out = BytesIO()
     entity_writer(type(entity))(out, entity)
     return out.getvalue()
 
 
 def response(api: int, version: int, **values: Any) -> Entity:
-    """A response entity from plain values: see `request`."""
+    """Return a response entity made from plain values, as `request` does for requests."""
     names = partial(_field_names, load_response_schema, api)
     return _build(load_response_schema(api, version), values, names)
 
 
 def request(api: int, version: int, **values: Any) -> Entity:
-    """A request entity from plain values.
+    """Return a request entity made from plain values.
 
     Elements of arrays are mappings of the same kind; error codes are ints, ids 16 bytes or None,
-    times milliseconds. A field that this version does not have is left out, one that no version has
-    is a TypeError; a field that is not given takes Kafka's default.
+    times milliseconds. A field that only other versions have is ignored. A field that is not given has Kafka's
+    default. Raises TypeError for a field that no version has.
     """
     names = partial(_field_names, load_request_schema, api)
     return _build(load_request_schema(api, version), values, names)
 
 
 def milliseconds(duration: timedelta) -> int:
-    """A duration of an entity as Kafka sent it."""
+    """Return a duration of an entity in milliseconds, as Kafka sent it."""
     return round(duration.total_seconds() * 1000)
 
 
 def id_bytes(topic_id: Any) -> bytes:
-    """A `UUID | None` of an entity as 16 bytes."""
+    """Return a `UUID | None` of an entity as 16 bytes, None as zeros."""
     return NULL_UUID if topic_id is None else bytes(topic_id.bytes)
 
 
@@ -207,7 +207,7 @@ def _default(field: Field[Any]) -> Any:
 
 @cache
 def _field_names(load: Callable[[int, int], Any], api: int) -> frozenset[str]:
-    """Every field name of the API's requests or responses over all served versions."""
+    """Return every field name of the API's requests or responses over all served versions."""
     low, high = SERVED[api]
     first = _FIRST_PRODUCE if api == PRODUCE else low
     return frozenset(

@@ -1,7 +1,8 @@
-"""Fetch requests and responses, versions 4 to 12 (key 1), both ways and for both roles.
+"""Fetch requests and responses, versions 4 to 12 (key 1), encoded and decoded.
 
-Consumers speak any of them; a follower speaks version 12 in an incremental session (KIP-227, KIP-595's
-last fetched epoch). Responses are lists of buffers: headers made here, record slices untouched.
+Consumers may send any of these versions; followers send version 12 in an incremental session (KIP-227) with the last
+fetched epoch of KIP-595. Responses are lists of buffers: headers made here, and slices of records that are not
+copied.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
 FLEXIBLE: Final = 12
 FOLLOWER_VERSION: Final = 12
-"""The version that followers of minikafka send."""
+"""The version that minikafka's followers send."""
 
 FetchPartition: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 
 
 class FetchRequest(NamedTuple):
-    """A decoded request; topics are UTF-8 bytes. Absent fields: epochs -1, session 0/-1."""
+    """A decoded request; topics are UTF-8 bytes. Fields that the version lacks: epochs -1, session 0 of epoch -1."""
 
     replica_id: int
     max_wait_ms: int
@@ -44,7 +45,7 @@ PartitionRow: TypeAlias = tuple[
 
 
 class PartitionData(NamedTuple):
-    """One partition of a response. `slices` hold `size` bytes; `diverging`: (epoch, end offset) of KIP-595."""
+    """One partition of a response. `slices` hold `size` bytes; `diverging` is (epoch, end offset) of KIP-595."""
 
     partition: int
     error: int
@@ -69,16 +70,16 @@ _HEAD_V12: Final = Struct(">iiiibii")
 
 
 def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
-    """Decode the body, which begins after the client id. Raises ProtocolViolation when it is cut short.
+    """Decode the body, which begins after the client id. Raises ProtocolViolation if a field exceeds the frame.
 
-    Behind `end` lie the bytes of other requests: a number read there is found out where the fields end.
+    The bytes after `end` are those of other requests. A number that is read there is detected when the fields end.
     """
     try:
         if version >= FLEXIBLE:
             return _decode_flexible(buf, view, body, end)
         return _decode(buf, view, body, end, version)
     except (struct.error, IndexError):
-        raise ProtocolViolation("Fetch request ends early") from None
+        raise ProtocolViolation("a Fetch request is shorter than its fields") from None
 
 
 def _decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
@@ -118,7 +119,7 @@ def _decode(buf: bytearray, view: memoryview, body: int, end: int, version: int)
 def _forgotten(
     buf: bytearray, view: memoryview, position: int, end: int
 ) -> tuple[list[tuple[bytes, list[int]]], int]:
-    """What the session is to leave out from now on, and where only the rack id is left."""
+    """Return the forgotten topics with their partitions, and the position after them."""
     (count,) = _INT32.unpack_from(buf, position)
     position += 4
     forgotten = []
@@ -207,7 +208,7 @@ def _flexible_partitions(
 
 def _within(position: int, start: int, end: int) -> int:
     if position > end or position < start:
-        raise ProtocolViolation("a field reaches beyond the end of its request")
+        raise ProtocolViolation("a field exceeds the end of its request")
     return position
 
 
@@ -225,7 +226,7 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes, int
         size, position = read_uvarint(buf, position)
     stop = position + size - 1
     if size == 0 or stop > end:
-        raise ProtocolViolation("a topic name is null or reaches beyond the end of its request")
+        raise ProtocolViolation("a topic name is null or exceeds the end of its request")
     return bytes(buf[position:stop]), stop
 
 
@@ -260,7 +261,7 @@ def encode_response(
         current += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
         for data in partitions:
             current += _partition_header(data, version, 0 if read_committed else -1)
-            slices, size = data[5], data[6]
+            *_, slices, size, _ = data
             if size:
                 total += len(current) + size
                 out.append(current)
@@ -329,7 +330,7 @@ def encode_request(
     topics: Sequence[tuple[bytes, Sequence[FetchPartition]]],
     forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
-    """A follower's Fetch v12, length prefix included. limits: (max wait ms, min bytes, max bytes)."""
+    """Return a follower's Fetch v12, length prefix included. `limits` is (max wait ms, min bytes, max bytes)."""
     out = bytearray(_REQUEST.pack(1, FOLLOWER_VERSION, correlation, len(client_id)))
     out += client_id + b"\0" + _LIMITS.pack(replica_id, *limits, 0) + _SESSION.pack(*session)
     out += uvarint(len(topics) + 1)
@@ -349,7 +350,7 @@ ResponsePartition: TypeAlias = tuple[bytes, int, int, int, int, int, int, "tuple
 
 
 class ResponseHead(NamedTuple):
-    """What a response says before its partitions; `position` is where they begin."""
+    """The fields of a response before its partitions, which begin at `position`."""
 
     error: int
     session_id: int
@@ -361,7 +362,7 @@ _HEAD: Final = Struct(">ihi")
 
 
 def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
-    """Head of a v12 response whose correlation id ends at `body` (header tag section next)."""
+    """Return the head of a v12 response whose correlation id ends at `body`."""
     position = body + 1 if buf[body] == 0 else skip_tags(buf, body)
     _, error, session_id = _HEAD.unpack_from(buf, position)
     count, position = read_uvarint(buf, position + 10)
@@ -371,7 +372,7 @@ def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
 def response_partitions(
     buf: bytearray, head: ResponseHead, end: int
 ) -> Iterator[ResponsePartition]:
-    """Every partition of a v12 response that ends at `end`; the records stay in the buffer."""
+    """Yield every partition of a v12 response that ends at `end`; the records stay in the buffer."""
     position = head.position
     for _ in range(head.topic_count):
         topic, position = _compact_string(buf, position, end)
@@ -379,12 +380,12 @@ def response_partitions(
         for _ in range(count - 1):
             partition, error, hw, _, start, aborted, _ = _RESPONSE_V12.unpack_from(buf, position)
             if aborted > 1:
-                raise ProtocolViolation("a follower's fetch carries no aborted transactions")
+                raise ProtocolViolation("a response to a follower has aborted transactions")
             size, position = read_uvarint(buf, position + _RESPONSE_V12.size)
             records = position
             position += max(size - 1, 0)
             if position >= end:
-                raise ProtocolViolation("Fetch response ends early")
+                raise ProtocolViolation("a Fetch response is shorter than its fields")
             diverging = None
             if buf[position]:
                 diverging = _diverging(buf, position, end)

@@ -1,11 +1,11 @@
-"""Walks the bytes of a message along its schema before anything is built from them.
+"""Checks of a message's bytes against its schema, made before kio decodes them.
 
-Invariant: a walk allocates nothing by what the bytes claim. Every count and length is compared with
-the bytes that are left, the elements of a message are counted against a limit, and tagged fields
-that the schema does not know are cut out (KIP-482 lets a newer peer send them).
+Invariant: a check allocates nothing for counts and lengths in the bytes. Every count and length is compared with
+the remaining bytes, the elements of a message are counted against a limit, and unknown tagged fields, which
+KIP-482 lets a newer peer send, are cut out.
 
-Why it exists: kio's native reader reserves room for as many elements as an array claims, and a
-refused allocation there ends the process; it also fails on tagged fields it does not know.
+Without this module, kio's native reader would allocate as many elements as an array claims, where a failed
+allocation ends the process, and would fail on unknown tagged fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minikafka.base.errors import ProtocolViolation
 from minikafka.wire.primitives import INT16, INT32, read_uvarint, uvarint
 
 STRING_BYTES_MAX: Final = 0x7FFF
-"""Kafka refuses longer strings in either encoding."""
+"""Longest string that Kafka accepts, in both encodings."""
 
 _SIZES: Final[dict[str, int]] = {
     "bool": 1,
@@ -40,7 +40,7 @@ _SIZES: Final[dict[str, int]] = {
 
 
 class Cursor:
-    """A place in a message: how many elements may still come, and what to cut out."""
+    """A position in a message, the number of elements that may follow, and the byte ranges to cut out."""
 
     __slots__ = ("cuts", "data", "elements_left", "pos")
 
@@ -51,34 +51,34 @@ class Cursor:
         self.cuts: list[tuple[int, int, bytes]] = []
 
     def skip(self, count: int) -> None:
-        """Move over so many bytes."""
+        """Move `count` bytes ahead. Raises ProtocolViolation beyond the end."""
         pos = self.pos + count
         if pos > len(self.data):
             raise ProtocolViolation("the message is cut off")
         self.pos = pos
 
     def varint(self) -> int:
-        """The unsigned varint that comes next."""
+        """Read an unsigned varint. Raises ProtocolViolation."""
         value, self.pos = read_uvarint(self.data, self.pos)
         return value
 
     def int16(self) -> int:
-        """The int16 that comes next."""
+        """Read an int16. Raises ProtocolViolation beyond the end."""
         at = self.pos
         self.skip(2)
         return int(INT16.unpack_from(self.data, at)[0])
 
     def int32(self) -> int:
-        """The int32 that comes next."""
+        """Read an int32. Raises ProtocolViolation beyond the end."""
         at = self.pos
         self.skip(4)
         return int(INT32.unpack_from(self.data, at)[0])
 
     def expect(self, count: int, smallest: int) -> None:
-        """Refuse so many elements of at least `smallest` bytes when they cannot be there."""
+        """Raise ProtocolViolation if the rest cannot hold `count` elements of at least `smallest` bytes each."""
         self.elements_left -= count
         if count * smallest > len(self.data) - self.pos:
-            raise ProtocolViolation(f"an array claims {count} elements that are not there")
+            raise ProtocolViolation(f"an array of {count} elements exceeds the message")
         if self.elements_left < 0:
             raise ProtocolViolation("the message has too many elements")
 
@@ -87,7 +87,7 @@ Walk: TypeAlias = Callable[[Cursor], None]
 
 
 class Shape(NamedTuple):
-    """How to walk a value, and the fewest bytes it can take. `fixed`: it always takes that many."""
+    """The check of one type of value and its smallest size in bytes; `fixed` if every value has that size."""
 
     walk: Walk
     smallest: int
@@ -95,7 +95,7 @@ class Shape(NamedTuple):
 
 
 def checked(shape: Shape, data: bytes, pos: int, elements_max: int) -> tuple[bytes, int]:
-    """(message, position in it) that a trusting reader may read. Raises ProtocolViolation."""
+    """Return (message, position in it) that kio may decode. Raises ProtocolViolation."""
     cursor = Cursor(data, pos, elements_max)
     shape.walk(cursor)
     if not cursor.cuts:
@@ -110,7 +110,7 @@ def checked(shape: Shape, data: bytes, pos: int, elements_max: int) -> tuple[byt
 
 @cache
 def shape_of(entity_type: Any) -> Shape:
-    """The shape of a kio entity, read off its dataclass fields."""
+    """Return the shape of a kio entity, derived from its dataclass fields."""
     flexible: bool = entity_type.__flexible__
     plain: list[Shape] = []
     tagged: dict[int, Walk] = {}
@@ -129,13 +129,13 @@ def shape_of(entity_type: Any) -> Shape:
 
 
 def array_element(field_type: Any) -> Any | None:
-    """The element type of an array type, None for anything else."""
+    """Return the element type of an array type, None for another type."""
     inner = without_none(field_type)[0]
     return get_args(inner)[0] if get_origin(inner) is tuple else None
 
 
 def without_none(field_type: Any) -> tuple[Any, bool]:
-    """(type, whether it may be null)."""
+    """Return (type without None, True if the value may be null)."""
     if get_origin(field_type) is not UnionType:
         return field_type, False
     args = [arg for arg in get_args(field_type) if arg is not NoneType]
@@ -183,7 +183,7 @@ def _array(element: Shape, flexible: bool, nullable: bool) -> Shape:
         if count < 0:
             if count == -1 and nullable:
                 return
-            raise ProtocolViolation(f"an array of {count} elements")
+            raise ProtocolViolation(f"the length of an array is {count}")
         cursor.expect(count, smallest)
         if fixed:
             cursor.skip(count * smallest)
@@ -211,7 +211,7 @@ def _tags(known: dict[int, Walk]) -> Walk:
 
 
 def _kept_tag(cursor: Cursor, known: dict[int, Walk]) -> bytes:
-    """The bytes of the tagged field that comes next, or nothing when the schema does not know it."""
+    """Read a tagged field; return its bytes, or b"" if the schema does not have it."""
     start = cursor.pos
     step = known.get(cursor.varint())
     size = cursor.varint()
@@ -222,28 +222,28 @@ def _kept_tag(cursor: Cursor, known: dict[int, Walk]) -> bytes:
     cuts = len(cursor.cuts)
     step(cursor)
     if cursor.pos != end or len(cursor.cuts) != cuts:
-        raise ProtocolViolation("a tagged field is not what its size says")
+        raise ProtocolViolation("a tagged field does not have the size that it claims")
     return cursor.data[start:end]
 
 
 def _walk_string(cursor: Cursor) -> None:
     size = cursor.int16()
     if size < -1:
-        raise ProtocolViolation(f"a string of {size} bytes")
+        raise ProtocolViolation(f"the length of a string is {size}")
     cursor.skip(max(size, 0))
 
 
 def _walk_compact_string(cursor: Cursor) -> None:
     size = cursor.varint() - 1
     if size > STRING_BYTES_MAX:
-        raise ProtocolViolation(f"a string of {size} bytes")
+        raise ProtocolViolation(f"the length of a string is {size}")
     cursor.skip(max(size, 0))
 
 
 def _walk_bytes(cursor: Cursor) -> None:
     size = cursor.int32()
     if size < -1:
-        raise ProtocolViolation(f"bytes of {size} bytes")
+        raise ProtocolViolation(f"the length of a bytes field is {size}")
     cursor.skip(max(size, 0))
 
 

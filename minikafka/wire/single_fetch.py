@@ -12,29 +12,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from minikafka.base.ports import Buffer
 from minikafka.wire.fetch import FOLLOWER_VERSION, FetchPartition, PartitionRow
 from minikafka.wire.primitives import read_uvarint, uvarint
+from minikafka.wire.versions import FETCH
 
 _ONE: Final = 2
 """An array of one element, as a compact length."""
 _NAME_MAX: Final = 127
-"""Longest topic name + 1 whose length takes one byte; Kafka allows 249 bytes, and the others go the general way."""
+"""Largest length byte of a topic name, which is one more than its length; longer names take the general path."""
 _REQUEST_NAME: Final = 27
-"""Where a request body (after the client id) has the topic name's length: tags, limits, session, count."""
+"""Position of the topic name's length in a request body, which begins after the client id."""
 _RESPONSE_NAME: Final = 20
-"""The same of a response, from its length prefix: correlation, tags, throttle time, error, session, count."""
+"""Position of the topic name's length in a response, counted from its length prefix."""
 _REQUEST_TAIL: Final = b"\0\0\1\1\0"
-"""No tags of the partition and of the topic, nothing forgotten, no rack, no tags."""
+"""Empty tags of partition and topic, no forgotten topics, no rack id, empty tags of the request."""
 _RESPONSE_TAIL: Final = b"\0\0\0"
 _JOIN_BELOW_BYTES: Final = 4096
 _length: Final = lru_cache(1024)(uvarint)
 
-SingleRequest = tuple[Any, ...]
-"""See `single_request`."""
-SingleResponse = tuple[int, bytes, int, int, int, int, int]
+SingleRequest: TypeAlias = tuple[
+    int, int, int, int, int, int, int, bytes, int, int, int, int, int, int, bytes
+]
+"""tags, replica id, max wait (ms), max bytes, session id, session epoch, topic count, topic, partition count,
+partition, current leader epoch, fetch offset, last fetched epoch, partition max bytes, tail."""
+_TAGS, _TOPICS, _PARTITIONS, _TAIL = 0, 6, 8, 14
+"""Positions of the constant fields in a SingleRequest."""
+SingleResponse: TypeAlias = tuple[int, bytes, int, int, int, int, int]
 """session id, topic, partition, high watermark, log start offset, records start, records end."""
 
 
@@ -53,11 +59,7 @@ _RESPONSE_FIELDS: Final = tuple(
 
 
 def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
-    """The fields of a request for one partition whose body begins after the client id, else None.
-
-    1 replica id, 2 max wait ms, 3 max bytes, 4 session id, 5 session epoch, 7 topic, 9 partition,
-    10 current leader epoch, 11 fetch offset, 12 last fetched epoch, 13 partition max bytes.
-    """
+    """Return the fields of a request for one partition whose body begins after the client id, else None."""
     if end - body <= _REQUEST_NAME:
         return None
     name = buf[body + _REQUEST_NAME]
@@ -66,10 +68,15 @@ def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
     layout = _REQUEST_LAYOUTS[name]
     if end - body != layout.size:
         return None
-    found = layout.unpack_from(buf, body)
-    if found[0] or found[6] != _ONE or found[8] != _ONE or found[14] != _REQUEST_TAIL:
+    fields: SingleRequest = layout.unpack_from(buf, body)
+    if (
+        fields[_TAGS]
+        or fields[_TOPICS] != _ONE
+        or fields[_PARTITIONS] != _ONE
+        or fields[_TAIL] != _REQUEST_TAIL
+    ):
         return None
-    return found
+    return fields
 
 
 def encode_single_response(
@@ -78,7 +85,7 @@ def encode_single_response(
     topic: bytes,
     rows: Sequence[PartitionRow],
 ) -> Sequence[Buffer] | None:
-    """The answer of one topic as slices, length prefix included; None unless it is one partition with no error."""
+    """Return the whole response as buffers, length prefix included; None unless it is one partition without error."""
     name = len(topic) + 1
     partition, error, high_watermark, stable, log_start_offset, slices, count, diverging = rows[0]
     if len(rows) != 1 or error or diverging is not None or name > _NAME_MAX:
@@ -87,16 +94,26 @@ def encode_single_response(
     length = _length(count + 1)
     size = layout.size + len(length) + count - 1
     head = layout.pack(
-        size, correlation, session_id, _ONE, name, topic, _ONE,
-        partition, high_watermark, stable, log_start_offset, -1,
-    )  # fmt: skip
+        size,
+        correlation,
+        session_id,
+        _ONE,
+        name,
+        topic,
+        _ONE,
+        partition,
+        high_watermark,
+        stable,
+        log_start_offset,
+        -1,
+    )
     if size < _JOIN_BELOW_BYTES:
         return (b"".join((head, length, *slices, _RESPONSE_TAIL)),)
     return (head + length, *slices, _RESPONSE_TAIL)
 
 
 def single_response(buf: bytearray, start: int, stop: int) -> SingleResponse | None:
-    """A response with one partition that has no error and no divergence, [start, stop) with its prefix, else None."""
+    """Return the fields of a response [start, stop) with one partition, no error and no divergence, else None."""
     if stop - start <= _RESPONSE_NAME:
         return None
     name = buf[start + _RESPONSE_NAME]
@@ -106,8 +123,19 @@ def single_response(buf: bytearray, start: int, stop: int) -> SingleResponse | N
     records = start + layout.size
     if records + 1 >= stop:
         return None
-    (tags, error, session_id, topics, topic, partitions, number, refused, high_watermark, log_start,
-     aborted) = layout.unpack_from(buf, start)  # fmt: skip
+    (
+        tags,
+        error,
+        session_id,
+        topics,
+        topic,
+        partitions,
+        number,
+        refused,
+        high_watermark,
+        log_start,
+        aborted,
+    ) = layout.unpack_from(buf, start)
     if tags or topics != _ONE or partitions != _ONE or error or refused or aborted:
         return None
     size = buf[records]
@@ -125,7 +153,7 @@ def single_response(buf: bytearray, start: int, stop: int) -> SingleResponse | N
 
 
 class SingleFetch:
-    """Encodes the requests of one follower for one partition; limits: (max wait ms, min bytes, max bytes)."""
+    """Encodes one follower's requests for one partition. `limits` is (max wait ms, min bytes, max bytes)."""
 
     __slots__ = ("_client", "_head", "_layouts")
 
@@ -141,15 +169,23 @@ class SingleFetch:
         topic: bytes,
         row: FetchPartition,
     ) -> bytes:
-        """The whole request, length prefix included. session: (id, epoch)."""
+        """Return the whole request, length prefix included. `session` is (id, epoch)."""
         known = self._layouts.get(topic)
         if known is None:
             known = self._remember(topic)
         layout, names = known
         return layout.pack(
-            layout.size - 4, 1, FOLLOWER_VERSION, correlation, self._client, self._head,
-            *session, names, *row, _REQUEST_TAIL,
-        )  # fmt: skip
+            layout.size - 4,
+            FETCH,
+            FOLLOWER_VERSION,
+            correlation,
+            self._client,
+            self._head,
+            *session,
+            names,
+            *row,
+            _REQUEST_TAIL,
+        )
 
     def _remember(self, topic: bytes) -> tuple[Struct, bytes]:
         names = uvarint(_ONE) + uvarint(len(topic) + 1) + topic + uvarint(_ONE)

@@ -1,1 +1,1 @@
-"""One module per family of Kafka APIs: the keys and versions it serves, and what it ignores."""
+"""Handlers of Kafka requests: one module per family of APIs, with its keys, its versions and what it ignores."""

@@ -1,7 +1,7 @@
-"""Who may do what: everyone everything, as there is no authorizer.
+"""Access control lists: there is no authorizer, so every client may do everything.
 
 DescribeAcls 29, versions 1–3.
-- SECURITY_DISABLED, as Kafka answers without an authorizer.
+- SECURITY_DISABLED, as in Kafka without an authorizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minikafka.wire.versions import DESCRIBE_ACLS
 
 
 def describe_acls(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle DescribeAcls."""
+    """Return the response to a DescribeAcls request."""
     return response(
         DESCRIBE_ACLS,
         context.version,

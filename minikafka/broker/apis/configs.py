@@ -1,20 +1,20 @@
 """Settings of brokers and topics.
 
 DescribeConfigs 32, versions 1–4.
-- Resource type 2 is a topic (answered by any broker), 4 is this broker; the empty broker name stands
-  for what was set for all brokers while they run. Other types, and another broker's id, are
-  INVALID_REQUEST, an unknown topic UNKNOWN_TOPIC_OR_PARTITION.
-- Each key with source and, where asked for, synonyms, type and documentation; no or an empty list of
-  keys means all. Values of sensitive keys are null.
-- `inter.broker.protocol.version` and `delete.topic.enable` are among a broker's keys: UIs read them.
+- Resource type 2 is a topic, which any broker describes; 4 is this broker, or with an empty name the dynamic
+  defaults of all brokers. Other types, and the id of another broker, are INVALID_REQUEST; an unknown topic is
+  UNKNOWN_TOPIC_OR_PARTITION.
+- Each key with its source and, if requested, synonyms, type and documentation; null or an empty list of keys means
+  all. Values of sensitive keys are null.
+- A broker's keys include `inter.broker.protocol.version` and `delete.topic.enable`, which UIs read.
 
 AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
-- Topics by any broker, a broker's own by that broker, those of all brokers (the empty name) by any. Each
-  resource is altered as a whole or not at all. INVALID_CONFIG names the key and what it may hold; a key
-  that only a broker's file can set is INVALID_CONFIG too. Log levels (type 8) and other types of resources
-  are INVALID_REQUEST.
-- AlterConfigs replaces all settings of the resource; IncrementalAlterConfigs sets, deletes, and adds to
-  or takes from lists. `validate_only` writes nothing.
+- Any broker alters topics and the dynamic defaults of all brokers (the empty name); a broker's own settings are
+  altered by that broker. Each resource is altered as a whole or not at all. The message of INVALID_CONFIG names the
+  key and its valid values; a key that only the configuration file can set is INVALID_CONFIG too. Log levels (type 8)
+  and other resource types are INVALID_REQUEST.
+- AlterConfigs replaces all settings of the resource; IncrementalAlterConfigs sets and deletes keys, and appends to
+  and subtracts from lists. `validate_only` writes nothing.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ BROKER: Final = ResourceType.BROKER
 
 
 async def describe_configs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle DescribeConfigs."""
+    """Return the response to a DescribeConfigs request."""
     topics = {item.resource_name for item in request.resources if item.resource_type == TOPIC}
     known = sorted(topic for topic in topics if topic in services.metadata.topics)
     try:
         configs = await services.admin.configs.topic_configs(known)
     except CoordinationError as error:
-        logger.warning("topic settings cannot be read: %s: %s", type(error).__name__, error)
+        logger.warning("cannot read topic settings: %s: %s", type(error).__name__, error)
         configs = {}
     results = [_result(services, request, item, configs) for item in request.resources]
     return response(DESCRIBE_CONFIGS, context.version, results=results)
@@ -87,7 +87,7 @@ def _result(
 def _entries(
     services: Services, resource: Entity, configs: Mapping[str, TopicConfig]
 ) -> list[ConfigEntry]:
-    """Raises KafkaError for a resource that cannot be described."""
+    """Return the entries of one resource. Raises KafkaError if it is unknown or cannot be described."""
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         return _topic(services, name, configs)
@@ -111,8 +111,8 @@ def _topic(services: Services, name: str, configs: Mapping[str, TopicConfig]) ->
     if name in configs:
         return topic_entries(configs[name], services.settings)
     if name in services.metadata.topics:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper cannot be asked just now")
-    raise KafkaError(error_for_unknown(name), f"there is no topic {name}")
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not respond")
+    raise KafkaError(error_for_unknown(name), f"topic {name!r} does not exist")
 
 
 def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
 
 
 async def alter_configs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle AlterConfigs."""
+    """Return the response to an AlterConfigs request."""
     alterations = [
         Alteration(
             resource.resource_type,
@@ -147,7 +147,7 @@ async def alter_configs(services: Services, request: Entity, context: RequestCon
 async def incremental_alter_configs(
     services: Services, request: Entity, context: RequestContext
 ) -> Entity:
-    """Handle IncrementalAlterConfigs."""
+    """Return the response to an IncrementalAlterConfigs request."""
     alterations = [
         Alteration(
             resource.resource_type,

@@ -1,13 +1,13 @@
-"""Elections that somebody asks for (KIP-183, KIP-460); only by the active controller.
+"""Elections that a client requests (KIP-183, KIP-460); only the active controller does them.
 
 ElectLeaders 43, versions 0–2.
-- Preferred (all there is in version 0) or unclean, of the partitions given or (null) of all. One code and
-  message per partition: ELECTION_NOT_NEEDED (left out where all were asked for),
+- Preferred (the only kind in version 0) or unclean, for the given partitions or (null) for all. One code and
+  message per partition: ELECTION_NOT_NEEDED (omitted if all partitions are requested),
   PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
-- Answered when this broker's metadata shows the new leaders (R61), at most after the request's timeout:
-  then REQUEST_TIMED_OUT for those it does not show; they were elected all the same.
+- The response is sent when this broker's metadata has the new leaders (R61), or after the request's timeout with
+  REQUEST_TIMED_OUT for the others, although they are elected.
 
-Another broker answers NOT_CONTROLLER, as a whole from version 1 and for every partition.
+Other brokers return NOT_CONTROLLER for the whole request (from version 1) and for every partition.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ Results = dict[TopicPartition, PartitionResult]
 
 
 async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle ElectLeaders."""
+    """Return the response to an ElectLeaders request."""
     kind = getattr(request, "election_type", PREFERRED)
     asked = _asked(request)
     if kind not in (PREFERRED, UNCLEAN):
         return _failed(
-            context.version, asked, ErrorCode.INVALID_REQUEST, f"no election type {kind}"
+            context.version,
+            asked,
+            ErrorCode.INVALID_REQUEST,
+            f"the election type must be 0 (preferred) or 1 (unclean), got {kind}",
         )
     try:
         results = await services.controller.elect_leaders(unclean=kind == UNCLEAN, partitions=asked)
@@ -47,7 +50,7 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
         lambda: all(_is_led(services, tp, kind) for tp in elected), milliseconds(request.timeout)
     )
     late = PartitionResult(
-        ErrorCode.REQUEST_TIMED_OUT, "the leader was elected but is not known everywhere yet"
+        ErrorCode.REQUEST_TIMED_OUT, "the leader is elected, but this broker does not know it yet"
     )
     results |= {tp: late for tp in elected if not _is_led(services, tp, kind)}
     if asked is None:
@@ -72,7 +75,7 @@ def _asked(request: Entity) -> list[TopicPartition] | None:
 
 
 def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
-    """Whether the metadata shows the elected leader; a partition that is gone is not waited for."""
+    """Return True if the metadata has the elected leader, or no longer has the partition."""
     state = services.metadata.topics.get(tp.topic, {}).get(tp.partition)
     if state is None:
         return True

@@ -1,8 +1,8 @@
-"""Consumer groups: none yet, so there is no coordinator to find.
+"""Consumer groups, which are not served yet: no broker is a coordinator.
 
 FindCoordinator 10, versions 0–4.
-- Every key, of groups and of transactions, is answered COORDINATOR_NOT_AVAILABLE, which clients
-  retry; one key up to version 3, a list from version 4 (KIP-699).
+- COORDINATOR_NOT_AVAILABLE, which clients retry, for the key of any group or transaction; one key up to version 3,
+  a list of keys from version 4 (KIP-699).
 Knowingly ignored: the key type.
 """
 
@@ -19,7 +19,7 @@ _BATCHED_SINCE: Final = 4
 
 
 def find_coordinator(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle FindCoordinator."""
+    """Return the response to a FindCoordinator request."""
     nobody = {
         "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE,
         "error_message": "consumer groups and transactions are not served",

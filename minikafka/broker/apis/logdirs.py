@@ -1,14 +1,14 @@
-"""Where the replicas of this broker lie, and how large they are.
+"""The log directories of this broker, with the size of every replica.
 
 DescribeLogDirs 35, versions 1–4.
-- Every log directory, with the replicas asked for (null: all): their sizes, and how far a log's end is
-  behind its high watermark. Version 4 tells the room on the disk (KIP-827). A directory that failed is
-  KAFKA_STORAGE_ERROR.
+- Every log directory, with the requested replicas (null: all): their sizes, and by how many offsets the log end is
+  behind the high watermark. Version 4 adds total and usable bytes of the disk (KIP-827). A directory that failed
+  is KAFKA_STORAGE_ERROR.
 
 AlterReplicaLogDirs 34, versions 1–2.
-- Replicas are not moved between directories (R68): a replica that lies there already is NONE, one that
-  would have to move UNSUPPORTED_VERSION. A directory that is not one of `log.dirs` is LOG_DIR_NOT_FOUND,
-  one that failed KAFKA_STORAGE_ERROR, a replica that is not here REPLICA_NOT_AVAILABLE.
+- Replicas are not moved between directories (R68): NONE for a replica that is already in the directory,
+  UNSUPPORTED_VERSION for one that is in another. A directory that is not in `log.dirs` is LOG_DIR_NOT_FOUND, one
+  that failed KAFKA_STORAGE_ERROR, a replica that this broker does not host REPLICA_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 
 def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle DescribeLogDirs."""
+    """Return the response to a DescribeLogDirs request."""
     asked = None if request.topics is None else _partitions(request.topics)
     directories = services.replicas.log_directories()
     return response(
@@ -75,7 +75,7 @@ def _replica(services: Services, replica: Replica) -> dict[str, Any]:
 
 
 def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle AlterReplicaLogDirs."""
+    """Return the response to an AlterReplicaLogDirs request."""
     directories = {entry.path: entry for entry in services.replicas.log_directories()}
     hosted = {
         replica.tp: path for path, entry in directories.items() for replica in entry.replicas or ()

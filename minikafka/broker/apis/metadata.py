@@ -1,23 +1,23 @@
-"""The cluster as clients see it.
+"""Brokers, topics and partitions, as clients see them.
 
 Metadata 3, versions 0–12.
-- Answered from the local snapshot; the controller is one of the listed brokers or -1. A topic's bytes
-  are kept until the snapshot is swapped.
-- Brokers are listed with their endpoint on the listener that the client came in on; brokers without that listener
-  are left out. A partition led by one of those is LISTENER_NOT_FOUND (before version 6: LEADER_NOT_AVAILABLE).
-- All topics: null, or in version 0 an empty list; an empty list from version 1 means none.
-- An unknown topic is created in the background where the request (version 4 on) and
-  `auto.create.topics.enable` allow it, and is LEADER_NOT_AVAILABLE until the controller's update
-  comes; else UNKNOWN_TOPIC_OR_PARTITION. A name that cannot be one: INVALID_TOPIC_EXCEPTION.
-- Topic ids in answers from version 10, in questions from version 12 (UNKNOWN_TOPIC_ID); a question by
-  id or without a name before that is INVALID_REQUEST.
-- Authorized operations, where asked for, are all there are: there is no authorizer.
-- A broker that no controller has told anything yet answers when one has: it knows of no broker and no topic,
-  and clients would believe it (librdkafka forgets every broker that is not listed).
+- Served from this broker's metadata snapshot; the controller is one of the listed brokers or -1. The encoded bytes
+  of a topic are cached until the snapshot is replaced.
+- Brokers are listed with their endpoint on the client's listener; brokers without that listener are omitted, and
+  a partition led by one of them is LISTENER_NOT_FOUND (before version 6: LEADER_NOT_AVAILABLE).
+- Null, and in version 0 an empty list, requests all topics; from version 1 an empty list requests none.
+- An unknown topic is created in the background if `auto.create.topics.enable` and the request (from version 4)
+  allow it, and is LEADER_NOT_AVAILABLE until the controller's update arrives; otherwise it is
+  UNKNOWN_TOPIC_OR_PARTITION. An invalid topic name is INVALID_TOPIC_EXCEPTION.
+- Topic ids are in responses from version 10 and in requests from version 12 (UNKNOWN_TOPIC_ID); a request by id or
+  without a name is INVALID_REQUEST before that.
+- Authorized operations, if requested, are all operations: there is no authorizer.
+- A broker without metadata from a controller delays the response: it would list no broker and no topic, and
+  librdkafka forgets every broker that is not listed.
 
 DescribeCluster 60, versions 0–1.
-- The same brokers and controller, as late. Version 1 may ask for controllers' endpoints (KIP-919), which only a
-  cluster without ZooKeeper has: MISMATCHED_ENDPOINT_TYPE.
+- The same brokers and controller, with the same delay. Version 1 may request the endpoints of controllers (KIP-919),
+  which only a cluster without ZooKeeper has: MISMATCHED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations
@@ -43,31 +43,29 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 _AUTO_CREATE_ASKED_SINCE: Final = 4
 _IDS_ASKED_SINCE: Final = 12
 _BROKER_ENDPOINTS: Final = 1
-_FIRST_NEWS_MS: Final = 30_000
+_FIRST_UPDATE_MS: Final = 30_000
 
 
 def metadata(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes | Awaitable[bytes]:
-    """Handle Metadata; the answer is the encoded body."""
+    """Return the encoded response to a Metadata request, or an awaitable of it."""
     if not services.metadata.version:
         return _first_metadata(services, request, context)
     return _metadata(services, request, context)
 
 
 async def _first_metadata(services: Services, request: Entity, context: RequestContext) -> bytes:
-    await _first_news(services)
+    await _first_update(services)
     return _metadata(services, request, context)
 
 
-async def _first_news(services: Services) -> None:
-    """Until a controller has told this broker of the cluster. Raises KafkaError, which ends the connection."""
+async def _first_update(services: Services) -> None:
+    """Wait for the first metadata of a controller, at most 30 s. Raises KafkaError, which closes the connection."""
     if not await services.metadata.wait_until(
-        lambda: services.metadata.version > 0, _FIRST_NEWS_MS
+        lambda: services.metadata.version > 0, _FIRST_UPDATE_MS
     ):
-        raise KafkaError(
-            ErrorCode.BROKER_NOT_AVAILABLE, "no controller has told this broker anything"
-        )
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no metadata from a controller yet")
 
 
 def _metadata(services: Services, request: Entity, context: RequestContext) -> bytes:
@@ -122,7 +120,7 @@ def _by_id(services: Services, topic_id: bytes, request: Entity, context: Reques
 def _missing(
     services: Services, version: int, request: Entity, names: dict[str, None]
 ) -> dict[str, ErrorCode]:
-    """What to say of topics that are not in the snapshot; has them created where that is wanted."""
+    """Return the error codes of unknown topics, and begin to create them if the request and the broker allow it."""
     may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
     if names and may_create and services.config.auto_create_topics_enable:
         return services.admin.auto_create.start(names)
@@ -173,8 +171,8 @@ def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
 
 
 async def describe_cluster(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle DescribeCluster."""
-    await _first_news(services)
+    """Return the response to a DescribeCluster request."""
+    await _first_update(services)
     if getattr(request, "endpoint_type", _BROKER_ENDPOINTS) != _BROKER_ENDPOINTS:
         return response(
             DESCRIBE_CLUSTER,

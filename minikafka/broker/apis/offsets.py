@@ -1,20 +1,20 @@
-"""Where a partition's log begins and ends, by time and by leader epoch.
+"""Offsets of a partition: its start and end, by timestamp and by leader epoch.
 
 ListOffsets 2, versions 1–7.
-- Timestamp -2: log start offset; -1: high watermark, or last stable offset for read_committed; -3
-  (version 7): the record with the largest timestamp; else the first record at or after it, with its
-  own timestamp. Nothing found: offset and timestamp -1. Only offsets that the asker may read count;
-  a follower (replica id >= 0) may read to the log's end.
-- Answered by the leader, fenced by the current leader epoch from version 4 (KIP-320).
-- Right after an election the high watermark may lie below one that was served already: asked for the
-  latest, OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207), so that what a client
-  sees as the end never goes back.
-- A partition named twice is INVALID_REQUEST.
-Knowingly ignored: replica id -2 (debugging) asks like a consumer.
+- Timestamp -2: log start offset. -1: high watermark, or last stable offset for read_committed. -3
+  (version 7): the record with the largest timestamp. Any other: the first record with this timestamp or a later
+  one. Without such a record, offset and timestamp are -1. Only offsets that the client may read count; a follower
+  (replica id >= 0) may read up to the log end.
+- Served by the leader, fenced by the current leader epoch from version 4 (KIP-320).
+- Right after an election the high watermark may be lower than one that clients have seen. Until it is not, the
+  latest offset is OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207): without this, a client
+  would see the end of the partition go backwards.
+- A partition that the request names twice is INVALID_REQUEST.
+Knowingly ignored: replica id -2 (debugging) is served like a consumer.
 
 OffsetForLeaderEpoch 23, versions 2–4.
-- The largest epoch not above the one asked and its end offset, (-1, -1) when there is none (R38);
-  fenced by the current leader epoch (R41). Followers and consumers are answered alike.
+- The largest epoch that is at most the requested one, with its end offset; (-1, -1) if there is none (R38).
+  Fenced by the current leader epoch (R41). Followers and consumers get the same response.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_TIMESTAMP_SINCE: Final = 7
 
 
 class Found(NamedTuple):
-    """The answer for one partition."""
+    """The result for one partition."""
 
     error: int
     timestamp: int = -1
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 def list_offsets(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle ListOffsets."""
+    """Return the response to a ListOffsets request."""
     repeated = _repeated((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     topics = []
     for topic in request.topics:
@@ -78,7 +78,7 @@ def _list_offset(
 ) -> Found:
     partition = services.replicas.partition(tp)
     if partition is None:
-        return Found(_why_absent(services, tp))
+        return Found(_error_if_not_hosted(services, tp))
     error = partition.check_leader_epoch(getattr(asked, "current_leader_epoch", _NO_EPOCH))
     if error:
         return Found(error)
@@ -120,7 +120,7 @@ def _look_up(
 
 
 def _largest_timestamp(log: Log) -> int:
-    """-1 for an empty log."""
+    """Return the largest timestamp in the log, -1 if it is empty."""
     return max(max(part.times.last[0], part.max_timestamp) for part in log.segments)
 
 
@@ -130,7 +130,7 @@ def _not_available(version: int) -> ErrorCode:
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _why_absent(services: Services, tp: TopicPartition) -> int:
+def _error_if_not_hosted(services: Services, tp: TopicPartition) -> int:
     return services.replicas.error_for(tp) or ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -139,7 +139,7 @@ def _repeated(named: Any) -> set[tuple[str, int]]:
 
 
 def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle OffsetForLeaderEpoch."""
+    """Return the response to an OffsetForLeaderEpoch request."""
     topics = [
         {
             "topic": topic.topic,
@@ -155,7 +155,7 @@ def _epoch_end(services: Services, topic: str, asked: Entity) -> dict[str, Any]:
     partition = services.replicas.partition(tp)
     epoch, end_offset = _NO_EPOCH, -1
     if partition is None:
-        error = _why_absent(services, tp)
+        error = _error_if_not_hosted(services, tp)
     else:
         error = partition.check_leader_epoch(asked.current_leader_epoch)
         if not error:

@@ -1,18 +1,17 @@
-"""Idempotent producers: the id under which a partition remembers what it was sent (KIP-98, KIP-360).
+"""Idempotent producers: their ids, and what partitions remember of them (KIP-98, KIP-360).
 
 InitProducerId 22, versions 0–4.
-- Without a transactional id: a producer id no one else has, with epoch 0, on any broker. A producer
-  that brings its old id and epoch (version 3 on) gets a new id: its sequences begin anew, and none of
-  its unacknowledged batches can be taken for another's.
+- Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
+  and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
+  cannot be mistaken for batches of the new id.
 - With a transactional id: COORDINATOR_NOT_AVAILABLE, as for FindCoordinator; an empty one is
   INVALID_REQUEST.
-- ZooKeeper out of reach: COORDINATOR_NOT_AVAILABLE, which producers retry.
-Knowingly ignored: the transaction timeout, which arrives as -1, 0 or the largest int.
+- ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
+Knowingly ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
 DescribeProducers 61, version 0.
-- What a replica here remembers of each producer, leader or not (KIP-664); there are no transactions, so
-  none has begun. A partition that has no replica here is NOT_LEADER_OR_FOLLOWER or
-  UNKNOWN_TOPIC_OR_PARTITION.
+- The producer state of a replica, leader or not (KIP-664). There are no transactions, so no transaction is open. A
+  partition without a replica on this broker is NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 logger = logging.getLogger(__name__)
 
 _NONE: Final = -1
-"""The id and the epoch of a producer that has none yet."""
+"""Id and epoch in the request of a producer that has no id yet."""
 
 
 async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle InitProducerId."""
+    """Return the response to an InitProducerId request."""
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
         code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -47,7 +46,7 @@ async def init_producer_id(services: Services, request: Entity, context: Request
     try:
         producer_id = await services.producer_ids.next()
     except CoordinationError as error:
-        logger.warning("no producer id: %s: %s", type(error).__name__, error)
+        logger.warning("cannot allocate a producer id: %s: %s", type(error).__name__, error)
         return _refused(context.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return response(INIT_PRODUCER_ID, context.version, producer_id=producer_id, producer_epoch=0)
 
@@ -57,7 +56,7 @@ def _refused(version: int, code: ErrorCode) -> Entity:
 
 
 def describe_producers(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle DescribeProducers."""
+    """Return the response to a DescribeProducers request."""
     return response(
         DESCRIBE_PRODUCERS,
         context.version,

@@ -1,15 +1,15 @@
-"""Moving replicas between brokers (KIP-455); both only by the active controller.
+"""Moving replicas between brokers (KIP-455); only the active controller does it.
 
 AlterPartitionReassignments 45, version 0.
-- Target replicas per partition, null to cancel; a later request replaces an earlier one. Answered as soon
-  as the reassignment is written, one code and message per partition: INVALID_REPLICA_ASSIGNMENT,
+- Target replicas of each partition, null to cancel; a later request replaces an earlier one. The response is sent
+  when the reassignment is written, with one code and message per partition: INVALID_REPLICA_ASSIGNMENT,
   NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST.
 Knowingly ignored: the timeout.
 
 ListPartitionReassignments 46, version 0.
-- What is being reassigned, of the partitions asked for or of all; one that is not is left out.
+- The partitions that are being reassigned, among the requested ones or all.
 
-Another broker answers NOT_CONTROLLER, and clients ask Metadata for the controller.
+Other brokers return NOT_CONTROLLER, and clients find the controller with Metadata.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 async def alter_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
 ) -> Entity:
-    """Handle AlterPartitionReassignments."""
+    """Return the response to an AlterPartitionReassignments request."""
     asked = [
         (TopicPartition(topic.name, entry.partition_index), entry.replicas)
         for topic in request.topics
@@ -74,7 +74,7 @@ def _altered(tp: TopicPartition, result: PartitionResult) -> dict[str, Any]:
 def list_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
 ) -> Entity:
-    """Handle ListPartitionReassignments."""
+    """Return the response to a ListPartitionReassignments request."""
     try:
         reassignments = services.controller.reassignments()
     except KafkaError as error:

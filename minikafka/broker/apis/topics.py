@@ -1,23 +1,23 @@
-"""Creating topics, adding partitions, marking topics for deletion; all only by the active controller.
+"""Creating and deleting topics and adding partitions; only the active controller does it.
 
 CreateTopics 19, versions 2–7.
-- -1 for partitions or replication factor takes the broker's default (KIP-464); an assignment by hand
-  goes without either number. One error code and message per topic; a name given twice is
-  INVALID_REQUEST. Waits until leaders are known here, at most the request's timeout, then
-  REQUEST_TIMED_OUT (the topic exists all the same). `validate_only` creates nothing.
-- Version 5 tells partitions, replication factor and settings (KIP-525), version 7 the topic id.
+- -1 for partitions or replication factor means the broker's default (KIP-464); a manual assignment needs
+  neither number. One error code and message per topic; a name given twice is INVALID_REQUEST. The response is
+  sent when this broker knows the leaders, or after the request's timeout with REQUEST_TIMED_OUT, although the
+  topic exists. `validate_only` creates nothing.
+- Version 5 adds partitions, replication factor and settings to the response (KIP-525), version 7 the topic id.
 
 DeleteTopics 20, versions 1–6.
-- By name, from version 6 also by id. Writes the mark and waits until the metadata here shows the topic
-  no more, at most the request's timeout, then REQUEST_TIMED_OUT (the mark stays); its files go after
-  that. TOPIC_DELETION_DISABLED (before version 3 INVALID_REQUEST) when `delete.topic.enable` is false.
+- By name, from version 6 also by id. Marks the topic for deletion and waits until this broker's metadata no longer
+  has it, at most for the request's timeout, then REQUEST_TIMED_OUT (the mark stays). Files are deleted later.
+  TOPIC_DELETION_DISABLED (before version 3 INVALID_REQUEST) when `delete.topic.enable` is false.
 
 CreatePartitions 37, versions 0–3.
-- Counts, or replicas of each new partition by hand; `validate_only` adds nothing. INVALID_PARTITIONS
-  unless there are more than before, REASSIGNMENT_IN_PROGRESS for a topic whose replicas are moving,
-  INVALID_TOPIC_EXCEPTION for one that is marked for deletion. Waits for leaders as CreateTopics does.
+- The new number of partitions, with or without a manual assignment of the added ones; `validate_only` adds nothing.
+  INVALID_PARTITIONS unless the number grows, REASSIGNMENT_IN_PROGRESS for a topic that is being reassigned,
+  INVALID_TOPIC_EXCEPTION for a topic that is marked for deletion. Waits for leaders as CreateTopics does.
 
-Another broker answers NOT_CONTROLLER for every topic, and clients ask Metadata for the controller.
+Other brokers return NOT_CONTROLLER for every topic, and clients find the controller with Metadata.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DISABLED_SINCE: Final = 3
 
 
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle CreateTopics."""
+    """Return the response to a CreateTopics request."""
     topics = [_new_topic(topic) for topic in request.topics]
     results = await services.admin.topics.create_topics(
         topics, milliseconds(request.timeout), request.validate_only
@@ -92,7 +92,7 @@ def _created(
 
 
 async def delete_topics(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle DeleteTopics."""
+    """Return the response to a DeleteTopics request."""
     asked = _asked_by_id(services, request) if context.version >= _BY_ID_SINCE else _asked(request)
     repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
     names = [name for name, _, error in asked if not (name is None or error or name in repeated)]
@@ -114,7 +114,7 @@ def _asked(request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
 
 
 def _asked_by_id(services: Services, request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
-    """(name, id, error) of each: the name belongs to the id, or there is an error."""
+    """Return (name, id, error) of every requested topic; without an error, the name belongs to the id."""
     snapshot = services.metadata.snapshot
     asked: list[tuple[str | None, bytes, ErrorCode]] = []
     for topic in request.topics:
@@ -145,7 +145,7 @@ def _deleted(
 
 
 async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle CreatePartitions."""
+    """Return the response to a CreatePartitions request."""
     asked = [_more_partitions(topic) for topic in request.topics]
     results = await services.admin.partitions.create_partitions(
         asked, milliseconds(request.timeout), request.validate_only

@@ -1,12 +1,12 @@
-"""ApiVersions: what this broker speaks (KIP-35, KIP-511).
+"""The APIs and versions that this broker serves (KIP-35, KIP-511).
 
 ApiVersions 18, versions 0–3.
-- The answer is `wire.versions.SERVED`; its header never has tagged fields.
-- A version above ours is answered by a version 0 body with UNSUPPORTED_VERSION and the whole table;
-  the request is not parsed. Clients then ask again with what the table says of key 18.
-- From version 3 a client software name or version that is not letters, digits, dots and dashes is
-  INVALID_REQUEST.
-Knowingly ignored: who the client is; no features are announced (KIP-584).
+- The table in `wire/versions.py`; the response header never has tagged fields.
+- A higher version gets a response of version 0 with UNSUPPORTED_VERSION and the whole table; the request is not
+  decoded. Clients then repeat it in a version that the table has for key 18.
+- From version 3, a client software name or version with characters other than letters, digits, dots and dashes
+  is INVALID_REQUEST.
+Knowingly ignored: the name of the client software; no features are announced (KIP-584).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMED_SINCE: Final = 3
 
 
 def api_versions(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Handle ApiVersions."""
+    """Return the response to an ApiVersions request."""
     if context.version >= _NAMED_SINCE and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -34,7 +34,7 @@ def api_versions(services: Services, request: Entity, context: RequestContext) -
 
 
 def unsupported(correlation: int) -> bytes:
-    """The response frame for an ApiVersions request of a version that is not ours: version 0."""
+    """Return the response frame, in version 0, to an ApiVersions request of an unserved version."""
     return encode_response(correlation, API_VERSIONS, 0, _table(0, ErrorCode.UNSUPPORTED_VERSION))
 
 

@@ -156,7 +156,7 @@ async def test_a_connection_that_is_made_when_nothing_is_followed_any_more_is_cl
     made.add(partition(1))
     await transport.asked.wait()
     made.remove(TopicPartition("t", 0))
-    await until(lambda: not made._poked)  # the fetcher was told, and had no connection to close
+    await until(lambda: not made._to_wake)  # the fetcher is awake and has no connection to close
     transport.made.set()
     await asyncio.wait_for(transport.closed.wait(), 10)
     await tasks.close()
