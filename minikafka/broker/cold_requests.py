@@ -122,7 +122,7 @@ class ColdRequests:
         self._bytes = 0
 
     def _begin(self, request: ColdRequest) -> None:
-        """Call the handler. Raises ProtocolViolation."""
+        """Call the handler. Raises ProtocolViolation for a request that is not served or cannot be decoded."""
         api, version = request.api, request.version
         if not is_served(api, version):
             if api != API_VERSIONS:

@@ -140,7 +140,7 @@ class ReplicaManager:
         return _NOT_LEADER if tp.partition in known else _UNKNOWN
 
     def error_for_wire(self, topic: bytes, number: int) -> int:
-        """Return `error_for` a topic given as bytes, which need not be valid UTF-8."""
+        """Return the error code of `error_for` for a topic given as bytes, which need not be valid UTF-8."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
 
     def append(self, tp: TopicPartition, batch: bytes) -> Awaitable[int]:
@@ -176,7 +176,10 @@ class ReplicaManager:
     # ---- the controller's requests
 
     async def handle(self, request: ControllerRequest) -> ControllerResponse:
-        """Carry out a request of the controller. Raises CoordinationError when topic settings cannot be read."""
+        """Carry out a request of the controller and note it in the ledger.
+
+        Raises CoordinationError when the topics' settings cannot be read.
+        """
         self._note(request, received_lines(request))
         try:
             response = await self._carry_out(request)
@@ -264,7 +267,7 @@ class ReplicaManager:
             del self._by_wire[partition.topic, tp.partition]
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
-        """Apply the states one by one, with pauses for clients and heartbeats when there are thousands."""
+        """Apply the partition states one by one; pause for clients and heartbeats when there are thousands."""
         begun = now = self.clock.now()
         self.purgatory.finish_tick(now)
         self.fetchers.brokers_changed({broker.id: broker for broker in request.live_leaders})
@@ -347,7 +350,7 @@ class ReplicaManager:
         )
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
-        """Stop the replicas one by one, with pauses; deletions are durable before the controller is answered."""
+        """Stop the replicas one by one, with pauses; deletions are durable before the response."""
         begun = self.clock.now()
         self.purgatory.finish_tick(begun)
         results = []

@@ -1,7 +1,7 @@
 """The roles of the partitions hosted here, reported in order to the coordinators that depend on them.
 
-Invariant: a listener hears of every change exactly once, in the order in which the changes happen, and between
-two calls about one partition the leader epoch never falls unless `stopped` lies between them.
+Invariant: every change is reported to every listener exactly once, in the order of the changes. The leader epoch
+of a partition never falls from one report to the next, except after `stopped`.
 """
 
 from __future__ import annotations

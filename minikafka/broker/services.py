@@ -42,11 +42,11 @@ class Replicas(Protocol):
 
 
 class Controller(Protocol):
-    """The controller candidate of this broker, as handlers see it (`broker/zk_controller/`)."""
+    """The part of the controller service (`broker/zk_controller/`) that handlers use."""
 
     @property
     def controller_id(self) -> BrokerId:
-        """Who rules; -1 when nobody."""
+        """Id of the active controller, -1 if there is none."""
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
@@ -54,12 +54,12 @@ class Controller(Protocol):
         """Start, replace or (None) cancel reassignments. Raises KafkaError(NOT_CONTROLLER)."""
 
     def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Partitions that are being reassigned. Raises KafkaError(NOT_CONTROLLER)."""
+        """Return the partitions that are being reassigned. Raises KafkaError(NOT_CONTROLLER)."""
 
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionResult]:
-        """Elect leaders of these, None: of all. Raises KafkaError(NOT_CONTROLLER)."""
+        """Elect leaders of these partitions, None: of all. Raises KafkaError(NOT_CONTROLLER)."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,10 @@
 """Replicas found on this broker's disks that no longer belong here.
 
-A stray is a replica whose partition was reassigned to other brokers while this broker could not be told: it was
-down, or the controller died first. An orphan is a replica whose topic was deleted in the meantime too.
+A stray is a replica whose partition was reassigned to other brokers while this broker was down, or by a controller
+that died before it could send StopReplica. An orphan is a stray whose topic was deleted too.
 
-Invariant: files are touched only on the word of the first metadata of a controller or of a registration, which
-names every partition (D5, R17), and of an orphan also only when ZooKeeper says that its topic does not exist.
+Invariant: files are deleted or moved only after the first metadata of a controller or of a registration, which
+names every partition (D5, R17), and those of an orphan only if its topic does not exist in ZooKeeper.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ NOTHING: Final[Sequence[Buffer]] = ()
 
 
 class Item:
-    """One partition in one follower's session."""
+    """One partition in the fetch session of one follower."""
 
     __slots__ = (
         "dirty",
@@ -316,7 +316,7 @@ class Session:
             self.answer_now(list(topics.items()))
 
     def answer_now(self, topics: Topics) -> None:
-        """Answer the parked fetch with these topics, which may be none."""
+        """Answer the parked fetch with these topics; an empty list makes a response without partitions."""
         self.parked = False
         self.respond(0, topics)
 

@@ -65,7 +65,7 @@ async def _first_update(services: Services) -> None:
     if not await services.metadata.wait_until(
         lambda: services.metadata.version > 0, _FIRST_UPDATE_MS
     ):
-        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no metadata from a controller yet")
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no controller has sent metadata yet")
 
 
 def _metadata(services: Services, request: Entity, context: RequestContext) -> bytes:

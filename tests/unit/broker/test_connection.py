@@ -18,7 +18,7 @@ from minikafka.wire.codec import encode_request, request
 from minikafka.wire.versions import DELETE_TOPICS, FETCH
 
 
-async def test_a_defect_that_a_request_meets_costs_that_client_its_connection_and_nobody_else(
+async def test_defect_in_a_handler_closes_the_connection_of_that_client_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     met = 0
@@ -76,7 +76,7 @@ def fetch_request(correlation: int, max_bytes: int) -> bytes:
     return encode_request(FETCH, 4, correlation, "silent", body)
 
 
-async def test_a_client_that_reads_no_answers_is_not_owed_more_than_a_bound() -> None:
+async def test_records_are_not_read_for_a_client_that_receives_no_responses() -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 1))
         for _ in range(5):
@@ -90,7 +90,7 @@ async def test_a_client_that_reads_no_answers_is_not_owed_more_than_a_bound() ->
         assert len(await client.list_topics()) == 1
 
 
-async def test_a_fetch_that_asks_for_no_bytes_gets_on_with_one_batch() -> None:
+async def test_fetch_of_zero_bytes_returns_one_batch() -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 1))
         await client.produce("t", [Record(value=bytes(100_000))], partition=0)

@@ -85,7 +85,7 @@ def partition(epoch: int) -> Any:
     )
 
 
-def test_an_answer_about_a_former_epoch_does_not_end_the_following_of_the_present_one() -> None:
+def test_response_about_a_former_epoch_does_not_stop_following_in_the_current_one() -> None:
     leader = Leader()
     leader.follower.add(partition(1))
     leader.connection.pump()
@@ -115,7 +115,7 @@ class DeafOnce:
         raise ConnectionRefusedError(111, "Connection refused")
 
 
-async def test_a_leader_whose_address_does_not_answer_is_connected_to_anew(
+async def test_fetcher_connects_again_when_the_leader_does_not_respond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetchers, "_CONNECT_WITHIN_MS", 10)
@@ -148,7 +148,7 @@ class Slow:
         self.handler.disconnected(None)
 
 
-async def test_a_connection_that_is_made_when_nothing_is_followed_any_more_is_closed() -> None:
+async def test_connection_is_closed_when_nothing_is_followed_any_longer() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
     made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
@@ -162,7 +162,7 @@ async def test_a_connection_that_is_made_when_nothing_is_followed_any_more_is_cl
     await tasks.close()
 
 
-def test_a_batch_as_large_as_a_request_may_be_fits_into_a_leaders_answer() -> None:
+def test_batch_of_maximum_request_size_fits_into_a_fetch_response() -> None:
     limits = BrokerConfig(socket_request_max_bytes=512 << 20)
     fetcher: Any = SimpleNamespace(
         follower=Follower(1, 1, lambda *_: None), broker_id=4, client_id=b"f", leader=3

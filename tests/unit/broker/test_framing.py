@@ -59,7 +59,7 @@ def framed(frames: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000, 8192, 16 << 10, 70_000, 1 << 20])
-def test_every_frame_comes_out_once_in_order_however_it_is_cut(piece: int) -> None:
+def test_frames_are_handled_once_and_in_order_however_they_arrive(piece: int) -> None:
     rng = random.Random(piece)
     sizes = [10, 11, 300, 9_000, 16_380, 40_000, 131_072, 140_000, 262_144]
     if piece >= 1000:
@@ -73,7 +73,7 @@ def test_every_frame_comes_out_once_in_order_however_it_is_cut(piece: int) -> No
 @pytest.mark.parametrize(
     ("size", "bound"), [(100_000, 256 << 10), (128 << 10, 64 << 10), (90 << 20, 64 << 10)]
 )
-def test_a_length_prefix_alone_allocates_little(size: int, bound: int) -> None:
+def test_length_prefix_alone_allocates_little(size: int, bound: int) -> None:
     stream = Frames(100 << 20)
     stream.feed(struct.pack(">i", size) + b"x", 100)
     room = stream.get_buffer(0)
@@ -88,7 +88,7 @@ def test_a_length_above_the_limit_closes_the_connection_at_once(size: int) -> No
     assert stream.link.closed  # type: ignore[attr-defined]
 
 
-def test_a_length_alone_takes_little_memory_and_more_only_with_the_bytes_behind_it() -> None:
+def test_buffer_of_a_large_frame_grows_with_the_received_bytes() -> None:
     stream = Frames(200 << 20)
     frame = framed([bytes(3 << 20)])
     promised = struct.pack(">i", 100 << 20) + frame[4:]

@@ -85,7 +85,7 @@ async def hosted() -> AsyncIterator[Hosted]:
 
 
 @pytest.mark.row("R6")
-async def test_requests_of_an_older_controller_change_nothing(hosted: Hosted) -> None:
+async def test_requests_of_an_older_controller_are_refused(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
     old = EPOCH - 1
     epoch = hosted.epoch
@@ -101,7 +101,7 @@ async def test_requests_of_an_older_controller_change_nothing(hosted: Hosted) ->
 
 
 @pytest.mark.row("R6")
-async def test_a_request_that_a_newer_controller_overtakes_while_settings_are_read_changes_nothing(
+async def test_request_is_refused_when_a_newer_controller_sends_one_meanwhile(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs = hosted.replicas.configs
@@ -119,7 +119,7 @@ async def test_a_request_that_a_newer_controller_overtakes_while_settings_are_re
 
 
 @pytest.mark.row("R69")
-async def test_a_replica_of_a_topic_that_was_made_again_under_its_name_starts_empty(
+async def test_replica_of_a_recreated_topic_starts_empty(
     hosted: Hosted,
 ) -> None:
     first, second = b"0123456789abcdef", b"another-topic-id"
@@ -134,7 +134,7 @@ async def test_a_replica_of_a_topic_that_was_made_again_under_its_name_starts_em
     assert partition.log.log_end_offset == 1
 
 
-async def test_a_session_that_ends_while_settings_are_read_is_told_and_no_failure(
+async def test_leader_and_isr_is_refused_when_the_session_ends_while_settings_are_read(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def get_many(paths: list[str]) -> None:
@@ -148,7 +148,7 @@ async def test_a_session_that_ends_while_settings_are_read_is_told_and_no_failur
 
 
 @pytest.mark.row("R5", "T20")
-async def test_requests_to_an_earlier_incarnation_of_the_broker_change_nothing(
+async def test_requests_to_an_earlier_registration_of_the_broker_are_refused(
     hosted: Hosted,
 ) -> None:
     assert await hosted.tell(state()) == [0]
@@ -165,7 +165,7 @@ async def test_requests_to_an_earlier_incarnation_of_the_broker_change_nothing(
 
 
 @pytest.mark.row("R7", "T5")
-async def test_a_role_at_an_equal_or_lower_leader_epoch_is_refused_for_that_partition(
+async def test_role_with_an_equal_or_lower_leader_epoch_is_refused(
     hosted: Hosted,
 ) -> None:
     stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -178,7 +178,7 @@ async def test_a_role_at_an_equal_or_lower_leader_epoch_is_refused_for_that_part
 
 
 @pytest.mark.row("K9", "I6")
-async def test_a_new_controllers_first_metadata_tells_which_replicas_were_moved_away(
+async def test_strays_are_deleted_after_the_first_metadata_of_a_controller(
     hosted: Hosted,
 ) -> None:
     """The one before it died between its decision and the request that would have told to delete them."""
@@ -197,7 +197,7 @@ async def test_a_new_controllers_first_metadata_tells_which_replicas_were_moved_
 
 
 @pytest.mark.row("R8", "T19")
-async def test_a_stop_below_the_leader_epoch_is_fenced(hosted: Hosted) -> None:
+async def test_stop_with_a_lower_leader_epoch_is_fenced(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
     assert await hosted.stop(T0, 2, delete=True) == ErrorCode.FENCED_LEADER_EPOCH
     assert hosted.replicas.partitions[T0].is_leader
@@ -207,14 +207,14 @@ async def test_a_stop_below_the_leader_epoch_is_fenced(hosted: Hosted) -> None:
 
 @pytest.mark.row("R8")
 @pytest.mark.parametrize("sentinel", [EPOCH_DURING_DELETE, NO_EPOCH])
-async def test_a_stop_without_an_epoch_is_obeyed(hosted: Hosted, sentinel: int) -> None:
+async def test_stop_without_an_epoch_is_carried_out(hosted: Hosted, sentinel: int) -> None:
     assert await hosted.tell(state()) == [0]
     assert await hosted.stop(T0, sentinel, delete=True) == 0
     assert T0 not in hosted.replicas.partitions
 
 
 @pytest.mark.row("J2", "C15")
-async def test_to_stop_keeps_the_log_and_to_delete_takes_it_away(hosted: Hosted) -> None:
+async def test_stop_keeps_the_log_and_delete_removes_it(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
     assert hosted.produce(T0, b"m1") == 1
     storage = hosted.cluster.storages[0]
@@ -227,7 +227,7 @@ async def test_to_stop_keeps_the_log_and_to_delete_takes_it_away(hosted: Hosted)
 
 
 @pytest.mark.row("C14")
-async def test_a_replica_starts_only_where_it_is_assigned(hosted: Hosted) -> None:
+async def test_replica_is_not_hosted_when_it_is_assigned_elsewhere(hosted: Hosted) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await hosted.tell(state(leader=7, replicas=(7, 8))) == [unknown]
     assert T0 not in hosted.replicas.partitions
@@ -235,7 +235,7 @@ async def test_a_replica_starts_only_where_it_is_assigned(hosted: Hosted) -> Non
 
 
 @pytest.mark.row("C14", "B4")
-async def test_after_a_restart_the_high_watermark_is_the_one_of_the_checkpoint_within_the_log(
+async def test_high_watermark_after_a_restart_is_the_checkpoint_within_the_log(
     hosted: Hosted,
 ) -> None:
     hosted.cluster.ensemble.put(layout.topic_path("t"), layout.encode_topic(None, {}))
@@ -259,7 +259,7 @@ async def test_after_a_restart_the_high_watermark_is_the_one_of_the_checkpoint_w
 
 
 @pytest.mark.row("C18", "C27")
-async def test_nobody_reads_or_writes_before_it_was_told_to_lead(hosted: Hosted) -> None:
+async def test_replica_is_not_read_or_written_before_it_leads(hosted: Hosted) -> None:
     replicas = hosted.replicas
     assert replicas.error_for(T0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await hosted.tell(state(leader=9, replicas=(0, 9))) == [0]
@@ -272,7 +272,7 @@ async def test_nobody_reads_or_writes_before_it_was_told_to_lead(hosted: Hosted)
 
 
 @pytest.mark.row("B1", "B2")
-async def test_a_replica_tells_what_it_is_and_where_it_stands(hosted: Hosted) -> None:
+async def test_report_of_a_replica_has_its_role_and_offsets(hosted: Hosted) -> None:
     assert await hosted.tell(state(replicas=(0, 9)), state(T1)) == [0, 0]
     hosted.produce(T0, b"m1")
     hosted.produce(T1, b"m1", b"m2")
@@ -286,14 +286,14 @@ async def test_a_replica_tells_what_it_is_and_where_it_stands(hosted: Hosted) ->
 
 
 @pytest.mark.row("C40")
-async def test_the_time_to_stay_in_sync_is_the_configured_one(hosted: Hosted) -> None:
+async def test_replica_lag_time_is_the_configured_one(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
     assert hosted.replicas.partitions[T0].lag_max_ms == 7_000
     assert hosted.broker.config.replica_lag_time_max_ms == 7_000
 
 
 @pytest.mark.row("C17", "X17")
-async def test_to_lead_raises_no_high_watermark(hosted: Hosted) -> None:
+async def test_becoming_leader_does_not_raise_the_high_watermark(hosted: Hosted) -> None:
     assert await hosted.tell(state(replicas=(0, 9))) == [0]
     hosted.produce(T0, b"m1")
     assert await hosted.tell(state(epoch=4, replicas=(0, 9))._replace(isr=(0, 9))) == [0]
@@ -301,7 +301,9 @@ async def test_to_lead_raises_no_high_watermark(hosted: Hosted) -> None:
     assert (partition.high_watermark, partition.log.log_end_offset) == (0, 1)
 
 
-async def test_what_a_new_controllers_first_metadata_does_not_name_is_gone(hosted: Hosted) -> None:
+async def test_topics_missing_in_the_first_metadata_of_a_controller_are_forgotten(
+    hosted: Hosted,
+) -> None:
     """A topic may have been deleted while this broker had no session and was told nothing."""
     here = state(leader=9, replicas=(9,))
     others = here._replace(tp=TopicPartition("other", 0))
@@ -315,7 +317,7 @@ async def test_what_a_new_controllers_first_metadata_does_not_name_is_gone(hoste
     assert await told(EPOCH + 1, others) == {"other"}
 
 
-async def test_settings_of_a_new_topic_are_read_when_zookeepers_server_here_has_caught_up(
+async def test_settings_of_a_new_topic_are_read_after_a_sync_with_zookeeper(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordination = hosted.broker.coordination
@@ -338,7 +340,7 @@ async def test_settings_of_a_new_topic_are_read_when_zookeepers_server_here_has_
     assert done == ["sync", "read"]
 
 
-async def test_settings_of_topics_that_are_hosted_no_more_are_forgotten(hosted: Hosted) -> None:
+async def test_settings_of_topics_no_longer_hosted_are_dropped(hosted: Hosted) -> None:
     other = TopicPartition("other", 0)
     assert await hosted.tell(state(), state(T1), state(other)) == [0, 0, 0]
     for tp, left in ((T0, ["other", "t"]), (T1, ["other"])):
@@ -346,7 +348,7 @@ async def test_settings_of_topics_that_are_hosted_no_more_are_forgotten(hosted: 
         assert sorted(hosted.replicas.configs.topics) == left
 
 
-async def test_without_traffic_too_a_dead_follower_outside_the_isr_holds_nothing_back(
+async def test_dead_follower_outside_the_isr_does_not_hold_back_an_idle_partition(
     hosted: Hosted,
 ) -> None:
     both = (hosted.broker.info, Broker(9, endpoints("127.0.0.1", 9092, "127.0.0.1", 9093)))
@@ -364,7 +366,7 @@ async def test_without_traffic_too_a_dead_follower_outside_the_isr_holds_nothing
     assert partition.high_watermark == 1
 
 
-async def test_a_lower_min_insync_replicas_commits_what_waited_for_it(hosted: Hosted) -> None:
+async def test_lowering_min_insync_replicas_commits_waiting_records(hosted: Hosted) -> None:
     config = layout.topic_config_path("t")
     ensemble = hosted.cluster.ensemble
     ensemble.put(config, layout.encode_config({"min.insync.replicas": "2"}))
@@ -382,7 +384,7 @@ async def test_a_lower_min_insync_replicas_commits_what_waited_for_it(hosted: Ho
 
 
 @pytest.mark.row("J7", "D11")
-async def test_gauges_have_kafkas_names_and_follow_what_is_led(hosted: Hosted) -> None:
+async def test_gauges_have_kafkas_names_and_count_led_partitions(hosted: Hosted) -> None:
     assert await hosted.tell(state(), state(T1, leader=9, replicas=(0, 9))) == [0, 0]
     metrics = hosted.broker.describe()["metrics"]
     assert (metrics["PartitionCount"], metrics["LeaderCount"]) == (2, 1)

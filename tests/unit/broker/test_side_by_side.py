@@ -9,7 +9,7 @@ import pytest
 from minikafka.broker.side_by_side import all_of
 
 
-async def test_answers_come_in_the_order_of_the_calls():
+async def test_results_are_in_the_order_of_the_calls():
     first = asyncio.Event()
 
     async def late() -> str:
@@ -23,7 +23,7 @@ async def test_answers_come_in_the_order_of_the_calls():
     assert await all_of([late(), early()]) == ["late", "early"]
 
 
-async def test_an_error_is_raised_when_the_others_have_ended():
+async def test_error_is_raised_after_the_other_calls_have_ended():
     failed, ended = asyncio.Event(), []
 
     async def fails() -> None:
@@ -40,7 +40,7 @@ async def test_an_error_is_raised_when_the_others_have_ended():
     assert ended == ["the other"]
 
 
-async def test_whoever_is_cancelled_has_seen_the_calls_end():
+async def test_cancellation_waits_for_the_end_of_the_calls():
     begun, ended = asyncio.Event(), []
 
     async def call() -> None:

@@ -52,7 +52,7 @@ def write_raw(cluster: MemoryCluster, kind: str, path: str, name: str, **values:
     cluster.ensemble.apply(Create(layout.CONFIG_CHANGE_PREFIX, notification, sequential=True), 0)
 
 
-async def test_a_setting_that_cannot_be_used_does_not_take_the_others_with_it(
+async def test_invalid_setting_is_ignored_and_the_others_apply(
     cluster: MemoryCluster,
 ) -> None:
     path = layout.topic_config_path("t")
@@ -61,7 +61,7 @@ async def test_a_setting_that_cannot_be_used_does_not_take_the_others_with_it(
     await until(lambda: all(p.min_isr == 3 for p in partitions(cluster)))
 
 
-async def test_a_topics_settings_reach_every_replica_without_a_restart(
+async def test_changed_topic_settings_apply_without_a_restart(
     cluster: MemoryCluster,
 ) -> None:
     await alter(
@@ -87,7 +87,7 @@ async def test_a_topics_settings_reach_every_replica_without_a_restart(
     await until(lambda: not any(p.log_append_time for p in partitions(cluster)))
 
 
-async def test_what_is_written_raw_in_zookeeper_counts_when_it_is_notified(
+async def test_settings_written_in_zookeeper_apply_after_a_notification(
     cluster: MemoryCluster,
 ) -> None:
     path = layout.topic_config_path("t")
@@ -98,7 +98,7 @@ async def test_what_is_written_raw_in_zookeeper_counts_when_it_is_notified(
     await until(lambda: all(p.log.config.max_message_bytes == 77 for p in partitions(cluster)))
 
 
-async def test_raising_the_minimum_above_the_isr_refuses_writes_at_once(
+async def test_writes_are_refused_when_the_minimum_is_raised_above_the_isr(
     cluster: MemoryCluster,
 ) -> None:
     await cluster.stop(2)
@@ -114,7 +114,7 @@ async def test_raising_the_minimum_above_the_isr_refuses_writes_at_once(
 
 
 @pytest.mark.row("A15")
-async def test_a_topic_made_anew_under_the_same_name_does_not_keep_the_settings(
+async def test_recreated_topic_does_not_keep_the_old_settings(
     cluster: MemoryCluster,
 ) -> None:
     await alter(cluster, TOPIC, min_insync_replicas="2")
@@ -128,7 +128,7 @@ async def test_a_topic_made_anew_under_the_same_name_does_not_keep_the_settings(
 
 @pytest.mark.row("R63", "H4")
 @pytest.mark.parametrize("resource", [TOPIC, ALL_BROKERS])
-async def test_turning_unclean_election_on_elects_at_once(
+async def test_enabling_unclean_election_elects_a_leader_at_once(
     cluster: MemoryCluster, resource: Resource
 ) -> None:
     await cluster.stop(1)

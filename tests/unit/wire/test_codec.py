@@ -45,7 +45,7 @@ def test_requests_and_responses_of_every_served_version_read_back(api: int, vers
     assert codec.decode_response(api, version, memoryview(frame)[4:]) == response
 
 
-def test_hypothesis_is_left_alone_so_that_no_command_leaves_its_directory_behind(
+def test_importing_kio_does_not_import_hypothesis(
     tmp_path: Path,
 ) -> None:
     code = (
@@ -93,7 +93,7 @@ def kafka_python_requests(version: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_requests_of_kafka_python_are_understood(version: int) -> None:
+def test_requests_of_kafka_python_are_decoded(version: int) -> None:
     for request in kafka_python_requests(version):
         api = request.API_KEY
         if not versions.is_served(api, version):
@@ -129,7 +129,7 @@ def test_requests_of_kafka_python_are_understood(version: int) -> None:
         ),
     ],
 )
-def test_responses_are_understood_by_kafka_python(message: Any, values: Any, expected: Any) -> None:
+def test_kafka_python_decodes_responses(message: Any, values: Any, expected: Any) -> None:
     low, high = versions.SERVED[message.API_KEY]
     for version in range(low, high + 1):
         body = codec.encode_body(codec.response(message.API_KEY, version, **values))
@@ -139,12 +139,12 @@ def test_responses_are_understood_by_kafka_python(message: Any, values: Any, exp
             message.decode(body[:-1], version=version)
 
 
-def test_an_encoded_body_is_framed_as_it_is() -> None:
+def test_encoded_body_is_framed_unchanged() -> None:
     assert codec.encode_response(1, versions.METADATA, 12, b"xy") == b"\0\0\0\x07\0\0\0\x01\0xy"
     assert codec.encode_response(1, versions.METADATA, 8, b"xy") == b"\0\0\0\x06\0\0\0\x01xy"
 
 
-def test_plain_values_become_kafkas_types_and_back() -> None:
+def test_plain_values_are_converted_to_kafka_types_and_back() -> None:
     result = codec.response(
         versions.CREATE_TOPICS,
         7,
@@ -164,7 +164,7 @@ def test_plain_values_become_kafkas_types_and_back() -> None:
     assert codec.id_bytes(None) == bytes(16)
 
 
-def test_a_field_of_another_version_is_left_out_and_one_of_no_version_is_an_error() -> None:
+def test_field_of_another_version_is_ignored_and_unknown_field_is_refused() -> None:
     old = codec.response(
         versions.LIST_OFFSETS, 1, topics=[{"name": "t", "partitions": [{"leader_epoch": 3}]}]
     )
@@ -173,15 +173,13 @@ def test_a_field_of_another_version_is_left_out_and_one_of_no_version_is_an_erro
         codec.response(versions.LIST_OFFSETS, 1, topics=[{"leader_epok": 3}])
 
 
-def test_every_error_code_of_ours_can_be_sent() -> None:
+def test_every_error_code_can_be_encoded() -> None:
     for code in ErrorCode:
         assert codec.response(versions.API_VERSIONS, 0, error_code=code).error_code == code
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_a_request_cut_off_anywhere_is_refused_or_understood_never_anything_else(
-    api: int, version: int
-) -> None:
+def test_truncated_request_is_decoded_or_a_protocol_violation(api: int, version: int) -> None:
     request = codec.request(api, version)
     body = bytes(body_of(codec.encode_request(api, version, 7, CLIENT, request)))
     for end in range(len(body)):
@@ -190,7 +188,7 @@ def test_a_request_cut_off_anywhere_is_refused_or_understood_never_anything_else
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_random_bytes_end_in_an_entity_or_a_protocol_violation(api: int, version: int) -> None:
+def test_random_bytes_are_decoded_or_a_protocol_violation(api: int, version: int) -> None:
     rng = random.Random(api * 100 + version)
     for _ in range(300):
         head = rng.choice([b"", b"\0", b"\0\0\0\x01", b"\x02", b"\0\x02", b"\0\0\0\0\x01\0\x01t"])

@@ -38,7 +38,7 @@ def frame(version: int) -> bytearray:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_of_any_version_is_decoded_like_kio_does(version: int) -> None:
+def test_request_of_any_version_is_decoded_as_by_kio(version: int) -> None:
     buf = frame(version)
     decoded = fetch.decode(buf, memoryview(buf), BODY, len(buf), version)
     assert (decoded.replica_id, decoded.max_wait_ms, decoded.min_bytes) == (-1, 500, 1)
@@ -52,7 +52,7 @@ def test_a_request_of_any_version_is_decoded_like_kio_does(version: int) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
+def test_truncated_request_is_a_protocol_violation(version: int) -> None:
     buf = frame(version)
     if version >= 11:
         buf = buf[:-2]  # the rack id is not looked at
@@ -63,7 +63,7 @@ def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_cut_anywhere_does_not_go_on_in_the_bytes_behind_it(version: int) -> None:
+def test_truncated_request_is_not_completed_from_the_next_request(version: int) -> None:
     buf = frame(version)
     for end in range(BODY, len(buf)):
         with pytest.raises(ProtocolViolation):
@@ -71,7 +71,7 @@ def test_a_request_cut_anywhere_does_not_go_on_in_the_bytes_behind_it(version: i
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_response_of_any_version_is_read_by_kio(version: int) -> None:
+def test_kio_decodes_a_response_of_any_version(version: int) -> None:
     data = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc", b"defg"), 7)
     empty = fetch.PartitionData(4, 6, -1, -1, -1, (), 0)
     slices = fetch.encode_response(9, version, 0, 77, [(b"a", [data, empty]), (b"b", [empty])])
@@ -86,7 +86,7 @@ def test_a_response_of_any_version_is_read_by_kio(version: int) -> None:
 
 
 @pytest.mark.row("C32")
-def test_a_followers_request_is_what_kio_would_have_written() -> None:
+def test_follower_request_has_the_bytes_of_kio() -> None:
     rows = [(3, 8, 100, 7, 2, 4096)]
     mine = fetch.encode_request(
         5, b"client", 2, (500, 1, 1 << 20), (9, 4), [(b"a", rows)], [(b"gone", [1, 2])]

@@ -52,7 +52,7 @@ def found(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
 
 
 @pytest.mark.parametrize("client", [b"me", b"", None])
-def test_whole_frames_come_out_in_order_and_a_partial_one_stays(client: bytes | None) -> None:
+def test_whole_frames_are_handled_in_order_and_a_partial_one_is_kept(client: bytes | None) -> None:
     whole = frame(0, 1, b"abc", client) + frame(3, 2, b"", client) + frame(0, 3, b"d", client)
     for cut in range(len(frame(0, 4, b"efg", client))):
         seen, rest = found(whole + frame(0, 4, b"efg", client)[:cut])
@@ -71,7 +71,7 @@ def test_whole_frames_come_out_in_order_and_a_partial_one_stays(client: bytes | 
         pytest.param(pack(">ihhih", 11, 0, 5, 1, 2) + b"x", id="a client id beyond the frame"),
     ],
 )
-def test_a_frame_that_cannot_be_ends_the_connection(data: bytes) -> None:
+def test_malformed_frame_is_a_protocol_violation(data: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         found(data)
     with pytest.raises(ProtocolViolation):

@@ -33,7 +33,7 @@ def body(version: int, partitions: list[PartitionState]) -> bytes:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_the_answer_is_byte_for_byte_what_kio_writes(version: int) -> None:
+def test_metadata_response_has_the_bytes_of_kio(version: int) -> None:
     def partition(
         index: int, leader: int, error: int, offline: tuple[int, ...]
     ) -> dict[str, object]:
@@ -76,7 +76,7 @@ def test_the_answer_is_byte_for_byte_what_kio_writes(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_the_answer_is_understood_by_kafka_python(version: int) -> None:
+def test_kafka_python_decodes_the_metadata_response(version: int) -> None:
     frame = codec.encode_response(9, versions.METADATA, version, body(version, [state(0, 1)]))
     decoded = MetadataResponse.decode(frame, version=version, header=True, framed=True)
     assert decoded.header.correlation_id == 9
@@ -85,7 +85,7 @@ def test_the_answer_is_understood_by_kafka_python(version: int) -> None:
     assert decoded.topics[0].partitions[0].leader_id == 1
 
 
-def test_a_topic_asked_for_by_an_unknown_id_has_no_name() -> None:
+def test_topic_requested_by_unknown_id_has_no_name() -> None:
     topic = encode_topic(12, None, TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID, (), set())
     frame = codec.encode_response(1, versions.METADATA, 12, encode(12, (), "c", -1, [topic]))
     entity = codec.decode_response(versions.METADATA, 12, frame[4:])

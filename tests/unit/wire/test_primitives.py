@@ -9,18 +9,18 @@ from minikafka.wire import primitives
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**14, 2**21 - 1, 2**28, 2**32 - 1])
-def test_a_varint_reads_back_as_it_was_written(number: int) -> None:
+def test_varint_is_decoded_to_the_encoded_number(number: int) -> None:
     data = primitives.uvarint(number)
     assert primitives.read_uvarint(b"x" + data + b"x", 1) == (number, 1 + len(data))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 4, b"\xff" * 6, b"\xff\xff\xff\xff\x1f"])
-def test_a_varint_that_is_cut_off_or_too_wide_is_refused(data: bytes) -> None:
+def test_varint_is_refused_when_it_is_truncated_or_exceeds_32_bits(data: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         primitives.read_uvarint(data, 0)
 
 
-def test_a_varint_behind_the_end_is_refused() -> None:
+def test_varint_after_the_end_is_refused() -> None:
     with pytest.raises(ProtocolViolation):
         primitives.read_uvarint(b"\x01", 5)
 
@@ -37,7 +37,7 @@ def test_strings_and_arrays_have_kafkas_bytes() -> None:
     assert primitives.compact_array(0) == b"\x01"
 
 
-def test_a_section_of_tagged_fields_is_passed_over() -> None:
+def test_section_of_tagged_fields_is_skipped() -> None:
     section = b"\x02\x00\x01a\x05\x02bc"
     assert primitives.skip_tags(section + b"rest", 0) == len(section)
     with pytest.raises(ProtocolViolation):

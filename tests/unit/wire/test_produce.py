@@ -37,7 +37,7 @@ BODY = 14 + len("client")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_is_cut_into_slices_without_copying(version: int) -> None:
+def test_request_is_decoded_into_positions_without_copying(version: int) -> None:
     buf = frame(version, [("t", [(3, b"abc"), (4, b"")]), ("longer-name", [(0, b"x" * 200)])])
     decoded = produce.decode(buf, BODY, len(buf), version)
     assert (decoded.acks, decoded.timeout_ms, decoded.transactional_id) == (-1, 1500, None)
@@ -52,9 +52,7 @@ def test_a_request_is_cut_into_slices_without_copying(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 20_000])
-def test_the_head_of_a_single_partition_request_finds_the_records_again(
-    version: int, size: int
-) -> None:
+def test_records_are_found_after_a_known_head(version: int, size: int) -> None:
     buf = frame(version, [("topic", [(5, b"r" * size)])])
     decoded = produce.decode(buf, BODY, len(buf), version)
     part = decoded.topics[0][1][0]
@@ -63,7 +61,7 @@ def test_the_head_of_a_single_partition_request_finds_the_records_again(
 
 
 @pytest.mark.parametrize("tail", [b"\1\0\0", b"\0\1\0", b"\0\0\1"])
-def test_a_request_whose_tag_sections_are_not_empty_is_looked_at_in_full(tail: bytes) -> None:
+def test_request_with_tagged_fields_is_decoded_in_full(tail: bytes) -> None:
     buf = frame(9, [("topic", [(5, b"records")])])
     head_end = produce.decode(buf, BODY, len(buf), 9).head_end
     assert produce.single_records(buf, head_end, len(buf), 9) > 0
@@ -72,7 +70,7 @@ def test_a_request_whose_tag_sections_are_not_empty_is_looked_at_in_full(tail: b
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
+def test_truncated_request_is_a_protocol_violation(version: int) -> None:
     buf = frame(version, [("topic", [(5, b"records")])])
     for end in range(BODY, len(buf)):
         cut = buf[:end]
@@ -81,7 +79,7 @@ def test_a_request_cut_anywhere_is_a_protocol_violation(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_prepared_answer_is_the_general_one_and_kio_reads_both(version: int) -> None:
+def test_single_response_has_the_bytes_of_the_general_one_and_kio_decodes_it(version: int) -> None:
     start = 11 if version >= 5 else -1
     general = produce.encode_response(9, version, [(b"topic", [(5, 0, 42, -1, start)])])
     assert produce.single_answer(b"topic", 5, version)(9, 0, 42, 11) == general

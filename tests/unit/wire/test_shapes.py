@@ -21,23 +21,23 @@ def walk(entity_type: Any, data: bytes, elements_max: int = 1000) -> tuple[bytes
 
 
 @pytest.mark.parametrize("count", [1, 2, 2**31 - 1])
-def test_an_array_that_claims_more_than_is_there_is_refused(count: int) -> None:
+def test_array_is_refused_when_its_length_exceeds_the_message(count: int) -> None:
     with pytest.raises(ProtocolViolation):
         walk(MetadataV8, struct.pack(">i", count) + b"\0\0\0", 2**40)
 
 
-def test_a_compact_array_that_claims_more_than_is_there_is_refused() -> None:
+def test_compact_array_is_refused_when_its_length_exceeds_the_message() -> None:
     with pytest.raises(ProtocolViolation):
         walk(MetadataV12, b"\xff\xff\xff\xff\x0f\0\0\0", 2**40)
 
 
-def test_an_array_of_numbers_that_claims_more_than_is_there_is_refused() -> None:
+def test_array_of_numbers_is_refused_when_its_length_exceeds_the_message() -> None:
     topic = b"\0\x01t" + struct.pack(">ihiii", 1, 1, 1, 0, 2**31 - 1)
     with pytest.raises(ProtocolViolation, match="2147483647"):
         walk(CreateTopicsRequest, struct.pack(">i", 1) + topic, 2**40)
 
 
-def test_a_message_with_too_many_elements_is_refused_though_they_are_there() -> None:
+def test_message_is_refused_when_it_has_too_many_elements() -> None:
     body = struct.pack(">i", 100) + b"\0\0" * 100 + b"\0\0\0"
     assert walk(MetadataV8, body, 100) == (body, 0)
     with pytest.raises(ProtocolViolation, match="too many"):
@@ -45,7 +45,7 @@ def test_a_message_with_too_many_elements_is_refused_though_they_are_there() -> 
 
 
 @pytest.mark.parametrize("size", [-2, 5, 2**15 - 1])
-def test_a_string_that_is_not_there_is_refused(size: int) -> None:
+def test_string_is_refused_when_its_length_exceeds_the_message(size: int) -> None:
     with pytest.raises(ProtocolViolation):
         walk(MetadataV8, struct.pack(">ih", 1, size) + b"\0\0\0")
 
@@ -62,7 +62,7 @@ def test_an_array_that_may_not_be_null_is_refused_when_it_is() -> None:
     walk(MetadataV8, struct.pack(">i", -1) + b"\0\0\0")
 
 
-def test_tagged_fields_that_the_schema_does_not_know_are_cut_out() -> None:
+def test_unknown_tagged_fields_are_cut_out() -> None:
     body = (
         b"\x02" + bytes(16) + b"\x02t" + b"\x01\x09\x02ab" + b"\x00\x00" + b"\x02\x05\x00\x63\x01x"
     )
@@ -70,18 +70,18 @@ def test_tagged_fields_that_the_schema_does_not_know_are_cut_out() -> None:
     assert data[pos:] == b"\x02" + bytes(16) + b"\x02t" + b"\x00" + b"\x00\x00" + b"\x00"
 
 
-def test_tagged_fields_that_the_schema_knows_stay_beside_unknown_ones() -> None:
+def test_known_tagged_fields_are_kept_when_unknown_ones_are_cut_out() -> None:
     head = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, 0) + b"\x01\x01\x01"
     data, pos = walk(FetchRequest, head + b"\x02" + b"\x00\x02\x02c" + b"\x09\x01z")
     assert data[pos:] == head + b"\x01" + b"\x00\x02\x02c"
 
 
-def test_a_tagged_field_of_another_size_than_it_claims_is_refused() -> None:
+def test_tagged_field_is_refused_when_its_size_is_wrong() -> None:
     epoch = b"\x01\x09" + struct.pack(">q", 1) + b"\0"
     with pytest.raises(ProtocolViolation, match="tagged"):
         walk(ApiVersionsResponse, b"\0\0\x01\0\0\0\0" + b"\x01" + epoch)
 
 
-def test_a_section_with_absurdly_many_tagged_fields_is_refused() -> None:
+def test_section_with_too_many_tagged_fields_is_refused() -> None:
     with pytest.raises(ProtocolViolation):
         walk(MetadataV12, b"\x00\x00\x00\xff\xff\xff\xff\x07")

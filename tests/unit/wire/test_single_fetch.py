@@ -43,7 +43,7 @@ def test_a_request_for_one_partition_has_the_bytes_of_the_general_encoder(topic:
 
 
 @pytest.mark.parametrize("topic", [b"t", b"a-topic", LONGEST_SHORT])
-def test_a_request_for_one_partition_is_read_as_the_general_decoder_reads_it(topic: bytes) -> None:
+def test_request_for_one_partition_is_decoded_as_by_the_general_decoder(topic: bytes) -> None:
     buf = bytearray(b"before") + general_request(topic) + b"\x07behind"
     body, end = 6 + BODY, len(buf) - 7
     single = single_request(buf, body, end)
@@ -73,13 +73,13 @@ def test_a_request_for_one_partition_is_read_as_the_general_decoder_reads_it(top
         ),
     ],
 )
-def test_a_request_of_another_shape_is_left_to_the_general_decoder(
+def test_request_of_another_shape_takes_the_general_decoder(
     request_bytes: bytearray,
 ) -> None:
     assert single_request(request_bytes, BODY, len(request_bytes)) is None
 
 
-def test_a_request_with_any_other_constant_byte_or_length_is_left_to_the_general_decoder() -> None:
+def test_request_with_another_constant_or_length_takes_the_general_decoder() -> None:
     whole = general_request(b"topic")
     for end in range(BODY, len(whole)):
         assert single_request(whole, BODY, end) is None
@@ -103,7 +103,7 @@ def test_a_response_with_one_partition_has_the_bytes_of_the_general_encoder(
 
 @pytest.mark.parametrize("size", [1, 126, 127, 300, 5000, 20_000])
 @pytest.mark.parametrize("topic", [b"t", LONGEST_SHORT])
-def test_a_response_with_one_partition_is_read_as_the_general_decoder_reads_it(
+def test_response_with_one_partition_is_decoded_as_by_the_general_decoder(
     topic: bytes, size: int
 ) -> None:
     buf = bytearray(b"before") + general_response(topic, size=size) + b"\0behind"
@@ -121,13 +121,13 @@ PLAIN = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc",), 3)
 
 
 @pytest.mark.parametrize("rows", [[REFUSED], [DIVERGING], [PLAIN, PLAIN]])
-def test_errors_divergence_and_several_partitions_are_left_to_the_general_codec(rows: Any) -> None:
+def test_errors_divergence_and_several_partitions_take_the_general_encoder(rows: Any) -> None:
     assert encode_single_response(9, 77, b"t", rows) is None
     buf = general_response(rows=rows)
     assert single_response(buf, 0, len(buf)) is None
 
 
-def test_a_response_that_is_no_plain_one_is_left_to_the_general_decoder() -> None:
+def test_response_of_another_shape_takes_the_general_decoder() -> None:
     whole = general_response()
     for stop in range(len(whole)):
         assert single_response(whole, 0, stop) is None

@@ -8,7 +8,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 from minikafka.wire import versions
 
 
-def test_every_served_api_has_a_name_and_a_range_that_begins_before_it_ends() -> None:
+def test_every_served_api_has_a_name_and_a_version_range() -> None:
     assert versions.SERVED.keys() == versions.NAMES.keys()
     assert all(0 <= low <= high for low, high in versions.SERVED.values())
 
@@ -21,7 +21,7 @@ def test_flexible_versions_are_kafkas(message: type) -> None:
         assert versions.is_flexible(message.API_KEY, version) == flexible
 
 
-def test_only_the_versions_of_the_table_are_served() -> None:
+def test_versions_outside_the_table_are_not_served() -> None:
     assert versions.is_served(versions.FETCH, 4)
     assert not versions.is_served(versions.FETCH, 3)
     assert not versions.is_served(versions.FETCH, 13)

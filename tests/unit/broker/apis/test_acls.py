@@ -12,7 +12,7 @@ from minikafka.wire.versions import DESCRIBE_ACLS
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-def test_there_is_no_authorizer(version: int) -> None:
+def test_describe_acls_is_refused_without_an_authorizer(version: int) -> None:
     request = codec.request(DESCRIBE_ACLS, version)
     answer = describe_acls(Cold().services, request, context(version))
     frame = codec.encode_response(1, DESCRIBE_ACLS, version, answer)

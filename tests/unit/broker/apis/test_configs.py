@@ -49,7 +49,7 @@ async def test_a_topic_shows_its_own_settings_and_the_brokers(version: int) -> N
     assert shown["segment.bytes"].synonyms == ()
 
 
-async def test_synonyms_types_and_documentation_come_where_they_are_asked_for() -> None:
+async def test_synonyms_types_and_documentation_are_returned_on_request() -> None:
     got = await ask(
         with_topic(),
         TOPIC,
@@ -66,7 +66,7 @@ async def test_synonyms_types_and_documentation_come_where_they_are_asked_for() 
     assert (entry.config_type, bool(entry.documentation)) == (5, True)
 
 
-async def test_a_broker_shows_itself_without_its_secrets() -> None:
+async def test_broker_settings_are_described_without_secrets() -> None:
     got = await ask(with_topic(), BROKER, "1", include_synonyms=True)
     shown = {entry.name: entry for entry in got.configs}
     assert shown["inter.broker.protocol.version"].value == "3.3-IV3"
@@ -98,7 +98,7 @@ async def test_the_settings_of_all_brokers_are_an_empty_list() -> None:
         (0, "", ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_what_cannot_be_described_is_refused(
+async def test_unknown_resources_are_refused(
     resource_type: int, name: str, code: ErrorCode
 ) -> None:
     got = await ask(with_topic(), resource_type, name)
@@ -106,7 +106,7 @@ async def test_what_cannot_be_described_is_refused(
     assert got.error_message
 
 
-async def test_brokers_are_described_while_zookeeper_is_out_of_reach() -> None:
+async def test_brokers_are_described_when_zookeeper_does_not_respond() -> None:
     cold = with_topic()
     cold.session.failures = [NotConnected()]
     assert (await ask(cold, TOPIC, "t")).error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -114,7 +114,7 @@ async def test_brokers_are_described_while_zookeeper_is_out_of_reach() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), [(33, 0), (33, 1), (33, 2), (44, 0), (44, 1)])
-async def test_each_resource_is_altered_and_answered_for_itself(api: int, version: int) -> None:
+async def test_each_resource_is_altered_with_a_result_of_its_own(api: int, version: int) -> None:
     cold = with_topic()
     operation = {} if api == ALTER_CONFIGS else {"config_operation": 0}
     resources = [
@@ -144,7 +144,7 @@ async def test_each_resource_is_altered_and_answered_for_itself(api: int, versio
     assert stored == {**kept, "segment.ms": "7"}
 
 
-async def test_what_was_altered_while_brokers_run_is_shown_with_its_place() -> None:
+async def test_dynamic_settings_are_described_with_their_source() -> None:
     cold = with_topic()
     rate = "leader.replication.throttled.rate"
     cold.settings.load({"min.insync.replicas": "2"}, {"min.insync.replicas": "3", rate: "9"})

@@ -64,7 +64,7 @@ def request(version: int, topics: Any, timeout: int = 60_000, **rest: Any) -> An
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_the_answer_comes_when_the_metadata_shows_the_leader(version: int) -> None:
+async def test_election_is_answered_when_the_metadata_has_the_leader(version: int) -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), U0: NOT_NEEDED}
     rest = {} if version == 0 else {"election_type": PREFERRED}
@@ -84,7 +84,7 @@ async def _awaited(answer: Any) -> Any:
     return await answer
 
 
-async def test_a_leader_that_is_not_shown_in_time_has_a_timeout() -> None:
+async def test_election_times_out_when_the_metadata_does_not_have_the_leader() -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), U0: PartitionResult()}
     answer = await elect_leaders(
@@ -93,7 +93,7 @@ async def test_a_leader_that_is_not_shown_in_time_has_a_timeout() -> None:
     assert decoded(answer, 2) == {T0: ErrorCode.REQUEST_TIMED_OUT, U0: 0}
 
 
-async def test_an_unclean_election_waits_for_any_leader_that_is_alive() -> None:
+async def test_unclean_election_is_answered_when_any_leader_is_alive() -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), T1: PartitionResult()}
     asked = request(2, {"t": [0, 1]}, timeout=1, election_type=UNCLEAN)
@@ -102,7 +102,7 @@ async def test_an_unclean_election_waits_for_any_leader_that_is_alive() -> None:
     assert controller.asked == [(True, [T0, T1])]
 
 
-async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> None:
+async def test_partitions_that_need_no_election_are_omitted_when_all_are_requested() -> None:
     cold, controller = with_controller()
     failed = PartitionResult(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 2 is down")
     controller.results = {T0: NOT_NEEDED, T1: failed}
@@ -111,7 +111,7 @@ async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> Non
     assert controller.asked == [(False, None)]
 
 
-async def test_another_broker_sends_the_client_to_the_controller() -> None:
+async def test_broker_that_is_not_the_controller_returns_not_controller() -> None:
     cold, controller = with_controller()
     controller.rules = False
     answer = await elect_leaders(cold.services, request(1, {"t": [0]}), context(1))
@@ -122,7 +122,7 @@ async def test_another_broker_sends_the_client_to_the_controller() -> None:
     }
 
 
-async def test_an_unknown_type_of_election_is_refused() -> None:
+async def test_unknown_election_type_is_refused() -> None:
     cold, controller = with_controller()
     answer = await elect_leaders(cold.services, request(2, {"t": [0]}, election_type=7), context(2))
     assert answer.error_code == ErrorCode.INVALID_REQUEST

@@ -12,7 +12,7 @@ from minikafka.wire.versions import FIND_COORDINATOR
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_there_is_no_coordinator_yet(version: int) -> None:
+def test_find_coordinator_returns_not_available(version: int) -> None:
     request = codec.request(FIND_COORDINATOR, version, key="g")
     answer = find_coordinator(Cold().services, request, context(version))
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -20,7 +20,7 @@ def test_there_is_no_coordinator_yet(version: int) -> None:
     codec.encode_response(1, FIND_COORDINATOR, version, answer)
 
 
-def test_a_list_of_keys_is_answered_key_by_key() -> None:
+def test_find_coordinator_answers_each_key_of_a_list() -> None:
     request = codec.request(FIND_COORDINATOR, 4, coordinator_keys=["a", "b"])
     answer = find_coordinator(Cold().services, request, context(4))
     assert [item.key for item in answer.coordinators] == ["a", "b"]

@@ -41,7 +41,7 @@ def described(cold: Cold, version: int, topics: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_directory_shows_its_replicas_with_sizes_and_lags(version: int) -> None:
+def test_every_directory_is_described_with_sizes_and_lags(version: int) -> None:
     got = described(with_directories(), version, None)
     assert {path: int(result.error_code) for path, result in got.items()} == {
         "/a": 0,
@@ -57,21 +57,21 @@ def test_every_directory_shows_its_replicas_with_sizes_and_lags(version: int) ->
         assert (got["/broken"].total_bytes, got["/broken"].usable_bytes) == (-1, -1)
 
 
-def test_only_the_replicas_that_were_asked_for_are_shown() -> None:
+def test_only_requested_replicas_are_described() -> None:
     got = described(with_directories(), 4, [{"topic": "t", "partitions": [1, 9]}])
     assert got["/a"].topics == ()
     assert [row.partition_index for row in got["/b"].topics[0].partitions] == [1]
 
 
 @pytest.mark.row("R67")
-def test_a_directory_whose_disk_does_not_answer_is_a_failed_one() -> None:
+def test_directory_whose_disk_fails_is_a_storage_error() -> None:
     cold = with_directories()
     cold.replicas.failure = StorageFailed("/a", OSError(5, "broken"))
     assert described(cold, 4, None)["/a"].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_replicas_stay_where_they_are_and_each_is_told_why(version: int) -> None:
+def test_replicas_are_not_moved_and_each_has_its_error_code(version: int) -> None:
     asked = {"/a": [T0, T1], "/b/": [U0], "/broken": [T1], "/none": [T0]}
     dirs = [
         {

@@ -48,7 +48,7 @@ def errors(got: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(
+def test_null_requests_all_topics_and_in_version_0_an_empty_list_too(
     version: int,
 ) -> None:
     got = ask(with_topics(), version, None if version else [])
@@ -65,7 +65,7 @@ def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(
 
 
 @pytest.mark.parametrize("version", ALL)
-async def test_an_unknown_topic_is_made_where_that_is_allowed(version: int) -> None:
+async def test_unknown_topic_is_created_when_that_is_allowed(version: int) -> None:
     cold = with_topics()
     got = ask(cold, version, [{"name": "new"}, {"name": "a"}, {"name": "a/b"}])
     assert errors(got) == {
@@ -79,7 +79,7 @@ async def test_an_unknown_topic_is_made_where_that_is_allowed(version: int) -> N
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_an_unknown_topic_is_unknown_where_it_may_not_be_made(version: int) -> None:
+def test_unknown_topic_is_an_error_when_creation_is_not_allowed(version: int) -> None:
     cold = with_topics(config={"auto.create.topics.enable": "false"})
     got = ask(cold, version, [{"name": "new"}, {"name": ".."}])
     assert errors(got) == {
@@ -88,12 +88,12 @@ def test_an_unknown_topic_is_unknown_where_it_may_not_be_made(version: int) -> N
     }
 
 
-def test_a_client_can_ask_not_to_have_topics_made() -> None:
+def test_unknown_topic_is_not_created_when_the_request_forbids_it() -> None:
     got = ask(with_topics(), 4, [{"name": "new"}], allow_auto_topic_creation=False)
     assert errors(got) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_topics_are_asked_for_by_id_from_version_12() -> None:
+def test_topics_are_requested_by_id_from_version_12() -> None:
     cold = with_topics()
     got = ask(
         cold, 12, [{"name": None, "topic_id": ID}, {"name": None, "topic_id": bytes(15) + b"x"}]
@@ -108,19 +108,19 @@ def test_topics_are_asked_for_by_id_from_version_12() -> None:
     }
 
 
-def test_an_id_decides_though_a_name_is_given_with_it() -> None:
+def test_topic_id_takes_precedence_over_a_name() -> None:
     got = ask(with_topics(), 12, [{"name": "b", "topic_id": ID}])
     assert [(t.name, int(t.error_code)) for t in got.topics] == [("a", 0)]
     unknown = ask(with_topics(), 12, [{"name": "a", "topic_id": bytes(15) + b"x"}])
     assert [int(t.error_code) for t in unknown.topics] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_a_topic_asked_for_twice_is_told_once() -> None:
+def test_topic_requested_twice_is_returned_once() -> None:
     got = ask(with_topics(), 12, [{"name": "a"}, {"name": "a"}])
     assert [topic.name for topic in got.topics] == ["a"]
 
 
-def test_a_controller_that_is_not_among_the_live_brokers_is_not_told() -> None:
+def test_controller_is_omitted_when_it_is_not_a_live_broker() -> None:
     cold = with_topics()
     cold.controller.controller_id = 9
     assert ask(cold, 12, None).controller_id == 1
@@ -129,7 +129,7 @@ def test_a_controller_that_is_not_among_the_live_brokers_is_not_told() -> None:
     assert ask(cold, 12, None).controller_id == -1
 
 
-def test_partitions_of_a_dead_broker_have_no_leader_and_the_answer_follows_the_snapshot() -> None:
+def test_partitions_of_a_dead_broker_have_no_leader() -> None:
     cold = with_topics()
     before = ask(cold, 12, [{"name": "b"}]).topics[0].partitions[0]
     assert (before.leader_id, before.offline_replicas) == (3, ())
@@ -140,7 +140,7 @@ def test_partitions_of_a_dead_broker_have_no_leader_and_the_answer_follows_the_s
     assert after.offline_replicas == (3,)
 
 
-def test_the_bytes_of_a_topic_are_made_once_until_something_in_them_changes() -> None:
+def test_bytes_of_a_topic_are_cached_until_its_metadata_changes() -> None:
     cold = with_topics()
     ask(cold, 12, None)
     (first,) = {key for key in cold.metadata.snapshot.encoded if key[1] == "a"}
@@ -155,7 +155,7 @@ def test_the_bytes_of_a_topic_are_made_once_until_something_in_them_changes() ->
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-def test_authorized_operations_are_told_only_when_asked_for(version: int) -> None:
+def test_authorized_operations_are_returned_only_on_request(version: int) -> None:
     plain = ask(with_topics(), version, [{"name": "a"}])
     assert plain.topics[0].topic_authorized_operations == NOT_ASKED
     assert plain.cluster_authorized_operations == NOT_ASKED
@@ -171,7 +171,7 @@ def test_authorized_operations_are_told_only_when_asked_for(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_describe_cluster_tells_the_same_cluster(version: int) -> None:
+async def test_describe_cluster_returns_the_brokers_of_metadata(version: int) -> None:
     cold = with_topics()
     request = codec.request(
         DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True, endpoint_type=1
@@ -198,7 +198,7 @@ def told_nothing() -> Cold:
     return cold
 
 
-async def test_a_broker_that_was_told_nothing_yet_answers_when_it_was() -> None:
+async def test_metadata_is_answered_after_the_first_update_of_a_controller() -> None:
     """No brokers and no topics would be believed: librdkafka forgets every broker that is not listed."""
     cold = told_nothing()
     asked = codec.request(METADATA, 12, topics=None)
@@ -213,10 +213,10 @@ async def test_a_broker_that_was_told_nothing_yet_answers_when_it_was() -> None:
     assert [broker.broker_id for broker in (await about_brokers).brokers] == [1, 2, 3]
 
 
-async def test_a_broker_that_no_controller_tells_anything_says_nothing(
+async def test_metadata_fails_when_no_controller_sends_an_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metadata_api, "_FIRST_NEWS_MS", 10)
+    monkeypatch.setattr(metadata_api, "_FIRST_UPDATE_MS", 10)
     with pytest.raises(KafkaError, match="no controller"):
         await metadata(
             told_nothing().services, codec.request(METADATA, 12, topics=None), context(12)

@@ -61,7 +61,7 @@ def ask(cold: Cold, timestamp: int, version: int = 7, replica_id: int = -1, **re
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_beginning_end_and_times_are_found(version: int, tmp_path: Path) -> None:
+def test_start_end_and_timestamps_are_found(version: int, tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100, 200, 300)
     found = {when: ask(cold, when, version) for when in (EARLIEST, LATEST, 150, 200, 301)}
@@ -76,14 +76,14 @@ def test_beginning_end_and_times_are_found(version: int, tmp_path: Path) -> None
         assert {got.leader_epoch for when, got in found.items() if when != 301} == {0}
 
 
-def test_the_record_with_the_largest_timestamp_is_found_wherever_it_is(tmp_path: Path) -> None:
+def test_record_with_the_largest_timestamp_is_found(tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100, 900, 300)
     got = ask(cold, MAX_TIMESTAMP)
     assert (got.offset, got.timestamp) == (1, 900)
 
 
-def test_an_empty_log_has_a_beginning_and_an_end_and_no_largest_timestamp(tmp_path: Path) -> None:
+def test_empty_log_has_a_start_and_an_end_and_no_largest_timestamp(tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path)
     assert [ask(cold, when).offset for when in (EARLIEST, LATEST, MAX_TIMESTAMP, 0)] == [
@@ -94,7 +94,7 @@ def test_an_empty_log_has_a_beginning_and_an_end_and_no_largest_timestamp(tmp_pa
     ]
 
 
-def test_a_consumer_sees_the_high_watermark_and_a_follower_the_end(tmp_path: Path) -> None:
+def test_consumer_gets_the_high_watermark_and_a_follower_the_log_end(tmp_path: Path) -> None:
     cold = Cold()
     partition = leader(cold, tmp_path, 100, replicas=(1, 2))
     assert partition.high_watermark == 0
@@ -108,7 +108,7 @@ def test_a_consumer_sees_the_high_watermark_and_a_follower_the_end(tmp_path: Pat
     ("version", "code"),
     [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)],
 )
-def test_right_after_an_election_the_end_is_not_known(
+def test_latest_offset_is_not_available_right_after_an_election(
     version: int, code: ErrorCode, tmp_path: Path
 ) -> None:
     cold = Cold()
@@ -124,16 +124,14 @@ def test_right_after_an_election_the_end_is_not_known(
     ("epoch", "code"),
     [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_a_client_with_another_leader_epoch_is_told_so(
-    epoch: int, code: int, tmp_path: Path
-) -> None:
+def test_client_with_another_leader_epoch_is_fenced(epoch: int, code: int, tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100)
     assert ask(cold, LATEST, current_leader_epoch=epoch).error_code == code
     assert epoch_end(cold, 0, epoch).error_code == code
 
 
-def test_who_does_not_lead_says_so(tmp_path: Path) -> None:
+def test_broker_that_is_not_the_leader_returns_an_error(tmp_path: Path) -> None:
     cold = Cold()
     assert ask(cold, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cold.replicas.errors[TP] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -144,7 +142,7 @@ def test_who_does_not_lead_says_so(tmp_path: Path) -> None:
     assert epoch_end(cold, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_partition_asked_for_twice_is_refused(tmp_path: Path) -> None:
+def test_partition_requested_twice_is_refused(tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path)
     topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
@@ -167,7 +165,7 @@ def epoch_end(cold: Cold, asked: int, current: int = -1, version: int = 4) -> An
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_the_end_of_an_epoch_is_told(version: int, tmp_path: Path) -> None:
+def test_end_offset_of_an_epoch_is_returned(version: int, tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100, 200)
     known, unknown = epoch_end(cold, 0, -1, version), epoch_end(cold, 3, -1, version)
@@ -176,7 +174,7 @@ def test_the_end_of_an_epoch_is_told(version: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("timestamp", "version"), [(MAX_TIMESTAMP, 6), (-4, 7), (-5, 1), (-6, 7)])
-def test_a_special_time_that_the_version_does_not_have_is_refused(
+def test_special_timestamp_is_refused_when_the_version_does_not_have_it(
     timestamp: int, version: int, tmp_path: Path
 ) -> None:
     cold = Cold()

@@ -85,7 +85,7 @@ async def connected() -> AsyncIterator[Connected]:
 
 
 @pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
-async def test_what_follows_a_refused_batch_is_refused_until_the_client_can_know(
+async def test_batches_after_a_refused_one_are_refused_until_its_response_is_sent(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
     """Or it would be appended before the batch that the client sends again first, out of sequence."""
@@ -115,7 +115,7 @@ def commit(connected: Connected, tp: TopicPartition, offset: int) -> None:
 
 
 @pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
-async def test_a_record_that_a_new_leader_takes_back_is_not_acknowledged_by_the_one_in_its_place(
+async def test_truncated_record_is_not_acknowledged_by_the_record_that_replaces_it(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
     """However long its answer stands behind that of another partition on the same connection."""
@@ -137,7 +137,7 @@ async def test_a_record_that_a_new_leader_takes_back_is_not_acknowledged_by_the_
     assert connected.answered == [{T0: 0}, {T1: 0}, refused]
 
 
-async def test_what_waits_behind_another_partition_is_counted_and_fails_with_its_isr(
+async def test_produce_behind_another_partition_is_counted_and_fails_with_its_isr(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -154,7 +154,7 @@ async def test_what_waits_behind_another_partition_is_counted_and_fails_with_its
     assert connected.answered[1:] == [{T1: 0}, {T1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}]
 
 
-async def test_nobody_waits_for_a_partition_that_committed_all_or_after_the_connection_is_gone(
+async def test_no_waiter_is_left_after_the_commit_or_the_end_of_the_connection(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -170,7 +170,7 @@ async def test_nobody_waits_for_a_partition_that_committed_all_or_after_the_conn
     assert connected.answered == []
 
 
-async def test_a_topic_that_begins_to_stamp_its_records_says_their_time_to_who_produced_before_too(
+async def test_append_time_is_returned_to_earlier_producers_after_the_setting_changes(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0)
@@ -184,7 +184,7 @@ async def test_a_topic_that_begins_to_stamp_its_records_says_their_time_to_who_p
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("also", [(), (T1,)], ids=["alone", "with another partition"])
-async def test_what_the_disk_did_not_take_is_not_acknowledged(
+async def test_records_are_not_acknowledged_when_the_write_fails(
     connected: Connected, also: tuple[TopicPartition, ...], acks: int
 ) -> None:
     await connected.lead(T0, 0, 1, 0)

@@ -16,7 +16,7 @@ from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("timeout", [-1, 0, 2**31 - 1])
-async def test_a_producer_gets_an_id_of_its_own_with_epoch_0(version: int, timeout: int) -> None:
+async def test_producer_gets_a_unique_id_with_epoch_0(version: int, timeout: int) -> None:
     cold = Cold()
     request = codec.request(
         INIT_PRODUCER_ID, version, transactional_id=None, transaction_timeout=timeout
@@ -28,7 +28,7 @@ async def test_a_producer_gets_an_id_of_its_own_with_epoch_0(version: int, timeo
     ]
 
 
-async def test_a_producer_that_brings_its_old_id_gets_a_new_one() -> None:
+async def test_producer_with_an_old_id_gets_a_new_one() -> None:
     request = codec.request(
         INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=77, producer_epoch=3
     )
@@ -38,7 +38,7 @@ async def test_a_producer_that_brings_its_old_id_gets_a_new_one() -> None:
 
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize(("producer_id", "epoch"), [(77, -1), (-1, 3)])
-async def test_an_old_id_without_its_epoch_or_the_other_way_round_is_refused(
+async def test_old_id_without_epoch_and_epoch_without_id_are_refused(
     producer_id: int, epoch: int, version: int
 ) -> None:
     request = codec.request(
@@ -56,13 +56,13 @@ async def test_an_old_id_without_its_epoch_or_the_other_way_round_is_refused(
     ("transactional_id", "code"),
     [("tx", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("", ErrorCode.INVALID_REQUEST)],
 )
-async def test_transactions_are_not_served(transactional_id: str, code: ErrorCode) -> None:
+async def test_transactional_id_is_refused(transactional_id: str, code: ErrorCode) -> None:
     request = codec.request(INIT_PRODUCER_ID, 4, transactional_id=transactional_id)
     answer = await init_producer_id(Cold().services, request, context(4))
     assert (answer.error_code, answer.producer_id) == (code, -1)
 
 
-async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
+async def test_producer_id_is_a_retriable_error_when_zookeeper_does_not_respond() -> None:
     cold = Cold()
     cold.session.failures = [NotConnected()]
     answer = await init_producer_id(
@@ -71,7 +71,7 @@ async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_replica_tells_what_it_remembers_of_its_producers() -> None:
+def test_describe_producers_returns_the_producer_state_of_a_replica() -> None:
     cold = Cold()
     producers = SimpleNamespace(active=lambda: [(7, 0, 2, 1000)])
     hosted = SimpleNamespace(offline=False, log=SimpleNamespace(producers=producers))

@@ -72,7 +72,7 @@ def listed(cold: Cold, topics: Any) -> Any:
     return codec.decode_response(LIST_PARTITION_REASSIGNMENTS, 0, frame[4:])
 
 
-async def test_targets_and_cancellations_reach_the_controller_and_each_has_its_answer() -> None:
+async def test_each_target_and_cancellation_has_its_result() -> None:
     cold, controller = with_controller()
     refused = PartitionResult(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")
     controller.results[TopicPartition("t", 1)] = refused
@@ -92,7 +92,7 @@ async def test_targets_and_cancellations_reach_the_controller_and_each_has_its_a
     ]
 
 
-async def test_a_partition_given_twice_is_left_alone() -> None:
+async def test_partition_given_twice_is_not_reassigned() -> None:
     cold, controller = with_controller()
     got = await alter(cold, t=[(0, [1]), (0, [2]), (1, [2])])
     assert controller.targets == {TopicPartition("t", 1): (2,)}
@@ -100,7 +100,7 @@ async def test_a_partition_given_twice_is_left_alone() -> None:
     assert codes == {0: ErrorCode.INVALID_REQUEST, 1: 0}
 
 
-async def test_another_broker_sends_the_client_to_the_controller() -> None:
+async def test_broker_that_is_not_the_controller_returns_not_controller() -> None:
     cold, controller = with_controller()
     controller.rules = False
     assert (await alter(cold, t=[(0, [1])])).error_code == ErrorCode.NOT_CONTROLLER
@@ -108,7 +108,7 @@ async def test_another_broker_sends_the_client_to_the_controller() -> None:
 
 
 @pytest.mark.row("R55")
-def test_what_is_moving_is_listed_with_what_comes_and_goes() -> None:
+def test_reassignments_are_listed_with_adding_and_removing_replicas() -> None:
     cold, controller = with_controller()
     controller.moving = {
         TopicPartition("t", 1): ReplicaAssignment((3, 1, 2), adding=(3,), removing=(2,)),
@@ -122,7 +122,7 @@ def test_what_is_moving_is_listed_with_what_comes_and_goes() -> None:
     assert (shown.adding_replicas, shown.removing_replicas) == ((3,), (2,))
 
 
-def test_only_what_was_asked_for_is_listed() -> None:
+def test_only_requested_reassignments_are_listed() -> None:
     cold, controller = with_controller()
     controller.moving = {TopicPartition("t", 0): ReplicaAssignment((2, 1), adding=(2,))}
     asked = [{"name": "t", "partition_indexes": [0, 5]}, {"name": "none", "partition_indexes": [0]}]

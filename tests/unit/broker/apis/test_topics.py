@@ -34,7 +34,7 @@ def topic(name: str, partitions: int = 2, factor: int = 3, **rest: Any) -> dict[
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-async def test_a_topic_is_created_and_its_details_are_told_from_version_5(version: int) -> None:
+async def test_create_topics_returns_the_details_from_version_5(version: int) -> None:
     cold = Cold()
     configs = [{"name": "retention.ms", "value": "5"}]
     answer = await create(cold, version, [topic("t", configs=configs), topic("u", 0)])
@@ -53,7 +53,7 @@ async def test_a_topic_is_created_and_its_details_are_told_from_version_5(versio
         assert made.topic_id.bytes == cold.metadata.topic_ids["t"]
 
 
-async def test_an_assignment_by_hand_is_used() -> None:
+async def test_manual_assignment_is_used() -> None:
     cold = Cold()
     by_hand = [
         {"partition_index": 0, "broker_ids": [2, 3]},
@@ -67,7 +67,7 @@ async def test_an_assignment_by_hand_is_used() -> None:
     assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-async def test_validation_alone_makes_no_topic_and_no_id() -> None:
+async def test_validate_only_creates_no_topic_and_no_id() -> None:
     cold = Cold()
     answer = await create(cold, 7, [topic("t")], validate_only=True)
     assert answer.topics[0].error_code == 0
@@ -76,7 +76,7 @@ async def test_validation_alone_makes_no_topic_and_no_id() -> None:
     assert cold.session.multis == []
 
 
-async def test_a_broker_that_does_not_rule_sends_the_client_to_the_controller() -> None:
+async def test_broker_that_is_not_the_controller_returns_not_controller() -> None:
     cold = Cold(broker_id=2, controller_id=1)
     answer = await create(cold, 4, [topic("t"), topic("u")])
     assert [t.error_code for t in answer.topics] == [ErrorCode.NOT_CONTROLLER] * 2
@@ -139,7 +139,7 @@ async def test_topics_are_marked_for_deletion_by_id() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "a/b", "\0", "x" * 250])
 @pytest.mark.parametrize("version", [1, 5, 6])
-async def test_a_name_that_no_topic_can_have_is_an_unknown_topic(name: str, version: int) -> None:
+async def test_deleting_an_invalid_name_is_an_unknown_topic(name: str, version: int) -> None:
     cold = existing()
     rest = {"topics": [{"name": name}]} if version >= 6 else {"topic_names": [name]}
     got = await delete(cold, version, **rest)
@@ -148,7 +148,7 @@ async def test_a_name_that_no_topic_can_have_is_an_unknown_topic(name: str, vers
     assert cold.session.multis == []
 
 
-async def test_a_topic_named_twice_is_left_alone() -> None:
+async def test_topic_named_twice_is_not_deleted() -> None:
     cold = existing()
     asked = [{"name": None, "topic_id": ID}, {"name": "a"}]
     got = await delete_topics(
@@ -161,7 +161,7 @@ async def test_a_topic_named_twice_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
 )
-async def test_forbidden_deletion_has_the_code_of_its_version(
+async def test_disabled_deletion_has_the_error_code_of_the_version(
     version: int, code: ErrorCode
 ) -> None:
     cold = existing(config={"delete.topic.enable": "false"})
@@ -172,7 +172,7 @@ async def test_forbidden_deletion_has_the_code_of_its_version(
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_partitions_are_added_and_each_topic_has_its_own_answer(version: int) -> None:
+async def test_create_partitions_returns_a_result_for_each_topic(version: int) -> None:
     cold = with_two_partitions()
     topics = [
         {"name": "t", "count": 3, "assignments": None},
@@ -192,7 +192,7 @@ async def test_partitions_are_added_and_each_topic_has_its_own_answer(version: i
     assert written[2].replicas == (2, 1)
 
 
-async def test_partitions_that_are_only_tried_are_not_added() -> None:
+async def test_validate_only_adds_no_partitions() -> None:
     cold = with_two_partitions()
     topics = [{"name": "t", "count": 3, "assignments": None}]
     request = codec.request(CREATE_PARTITIONS, 3, topics=topics, validate_only=True)

@@ -16,7 +16,7 @@ def table(entity) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_every_version_tells_the_whole_table(version: int) -> None:
+def test_every_version_returns_the_whole_table(version: int) -> None:
     named = {"client_software_name": "a", "client_software_version": "1.0"}
     request = codec.request(API_VERSIONS, version, **named)
     answer = api.api_versions(Cold().services, request, context(version))
@@ -27,14 +27,14 @@ def test_every_version_tells_the_whole_table(version: int) -> None:
 @pytest.mark.parametrize(
     ("name", "software"), [("", "1"), ("a b", "1"), ("-a", "1"), ("a", "1\n"), ("ä", "1")]
 )
-def test_a_client_without_a_proper_name_is_refused(name: str, software: str) -> None:
+def test_client_with_an_invalid_software_name_is_refused(name: str, software: str) -> None:
     named = {"client_software_name": name, "client_software_version": software}
     answer = api.api_versions(Cold().services, codec.request(API_VERSIONS, 3, **named), context(3))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.api_keys == ()
 
 
-def test_a_version_above_ours_gets_a_version_0_body_with_the_table() -> None:
+def test_unserved_version_gets_a_version_0_response_with_the_table() -> None:
     frame = api.unsupported(77)
     assert frame[4:8] == b"\0\0\0\x4d"
     answer = codec.decode_response(API_VERSIONS, 0, frame[4:])
