@@ -1,1 +1,1 @@
-"""ZooKeeper behind the Coordination port: session, codec, znode layout and a managed server."""
+"""ZooKeeper behind the Coordination port: session, protocol, znode layout and a managed server."""

@@ -1,9 +1,8 @@
-"""ZooKeeper's bytes: what each request looks like and what its answer means. The only door to aiozk.
+"""ZooKeeper's protocol: the bytes of each request, and the meaning of its response. Only this module imports aiozk.
 
-Of aiozk the request and response classes are used, nothing of its client. Added to
-them is a Stat decoded at once; writes, multis and MultiReads are put together here, because
-a controller sends a hundred thousand of their parts in a row. Invariant: whatever the server says comes
-out as a value of `base.ports` or an exception of `base.errors`; bytes that are no answer raise ValueError.
+It uses aiozk's request and response classes, not its client. Stats, writes, multis and MultiReads are
+encoded and decoded here, because a controller sends a hundred thousand of them in a row. Invariant: a
+response becomes a value of `base.ports` or an exception of `base.errors`; malformed bytes raise ValueError.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 EVENT_XID: Final = protocol.WATCH_XID
 PING_XID: Final = protocol.PING_XID
 LENGTH: Final = struct.Struct("!i")
-"""Precedes every frame, and the xid every request."""
+"""The length before every frame; the same format as the xid before every request."""
 REPLY: Final = struct.Struct("!iqi")
-"""Precedes every answer: xid, zxid of the server, error code."""
+"""Header of every response: xid, zxid of the server, error code."""
 PING: Final[bytes] = protocol.PingRequest().serialize(PING_XID)
 NEW_PASSWORD: Final = bytes(16)
 
@@ -54,16 +53,16 @@ CHILDREN_CHANGED: Final = protocol.WatchEvent.CHILDREN_CHANGED
 
 REMOVE_CHILDREN: Final = 1
 REMOVE_DATA: Final = 2
-"""Which watch `remove_watch` means; an exists watch is a data watch to the server."""
+"""Kinds of watch for `remove_watch`; the server treats an exists watch as a data watch."""
 
 UNIMPLEMENTED: Final = -6
 NO_WATCHER: Final = -121
 _SESSION_EXPIRED: Final = -112
 _UNDECIDED: Final = frozenset({-1, -4, -7, -122, -127})
-"""Codes after which the request may have been applied all the same."""
+"""Error codes after which the request may still have been applied."""
 _RUNTIME_INCONSISTENCY: Final = -2
 _ROLLED_BACK: Final = frozenset({0, _RUNTIME_INCONSISTENCY})
-"""Codes of the operations of a refused multi that were not the reason."""
+"""Codes of operations in a refused multi that did not cause the refusal."""
 _VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
     -8: BadArguments,
     -101: NoNode,
@@ -77,7 +76,7 @@ _VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
 _STAT: Final = struct.Struct("!qqqqiiiqiiq")
 _MULTI_HEADER: Final = struct.Struct("!i?i")
 _NULL: Final = -1
-"""Length of a buffer that is not there."""
+"""Length of a null buffer."""
 _EPHEMERAL: Final = 1
 _SEQUENTIAL: Final = 2
 _OPEN_TO_ALL: Final = struct.pack("!iii5si6s", 1, 31, 5, b"world", 6, b"anyone")
@@ -102,7 +101,7 @@ _ParseResult: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 
 class Call(NamedTuple, Generic[Answer_co]):
-    """A request: its bytes after the xid, what to make of the answer's, and the path it is about."""
+    """A request: its bytes after the xid, the decoder of its response, and its path for error messages."""
 
     body: bytes
     decode: Callable[[bytes], Answer_co]
@@ -110,7 +109,7 @@ class Call(NamedTuple, Generic[Answer_co]):
 
 
 class Attached(NamedTuple):
-    """A server's answer to the first frame. `session_id` 0: the session asked for is over."""
+    """A server's response to a connect request. `session_id` 0: the requested session has expired."""
 
     session_id: int
     password: bytes
@@ -118,14 +117,14 @@ class Attached(NamedTuple):
 
 
 class _StatPart(Part):  # type: ignore[misc]
-    """aiozk's Stat in one unpacking, as the port's Stat."""
+    """The decoder of a Stat: one `unpack` into the Stat of `base.ports`, instead of field by field."""
 
     @classmethod
     def parse(cls, buff: bytes, offset: int) -> tuple[Stat, int]:
         return Stat(*_STAT.unpack_from(buff, offset)), offset + _STAT.size
 
 
-# aiozk knows response classes by their opcodes: these take the place of its own.
+# aiozk finds response classes by opcode: these classes replace its own.
 
 
 class _GetData(Response):  # type: ignore[misc]
@@ -154,7 +153,7 @@ class _Create2(Response):  # type: ignore[misc]
 
 
 def connect(session_id: int, password: bytes, timeout_ms: int, last_zxid: int) -> bytes:
-    """The first frame on a connection; session id 0 asks for a new session."""
+    """Return a connect request, the first frame on a connection; session id 0 requests a new session."""
     request = protocol.ConnectRequest(
         protocol_version=0,
         last_seen_zxid=last_zxid,
@@ -167,7 +166,7 @@ def connect(session_id: int, password: bytes, timeout_ms: int, last_zxid: int) -
 
 
 def decode_connect(payload: bytes) -> Attached:
-    """The answer to `connect`."""
+    """Decode the response to a connect request. Raises ValueError."""
     answer = _parsed(protocol.ConnectResponse, payload)
     if answer.timeout <= 0:
         return Attached(0, b"", 0)
@@ -175,24 +174,24 @@ def decode_connect(payload: bytes) -> Attached:
 
 
 def decode_event(payload: bytes) -> tuple[int, str]:
-    """What happened (one of the four constants) and the path it happened to."""
+    """Return the kind of change (NODE_CREATED and the like) and the path of a watch event."""
     event = _parsed(protocol.WatchEvent, payload)
     return event.type, event.path or ""
 
 
 def error_of(code: int, path: str) -> CoordinationError:
-    """The exception for an error code of an answer."""
+    """Return the exception for an error code of a response."""
     if verdict := _VERDICTS.get(code):
         return verdict(path)
     if code == _SESSION_EXPIRED:
-        return StaleSession("ZooKeeper says that the session has expired")
+        return StaleSession("ZooKeeper reports that the session has expired")
     if code in _UNDECIDED:
         return OutcomeUnknown(f"ZooKeeper error {code} for {path}")
     return ServerError(code)
 
 
 def get_data(path: str, *, watch: bool) -> Call[tuple[bytes, Stat]]:
-    """Data, never None, and Stat."""
+    """Return a request for a node's data (never None) and its Stat."""
 
     def decode(payload: bytes) -> tuple[bytes, Stat]:
         answer = _parsed(_GetData, payload)
@@ -202,12 +201,12 @@ def get_data(path: str, *, watch: bool) -> Call[tuple[bytes, Stat]]:
 
 
 def exists(path: str, *, watch: bool) -> Call[Stat]:
-    """The Stat; NoNode where there is no node, and the watch is set all the same."""
+    """Return a request for a node's Stat; without a node it fails with NoNode, but sets the watch."""
     return Call(protocol.ExistsRequest(path=path, watch=watch).serialize(), _stat, path)
 
 
 def get_children(path: str, *, watch: bool) -> Call[tuple[list[str], Stat]]:
-    """Sorted names, and the parent's Stat."""
+    """Return a request for the sorted names of a node's children, and the node's Stat."""
 
     def decode(payload: bytes) -> tuple[list[str], Stat]:
         answer = _parsed(_GetChildren2, payload)
@@ -217,7 +216,7 @@ def get_children(path: str, *, watch: bool) -> Call[tuple[list[str], Stat]]:
 
 
 def create(op: Create) -> Call[tuple[str, Stat]]:
-    """The path made, and its Stat."""
+    """Return a request that creates a node; its result is the created path and the Stat."""
 
     def decode(payload: bytes) -> tuple[str, Stat]:
         answer = _parsed(_Create2, payload)
@@ -227,17 +226,20 @@ def create(op: Create) -> Call[tuple[str, Stat]]:
 
 
 def set_data(op: Set) -> Call[Stat]:
-    """The new Stat."""
+    """Return a request that sets a node's data; its result is the new Stat."""
     return Call(_write(op), _stat_of_set, op.path)
 
 
 def delete(op: Delete) -> Call[None]:
-    """Nothing."""
-    return Call(_write(op), _nothing, op.path)
+    """Return a request that deletes a node."""
+    return Call(_write(op), _no_payload, op.path)
 
 
 def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
-    """A Stat for every create and set, None for the others. Raises MultiFailed."""
+    """Return a multi request; its result is a Stat for each create and set, None for other operations.
+
+    The decoder raises MultiFailed.
+    """
 
     def decode(payload: bytes) -> list[Stat | None]:
         results = _results(payload, len(ops), _WRITE_RESULTS)
@@ -253,33 +255,36 @@ def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
 
 
 def get_data_of_many(paths: Sequence[str]) -> Call[list[tuple[bytes, Stat] | None]]:
-    """Data and Stat of each, None where there is no node; MultiRead (ZooKeeper 3.6). Sets no watches."""
+    """Return a MultiRead (ZooKeeper 3.6) of data and Stat; None for a missing node. Sets no watches."""
     return _multi_read(_GET_DATA, paths)
 
 
 def get_children_of_many(paths: Sequence[str]) -> Call[list[list[str] | None]]:
-    """Sorted names of each, None where there is no node; MultiRead (ZooKeeper 3.6). Sets no watches."""
+    """Return a MultiRead (ZooKeeper 3.6) of sorted child names; None for a missing node. Sets no watches."""
     return _multi_read(_GET_CHILDREN, paths)
 
 
 def remove_watch(path: str, which: int) -> Call[None]:
-    """`which` is one of the two constants. Raises ServerError with NO_WATCHER where there was none."""
-    return Call(protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _nothing, path)
+    """Return a request that removes a watch. `which`: REMOVE_CHILDREN or REMOVE_DATA.
+
+    It fails with ServerError(NO_WATCHER) if there is no such watch.
+    """
+    return Call(protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _no_payload, path)
 
 
 def close() -> Call[None]:
-    """Ends the session."""
-    return Call(protocol.CloseRequest().serialize(), _nothing, "")
+    """Return a request that ends the session."""
+    return Call(protocol.CloseRequest().serialize(), _no_payload, "")
 
 
 def _write(op: MultiOp) -> bytes:
-    """A write that is a request of its own."""
+    """Return the bytes of a write outside a multi."""
     opcode, fields = _operation(op)
     return LENGTH.pack(opcode) + fields
 
 
 def _operation(op: MultiOp) -> tuple[int, bytes]:
-    """Opcode and fields of a write."""
+    """Return the opcode and the encoded fields of a write."""
     path = _buffer(op.path.encode())
     if isinstance(op, Set):
         return _SET_DATA, path + _buffer(op.data) + LENGTH.pack(op.version)
@@ -292,7 +297,7 @@ def _operation(op: MultiOp) -> tuple[int, bytes]:
 
 
 def _batch(opcode: int, operations: Iterable[tuple[int, bytes]]) -> bytes:
-    """A multi or MultiRead: each operation behind a header."""
+    """Return the bytes of a multi or MultiRead: a header before each operation."""
     pieces = [LENGTH.pack(opcode)]
     for kind, fields in operations:
         pieces += (_HEADERS[kind], fields)
@@ -311,13 +316,13 @@ def _multi_read(kind: int, paths: Sequence[str]) -> Call[list[Any]]:
                 results[index] = None
         return results
 
-    # No watch is asked for.
+    # The zero byte means: set no watch.
     reads = ((kind, _buffer(path.encode()) + b"\x00") for path in paths)
     return Call(_batch(_MULTI_READ, reads), decode, paths[0] if paths else "")
 
 
 def _buffer(data: bytes | None) -> bytes:
-    """None is null, which other clients may write and a test does."""
+    """Encode a buffer; None becomes null, which other clients may have written."""
     return LENGTH.pack(_NULL) if data is None else LENGTH.pack(len(data)) + data
 
 
@@ -327,7 +332,10 @@ def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
 
 
 def _results(payload: bytes, count: int, kinds: Mapping[int, _ParseResult]) -> list[Any]:
-    """Of each operation of a multi or MultiRead its result, or its error code as an int."""
+    """Return the result of each operation of a multi or MultiRead, or its error code as an int.
+
+    Raises ValueError.
+    """
     results: list[Any] = []
     offset = 0
     try:
@@ -339,13 +347,13 @@ def _results(payload: bytes, count: int, kinds: Mapping[int, _ParseResult]) -> l
             result, offset = kinds[opcode](payload, offset)
             results.append(result)
     except (struct.error, KeyError) as error:
-        raise ValueError(f"not an answer of ZooKeeper: {error!r}") from error
+        raise ValueError(f"not a response of ZooKeeper: {error!r}") from error
     if len(results) != count:
-        raise ValueError(f"not an answer of ZooKeeper: {len(results)} results for {count}")
+        raise ValueError(f"not a response of ZooKeeper: {len(results)} results for {count}")
     return results
 
 
-# What one operation of a multi or MultiRead comes to, and the offset behind it.
+# Parsers of one operation's result in a multi or MultiRead; each also returns the offset behind it.
 
 
 def _error_result(payload: bytes, offset: int) -> tuple[int, int]:
@@ -381,12 +389,12 @@ def _children_result(payload: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def _buffer_at(payload: bytes, offset: int) -> tuple[bytes, int]:
-    """Null comes out empty."""
+    """Return the bytes of a buffer, b"" for null, and the offset behind it. Raises ValueError."""
     (size,) = LENGTH.unpack_from(payload, offset)
     start = offset + LENGTH.size
     end = start + max(size, 0)
     if size < _NULL or end > len(payload):
-        raise ValueError(f"not an answer of ZooKeeper: {size} bytes at {offset}")
+        raise ValueError(f"not a response of ZooKeeper: {size} bytes at {offset}")
     return payload[start:end], end
 
 
@@ -414,24 +422,12 @@ def _stat_of_set(payload: bytes) -> Stat:
     return stat
 
 
-def _nothing(payload: bytes) -> None:
-    """Of some answers only the header matters."""
+def _no_payload(payload: bytes) -> None:
+    """Ignore the payload of a response without result."""
 
 
 def _parsed(kind: Any, payload: bytes) -> Any:
-    return _parsed_at(kind, payload, 0)[0]
-
-
-def _parsed_at(kind: Any, payload: bytes, offset: int) -> tuple[Any, int]:
     try:
-        parsed: tuple[Any, int] = kind.parse(payload, offset)
+        return kind.parse(payload, 0)[0]
     except (struct.error, AttributeError, UnicodeDecodeError) as error:
-        raise ValueError(f"not an answer of ZooKeeper: {error}") from error
-    return parsed
-
-
-def _unpack(layout: struct.Struct, payload: bytes, offset: int) -> tuple[Any, ...]:
-    try:
-        return layout.unpack_from(payload, offset)
-    except struct.error as error:
-        raise ValueError(f"not an answer of ZooKeeper: {error}") from error
+        raise ValueError(f"not a response of ZooKeeper: {error}") from error

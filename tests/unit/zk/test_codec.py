@@ -1,4 +1,4 @@
-"""ZooKeeper's bytes, as its jute definition has them."""
+"""Requests and responses in ZooKeeper's protocol."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def failed(code: int) -> bytes:
     return header(-1, error=code) + struct.pack("!i", code)
 
 
-def test_a_read_is_its_opcode_path_and_watch_flag() -> None:
+def test_read_is_encoded_as_opcode_path_and_watch_flag() -> None:
     assert codec.get_data("/a", watch=True).body == struct.pack("!i", 4) + text("/a") + b"\x01"
     assert codec.exists("/a", watch=False).body == struct.pack("!i", 3) + text("/a") + b"\x00"
     assert codec.get_children("/a", watch=True).body == struct.pack("!i", 12) + text("/a") + b"\x01"
 
 
-def test_a_create_asks_for_a_stat_and_opens_the_node_to_all() -> None:
+def test_create_requests_a_stat_and_sets_an_open_acl() -> None:
     acl = struct.pack("!ii", 1, 31) + text("world") + text("anyone")
     for ephemeral, sequential, flags in ((False, False, 0), (True, False, 1), (True, True, 3)):
         body = codec.create(Create("/a", b"x", ephemeral, sequential)).body
@@ -53,7 +53,7 @@ def test_a_create_asks_for_a_stat_and_opens_the_node_to_all() -> None:
         )
 
 
-def test_writes_carry_their_version() -> None:
+def test_writes_contain_their_version() -> None:
     assert codec.set_data(Set("/a", b"x", 7)).body == (
         struct.pack("!i", 5) + text("/a") + text(b"x") + struct.pack("!i", 7)
     )
@@ -62,7 +62,7 @@ def test_writes_carry_their_version() -> None:
     )
 
 
-def test_a_multi_is_its_operations_each_behind_a_header() -> None:
+def test_multi_has_a_header_before_each_operation() -> None:
     body = codec.multi([Check("/a", 3), Delete("/b", 4)]).body
     assert body == (
         struct.pack("!i", 14)
@@ -76,7 +76,7 @@ def test_a_multi_is_its_operations_each_behind_a_header() -> None:
     )
 
 
-def test_the_requests_that_aiozk_does_not_know() -> None:
+def test_requests_missing_in_aiozk_are_encoded() -> None:
     assert codec.get_data_of_many(["/a"]).body == (
         struct.pack("!i", 22) + header(4) + text("/a") + b"\x00" + END
     )
@@ -90,20 +90,20 @@ def test_the_requests_that_aiozk_does_not_know() -> None:
     assert struct.pack("!ii", -2, 11) == codec.PING
 
 
-def test_connecting_presents_the_session_and_what_was_seen() -> None:
+def test_connect_request_has_the_session_and_the_last_zxid() -> None:
     frame = codec.connect(7, b"p" * 16, 6000, 99)
     assert frame == struct.pack("!iqiq", 0, 99, 6000, 7) + text(b"p" * 16) + b"\x00"
     assert text(bytes(16)) in codec.connect(0, b"", 6000, 0)
 
 
-def test_the_answer_to_connecting() -> None:
+def test_connect_response_is_decoded() -> None:
     payload = struct.pack("!iiq", 0, 4000, 7) + text(b"p" * 16) + b"\x00"
     assert codec.decode_connect(payload) == codec.Attached(7, b"p" * 16, 4000)
     over = struct.pack("!iiq", 0, 0, 0) + text(bytes(16))
     assert codec.decode_connect(over).session_id == 0
 
 
-def test_answers_become_values_of_the_port() -> None:
+def test_responses_are_decoded_to_values_of_the_port() -> None:
     assert codec.get_data("/a", watch=False).decode(text(b"x") + STAT_BYTES) == (b"x", STAT)
     null = struct.pack("!i", -1) + STAT_BYTES
     assert codec.get_data("/a", watch=False).decode(null) == (b"", STAT)
@@ -115,14 +115,14 @@ def test_answers_become_values_of_the_port() -> None:
     assert codec.decode_event(struct.pack("!ii", 3, 3) + text("/a")) == (codec.DATA_CHANGED, "/a")
 
 
-def test_a_multi_that_was_done_gives_its_stats_in_order() -> None:
+def test_successful_multi_returns_its_stats_in_order() -> None:
     ops: list[MultiOp] = [Check("/a", 0), Create("/b", b""), Set("/c", b"", 0), Delete("/d", 0)]
     payload = header(13) + header(15) + text("/b") + STAT_BYTES + header(5) + STAT_BYTES + header(2)
     assert codec.multi(ops).decode(payload + END) == [None, STAT, STAT, None]
 
 
 @pytest.mark.parametrize("culprit", range(3))
-def test_a_refused_multi_names_the_operation_that_was_refused(culprit: int) -> None:
+def test_refused_multi_names_the_refused_operation(culprit: int) -> None:
     ops = [Check(f"/{index}", 0) for index in range(3)]
     codes = [0] * culprit + [-103] + [-2] * (2 - culprit)
     with pytest.raises(MultiFailed) as caught:
@@ -132,17 +132,17 @@ def test_a_refused_multi_names_the_operation_that_was_refused(culprit: int) -> N
     assert str(caught.value.error) == f"/{culprit}"
 
 
-def test_a_multi_whose_outcome_the_server_does_not_know_is_unknown() -> None:
+def test_multi_with_an_undecided_code_raises_outcome_unknown() -> None:
     with pytest.raises(OutcomeUnknown):
         codec.multi([Check("/a", 0)]).decode(failed(-7) + END)
 
 
-def test_a_multi_that_was_refused_without_a_culprit_is_refused_all_the_same() -> None:
+def test_refused_multi_without_a_refused_operation_raises() -> None:
     with pytest.raises(MultiFailed):
         codec.multi([Check("/a", 0)]).decode(failed(-2) + END)
 
 
-def test_many_reads_say_none_for_missing_nodes_and_raise_for_the_rest() -> None:
+def test_multi_read_returns_none_for_missing_nodes_and_raises_other_errors() -> None:
     call = codec.get_data_of_many(["/a", "/b"])
     found = header(4) + text(b"x") + STAT_BYTES
     assert call.decode(failed(-101) + found + END) == [None, (b"x", STAT)]
@@ -168,7 +168,7 @@ def test_many_reads_say_none_for_missing_nodes_and_raise_for_the_rest() -> None:
         (-99_999, ServerError),
     ],
 )
-def test_error_codes_are_told_apart_by_whether_anything_can_have_been_applied(
+def test_error_code_says_whether_the_request_may_have_been_applied(
     code: int, kind: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert type(codec.error_of(code, "/a")) is kind
@@ -189,14 +189,14 @@ GARBAGE = [b"\x00", b"\xfe" * 30, struct.pack("!i", 1 << 30) + b"x", text(b"\xff
 
 @pytest.mark.parametrize("call", CALLS, ids=range(len(CALLS)))
 @pytest.mark.parametrize("payload", GARBAGE, ids=range(len(GARBAGE)))
-def test_bytes_that_are_no_answer_are_a_value_error(call: codec.Call[Any], payload: bytes) -> None:
-    with pytest.raises(ValueError, match="not an answer"):
+def test_malformed_response_raises_valueerror(call: codec.Call[Any], payload: bytes) -> None:
+    with pytest.raises(ValueError, match="not a response"):
         call.decode(payload)
 
 
-def test_an_answer_to_another_number_of_operations_is_none() -> None:
+def test_response_with_another_number_of_results_raises_valueerror() -> None:
     for call in (CALLS[5], CALLS[6]):
-        with pytest.raises(ValueError, match="not an answer"):
+        with pytest.raises(ValueError, match="not a response"):
             call.decode(END)
 
 
@@ -213,11 +213,11 @@ def test_an_answer_to_another_number_of_operations_is_none() -> None:
         b"",
     ],
 )
-def test_an_answer_that_is_none_to_many_reads_is_refused(payload: bytes) -> None:
-    with pytest.raises(ValueError, match="not an answer of ZooKeeper"):
+def test_malformed_multi_read_response_raises_valueerror(payload: bytes) -> None:
+    with pytest.raises(ValueError, match="not a response of ZooKeeper"):
         codec.get_data_of_many(["/a"]).decode(payload)
 
 
-def test_a_node_without_data_reads_as_empty_also_among_many() -> None:
+def test_null_data_is_read_as_empty_alone_and_in_a_multi_read() -> None:
     null = header(4) + struct.pack("!i", -1) + STAT_BYTES
     assert codec.get_data_of_many(["/a"]).decode(null + END) == [(b"", STAT)]

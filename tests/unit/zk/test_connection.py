@@ -1,4 +1,4 @@
-"""One connection, driven by hand: frames that come in pieces, out of order, or not at all."""
+"""One connection without a socket: partial, unexpected and missing frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTED = struct.pack("!iiqi", 0, 4000, 7, 16) + bytes(16) + b"\x00"
 
 
 class Wire:
-    """The transport of a connection: what was written, and whether it was given up."""
+    """A transport that records what is written and whether it was aborted."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -80,7 +80,7 @@ def answer_to(xid: int, *, zxid: int = 5, error: int = 0) -> bytes:
     return struct.pack("!iqi", xid, zxid, error) + payload
 
 
-async def test_requests_of_one_turn_leave_in_one_write_in_their_order() -> None:
+async def test_requests_of_one_loop_turn_are_sent_in_one_write_in_order() -> None:
     bench = await Bench().attach()
     answers = [bench.ask("/1"), bench.ask("/2")]
     assert bench.wire.written == b""
@@ -90,7 +90,7 @@ async def test_requests_of_one_turn_leave_in_one_write_in_their_order() -> None:
     assert not any(answer.done() for answer in answers)
 
 
-async def test_answers_that_come_byte_by_byte_are_put_together() -> None:
+async def test_responses_are_reassembled_from_single_bytes() -> None:
     bench = await Bench().attach()
     answers = [bench.ask(), bench.ask()]
     frames = [answer_to(1), answer_to(2, error=-101)]
@@ -100,7 +100,7 @@ async def test_answers_that_come_byte_by_byte_are_put_together() -> None:
     assert isinstance(answers[1].exception(), NoNode)
 
 
-async def test_an_answer_tells_the_owner_when_its_request_was_sent() -> None:
+async def test_owner_gets_the_send_time_of_an_answered_request() -> None:
     bench = await Bench().attach()
     bench.now = 2000
     answer = bench.ask()
@@ -113,7 +113,7 @@ async def test_an_answer_tells_the_owner_when_its_request_was_sent() -> None:
     assert bench.connection.oldest_request() is None
 
 
-async def test_a_ping_is_answered_like_a_request_but_takes_no_number() -> None:
+async def test_ping_is_reported_to_the_owner_and_uses_no_request_number() -> None:
     bench = await Bench().attach()
     bench.now = 2000
     bench.connection.ping()
@@ -123,7 +123,7 @@ async def test_a_ping_is_answered_like_a_request_but_takes_no_number() -> None:
     assert ("answer", 2000) in bench.owner.told
 
 
-async def test_events_are_told_and_answer_nothing() -> None:
+async def test_watch_event_is_reported_and_completes_no_request() -> None:
     bench = await Bench().attach()
     answer = bench.ask()
     path = struct.pack("!iii", 3, 3, 2) + b"/a"
@@ -137,7 +137,7 @@ async def test_events_are_told_and_answer_nothing() -> None:
     [answer_to(2), answer_to(0), b"short", answer_to(1)[:40]],
     ids=["later request", "no request", "no header", "half a stat"],
 )
-async def test_an_answer_that_cannot_be_drops_the_connection(frame: bytes) -> None:
+async def test_invalid_response_drops_the_connection(frame: bytes) -> None:
     bench = await Bench().attach()
     answer = bench.ask()
     bench.receive(frame)
@@ -146,13 +146,13 @@ async def test_an_answer_that_cannot_be_drops_the_connection(frame: bytes) -> No
 
 
 @pytest.mark.parametrize("length", [-1, FRAME_MAX + 1, 0x48545450], ids=["-1", "max", "HTTP"])
-async def test_a_frame_of_an_impossible_length_drops_the_connection(length: int) -> None:
+async def test_invalid_frame_length_drops_the_connection(length: int) -> None:
     bench = await Bench().attach()
     bench.connection.data_received(struct.pack("!i", length))
     assert bench.wire.aborted
 
 
-async def test_the_owner_hears_of_the_end_before_any_request_does() -> None:
+async def test_owner_is_called_before_requests_fail_when_the_connection_is_lost() -> None:
     bench = await Bench().attach()
     answers = [bench.ask(), bench.ask()]
 
@@ -170,7 +170,7 @@ async def test_the_owner_hears_of_the_end_before_any_request_does() -> None:
     assert bench.owner.told == ["lost"], "it is lost once"
 
 
-async def test_a_server_that_hangs_up_in_the_handshake_is_an_os_error() -> None:
+async def test_handshake_raises_oserror_if_the_server_hangs_up() -> None:
     bench = Bench()
     handshake = asyncio.ensure_future(bench.connection.handshake(7, bytes(16), 4000, 9))
     await asyncio.sleep(0)
@@ -179,7 +179,7 @@ async def test_a_server_that_hangs_up_in_the_handshake_is_an_os_error() -> None:
         await handshake
 
 
-async def test_an_answer_to_a_request_nobody_waits_for_is_passed_over() -> None:
+async def test_response_to_a_cancelled_request_is_ignored() -> None:
     bench = await Bench().attach()
     cancelled, waiting = bench.ask(), bench.ask()
     cancelled.cancel()
@@ -187,20 +187,20 @@ async def test_an_answer_to_a_request_nobody_waits_for_is_passed_over() -> None:
     assert waiting.result() == STAT
 
 
-async def test_giving_up_ends_only_what_is_old_and_a_late_answer_does_no_harm() -> None:
+async def test_only_old_requests_fail_and_their_late_responses_are_ignored() -> None:
     bench = await Bench().attach()
     bench.now = 1000
     old = bench.ask()
     bench.now = 2000
     young = bench.ask()
-    bench.connection.give_up(1000)
+    bench.connection.fail_requests_until(1000)
     assert isinstance(old.exception(), OutcomeUnknown)
     assert not young.done()
     bench.receive(answer_to(1), answer_to(2))
     assert young.result() == STAT
 
 
-async def test_request_numbers_begin_anew_after_the_largest() -> None:
+async def test_request_numbers_start_again_after_the_largest() -> None:
     bench = await Bench().attach()
     bench.connection._xid = 0x7FFFFFFE
     first, second = bench.ask(), bench.ask()

@@ -1,4 +1,4 @@
-"""What the Coordination client makes of its connect string and of long lists of paths."""
+"""Parsing of connect strings, and splitting of long lists of paths."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from minikafka.zk.coordination import MANY_BYTES, MANY_PATHS, _chunks, parse_con
         ("[::1]:5,[fe80::2]", [("::1", 5), ("fe80::2", 2181)], ""),
     ],
 )
-def test_a_connect_string_is_servers_and_a_chroot(
+def test_connect_string_is_parsed_into_servers_and_chroot(
     connect: str, servers: list[tuple[str, int]], chroot: str
 ) -> None:
     assert parse_connect(connect) == (servers, chroot)
 
 
-def test_many_paths_are_cut_by_number_and_by_size() -> None:
+def test_many_paths_are_split_by_number_and_by_size() -> None:
     paths = [f"/{number}" for number in range(2 * MANY_PATHS + 1)]
     chunks = list(_chunks(paths))
     assert [len(chunk) for chunk in chunks] == [MANY_PATHS, MANY_PATHS, 1]

@@ -1,4 +1,4 @@
-"""Where Java and the server's jars are found."""
+"""Finding Java and the server's jars."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def java_home(directory: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "25.0.2"])
-def test_java_home_goes_first_when_it_is_new_enough(
+def test_java_home_is_used_if_it_is_new_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     java = java_home(tmp_path, version)
@@ -41,7 +41,7 @@ def test_java_home_goes_first_when_it_is_new_enough(
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "nonsense"])
-def test_an_older_java_home_is_passed_over_for_the_wheel(
+def test_old_java_home_is_replaced_by_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     java_home(tmp_path, version)
@@ -51,7 +51,7 @@ def test_an_older_java_home_is_passed_over_for_the_wheel(
     assert os.access(found, os.X_OK)
 
 
-def test_without_any_java_one_line_says_what_to_install(
+def test_error_without_java_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -61,7 +61,7 @@ def test_without_any_java_one_line_says_what_to_install(
     assert "\n" not in str(caught.value)
 
 
-def test_five_jars_of_the_wheel_are_all_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_path_has_five_jars_of_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
     names = [Path(jar).name for jar in managed.find_jars()]
     assert len(names) == 5
@@ -69,12 +69,12 @@ def test_five_jars_of_the_wheel_are_all_that_is_needed(monkeypatch: pytest.Monke
     assert names[1].startswith("zookeeper-jute-3.9")
 
 
-def test_other_jars_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_replaces_the_jars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOOKEEPER_JARS", f"/a/*{os.pathsep}/b.jar")
     assert managed.find_jars() == ["/a/*", "/b.jar"]
 
 
-def test_without_jars_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_jars_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
     without_wheels(monkeypatch, "pyspark")
     with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
@@ -82,7 +82,7 @@ def test_without_jars_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert "\n" not in str(caught.value)
 
 
-def test_every_copy_takes_a_port_that_is_free(tmp_path: Path) -> None:
+def test_each_server_gets_a_free_port(tmp_path: Path) -> None:
     one, two = (managed.ManagedZooKeeper(tmp_path, clock=SystemClock()) for _ in range(2))
     assert one.port > 0
     assert one.connect == f"127.0.0.1:{one.port}"

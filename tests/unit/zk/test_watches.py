@@ -1,4 +1,4 @@
-"""Registered watches and the signals that complete them."""
+"""Watches and the signals that complete them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA, EXISTS, CHILDREN = WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN
         (99, set()),
     ],
 )
-async def test_a_change_completes_the_watches_of_its_kinds_on_its_path(
+async def test_change_completes_watches_of_matching_kinds_on_its_path(
     change: int, kinds: set[WatchKind]
 ) -> None:
     watches = Watches()
@@ -34,7 +34,7 @@ async def test_a_change_completes_the_watches_of_its_kinds_on_its_path(
     assert not any(watch.fired() for watch in elsewhere)
 
 
-async def test_a_resync_completes_all_once() -> None:
+async def test_resync_completes_each_watch_once() -> None:
     watches = Watches()
     first = watches.register(DATA, "/a")
     watches.resync()
@@ -43,7 +43,7 @@ async def test_a_resync_completes_all_once() -> None:
     assert not second.fired()
 
 
-async def test_what_was_forgotten_is_not_completed() -> None:
+async def test_forgotten_watch_does_not_complete() -> None:
     watches = Watches()
     gone, kept = watches.register(DATA, "/a"), watches.register(CHILDREN, "/a")
     watches.forget(DATA, "/a")
@@ -52,7 +52,7 @@ async def test_what_was_forgotten_is_not_completed() -> None:
     assert (gone.fired(), kept.fired()) == (False, True)
 
 
-async def test_a_callback_comes_once_with_the_signal() -> None:
+async def test_callback_is_called_once_with_the_signal() -> None:
     watch, told = OneShot(), list[WatchSignal]()
     watch.on_signal(told.append)
     watch.complete(WatchSignal.CHANGED)
