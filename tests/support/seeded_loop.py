@@ -26,7 +26,7 @@ TURN_SECONDS = 0.000_02
 """Virtual time that one callback takes."""
 TURNS_MAX = 2_000_000
 """A run that takes longer than this is taken for one that does not end."""
-HELD_UP = 0.02
+HELD_UP = 0.2
 """Chance, per turn, that another process is held up from now on, or none."""
 
 

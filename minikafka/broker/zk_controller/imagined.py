@@ -1,8 +1,9 @@
 """A ZooKeeper and brokers that are only imagined, for a plan: what is read is real, what is written stays here.
 
-`ImaginedStore` is a Coordination whose multis always succeed and change nothing but the picture laid over
-the real one; each write makes the version one higher. `ImaginedChannels` takes every request and has healthy
-brokers answer. Invariant: nothing of this reaches ZooKeeper, a broker or the logs of the controller.
+`ImaginedStore` is a Coordination whose multis always succeed and change only a picture laid over the real nodes.
+It has no rules of ZooKeeper but one: a set makes the version one higher. `ImaginedChannels` takes every
+request and has healthy brokers answer. Invariant: nothing of this reaches ZooKeeper, a broker or the logs of
+the controller.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from support.endpoints import endpoints
 from support.memory_coordination import Ensemble, MemoryCoordination
 
-from minikafka.base.errors import NoNode
+from minikafka.base.errors import MultiFailed, NoNode
 from minikafka.base.model import (
     Broker,
     ControllerRequest,
@@ -16,7 +18,16 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Check, Create, Delete, Set, WatchKind
+from minikafka.base.ports import (
+    Check,
+    Coordination,
+    Create,
+    Delete,
+    MultiOp,
+    Set,
+    Stat,
+    WatchKind,
+)
 from minikafka.broker.zk_controller.imagined import ImaginedChannels, ImaginedStore
 
 
@@ -56,6 +67,57 @@ async def test_what_is_not_written_is_as_it_really_is(store: ImaginedStore) -> N
         await store.get("/b")
     with pytest.raises(NoNode):
         await store.children("/b")
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_store_reads_like_zookeeper_after_the_same_writes(
+    store: ImaginedStore, seed: int
+) -> None:
+    """The store models no rules of ZooKeeper: it knows what accepted multis at versions leave behind."""
+    zookeeper = MemoryCoordination(Ensemble())
+    zookeeper.attach()
+    await zookeeper.create("/a", b"real")
+    await zookeeper.create("/a/x", b"")
+    chance = random.Random(seed)
+    paths = ["/a", "/a/x", "/a/y", "/a/x/z", "/b", "/b/c"]
+    accepted = 0
+    for number in range(200):
+        ops = [
+            random_write(chance, paths, zookeeper.ensemble) for _ in range(chance.choice((1, 2)))
+        ]
+        try:
+            stats = await zookeeper.multi(ops)
+        except MultiFailed:
+            continue
+        accepted += 1
+        imagined = await store.multi(ops)
+        assert versions(imagined) == versions(stats), f"seed {seed}, write {number}: {ops}"
+        assert await seen(store, paths) == await seen(zookeeper, paths)
+    assert accepted > 20
+
+
+def random_write(chance: random.Random, paths: list[str], ensemble: Ensemble) -> MultiOp:
+    """Return a write of the kinds that a controller makes; sets are at the node's version."""
+    path = chance.choice(paths)
+    version = ensemble.nodes[path].version if path in ensemble.nodes else 0
+    kinds: list[MultiOp] = [
+        Create(path, chance.randbytes(2)),
+        Set(path, chance.randbytes(2), version),
+        Delete(path, chance.choice((-1, version))),
+        Check(path, version),
+    ]
+    return chance.choice(kinds)
+
+
+def versions(stats: list[Stat | None]) -> list[int | None]:
+    return [stat and stat.version for stat in stats]
+
+
+async def seen(coordination: Coordination, paths: list[str]) -> object:
+    """Return data, versions and children of the paths as they are read."""
+    nodes = await coordination.get_many(paths)
+    data = [node and (node[0], node[1].version) for node in nodes]
+    return data, await coordination.children_many(paths)
 
 
 async def test_others_may_change_it_too(store: ImaginedStore) -> None:
