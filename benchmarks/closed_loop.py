@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answered(whole // size, now)
 
     def answered(self, count: int, now: int) -> None:
-        """Count this many responses, and send as many new requests."""
+        """Account for `count` responses, and send as many new requests."""
         self.unanswered -= count
         self.send(min(count, self.unsent))
         sent = self.sent

@@ -1,9 +1,9 @@
 """Events, outcomes and effects of the controller's state machine, as frozen values.
 
-An event states a fact in the past tense and carries its data. An effect is a command to the shell,
-which is `broker.controller`. Some effects are questions: a question is always the last effect of
-its list, and the shell must hand over its outcome before any other event. Invariant: no value here
-is changed after it was built, mappings included.
+An event states a fact in the past tense and carries its data. An effect is a command to the runner
+of the machine (`broker.zk_controller`). Some effects are questions: a question is always the last
+effect of its list, and the runner must hand over its outcome before any other event. Invariant: no
+value here is changed after it was built, mappings included.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ ExternalEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrWritten:
-    """Outcome of `WriteLeaderAndIsr`; each of its partitions is in exactly one of the three fields.
+    """Reply to `WriteLeaderAndIsr`; each of its partitions is in exactly one of the three fields.
 
     `ok`: the version that ZooKeeper returned; it is never predicted (X23). `conflicts`: the node
     has another version. `failed`: the node was not written and a retry is useless; the value is the
@@ -227,35 +227,35 @@ class LeaderAndIsrWritten:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrRead:
-    """The current content of the state nodes; a partition without a node is absent."""
+    """Reply to `ReadLeaderAndIsr`: the current content of the state nodes; missing nodes are absent."""
 
     states: Mapping[TopicPartition, LeaderAndIsr]
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanSettingsRead:
-    """Effective `unclean.leader.election.enable` of each requested topic, broker default included (A15)."""
+    """Reply to `ReadUncleanSettings`: effective setting per topic, the broker's default included (A15)."""
 
     topics: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentsWritten:
-    """Outcome of `WriteAssignments`: the topics that were not written, each with the reason."""
+    """Reply to `WriteAssignments`: the topics that were not written, each with the reason."""
 
     failed: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNodesDeleted:
-    """Outcome of `DeleteTopicNodes`: the topics whose nodes were not deleted, each with the reason."""
+    """Reply to `DeleteTopicNodes`: the topics whose nodes were not deleted, each with the reason."""
 
     failed: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicIdsGiven:
-    """Outcome of `GiveTopicIds`: the current topic ids; topics without an id are absent."""
+    """Reply to `GiveTopicIds`: the current topic ids; topics without an id are absent."""
 
     ids: Mapping[str, bytes]
 
@@ -271,7 +271,7 @@ Outcome: TypeAlias = (
 Event: TypeAlias = ExternalEvent | Outcome
 
 
-# Effects: commands to the shell, carried out in the order of the list.
+# Effects: commands to the runner, carried out in the order of the list.
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class UnwatchStates:
 class TrimReassignments:
     """Remove partitions from `/admin/reassign_partitions` whose target there is still the given one (A11).
 
-    The shell deletes the node when it becomes empty, and reads it again afterwards (R60).
+    The runner deletes the node when it becomes empty, and reads it again afterwards (R60).
     """
 
     finished: Mapping[TopicPartition, Replicas]
@@ -365,7 +365,9 @@ class DeleteDeletionMarks:
 
 @dataclass(frozen=True, slots=True)
 class StepReached:
-    """An operation reached a named step (`controller/steps.py`); the shell may hold the operation there."""
+    """An operation reached a named step (`controller/steps.py`); the runner may hold the operation
+    there.
+    """
 
     operation: str
     step: str
@@ -374,7 +376,8 @@ class StepReached:
 
 @dataclass(frozen=True, slots=True)
 class WriteLeaderAndIsr:
-    """Question: write these states, fenced by the controller epoch. Outcome: `LeaderAndIsrWritten`.
+    """Ask the runner to write these states, fenced by the controller epoch; it replies
+    `LeaderAndIsrWritten`.
 
     The `zk_version` of a proposed state is the version that it replaces, or `NO_NODE`.
     """
@@ -384,23 +387,24 @@ class WriteLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class ReadLeaderAndIsr:
-    """Question: read the state nodes of these partitions. Outcome: `LeaderAndIsrRead`."""
+    """Ask the runner to read the state nodes of these partitions; it replies `LeaderAndIsrRead`."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadUncleanSettings:
-    """Question: may these topics elect a leader outside the ISR? Outcome: `UncleanSettingsRead`."""
+    """Ask the runner whether these topics allow unclean elections; it replies `UncleanSettingsRead`."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAssignments:
-    """Question: write these partitions' assignments to their topic nodes. Outcome: `AssignmentsWritten`.
+    """Ask the runner to write these assignments to the topic nodes; it replies `AssignmentsWritten`.
 
-    None removes a partition from its topic node (R65); partitions that are not listed keep theirs.
+    None removes a partition from its topic node (R65); partitions that are not listed keep their
+    assignment.
     """
 
     topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
@@ -408,7 +412,7 @@ class WriteAssignments:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicNodes:
-    """Question: delete the topics' nodes, settings and deletion marks (R64). Outcome:
+    """Ask the runner to delete the topics' nodes, settings and deletion marks; it replies
     `TopicNodesDeleted`.
     """
 
@@ -417,7 +421,7 @@ class DeleteTopicNodes:
 
 @dataclass(frozen=True, slots=True)
 class GiveTopicIds:
-    """Question: write ids into topic nodes that have none (R69). Outcome: `TopicIdsGiven`.
+    """Ask the runner to write ids into topic nodes that have none (R69); it replies `TopicIdsGiven`.
 
     None asks for a new id. A topic gets a new id only before its partitions exist: otherwise
     replicas created without an id, or under a lost one, would be taken for replicas of another
@@ -454,4 +458,6 @@ Effect: TypeAlias = Command | Question
 
 Result = TypeVar("Result")
 Procedure: TypeAlias = Generator[Question, Outcome, Result]
-"""A generator that yields questions and receives their outcomes: `outcome = yield question`."""
+"""A generator that yields questions to the runner and receives their outcomes: `outcome = yield
+question`.
+"""

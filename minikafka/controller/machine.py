@@ -138,7 +138,7 @@ class ControllerMachine:
 
     @property
     def is_busy(self) -> bool:
-        """True if a question is open, so that only its outcome may be handed over."""
+        """True while the machine waits for the outcome of a read or write that it requested."""
         return self._procedure is not None
 
     def preferred_imbalance_count(self) -> int:
@@ -166,11 +166,10 @@ class ControllerMachine:
         return self._state_changes.drain_decisions()
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
-        """Process the event at `now` (monotonic ms) and return its effects in order; a question can
-        only be the last.
+        """Process the event at `now` (monotonic ms) and return its effects in order.
 
-        `cause` is the id of the external event, which is also passed with the outcomes of its
-        questions.
+        If the last effect is a question, the next input must be its outcome. `cause` is the id of
+        the external event, which is also passed with the outcomes of its questions.
 
         Raises RuntimeError if an outcome comes without a question, or another event before the
         outcome.
@@ -263,7 +262,7 @@ class ControllerMachine:
     def _take_offline(
         self, replicas: Mapping[BrokerId, Collection[TopicPartition]]
     ) -> Procedure[None]:
-        """Elect new leaders where these replicas led, then remove the replicas from their ISRs."""
+        """Take replicas offline: elect new leaders where they led, then remove them from their ISRs."""
         context = self.context
         going = self._not_being_deleted(replicas)
         yield from self._deletions.on_replicas_lost(replicas)

@@ -1,4 +1,4 @@
-"""Record batches decoded to Arrow, in the rows of Spark's Kafka source, whole columns at a time.
+"""Decoding of record batches to Arrow: the rows of Spark's Kafka source, built whole columns at a time.
 
 Works on any number of batches at once. No Python statement runs per record: numpy reads all
 numbers, Arrow copies all bytes. Every record must fill exactly its declared length; otherwise the
@@ -168,16 +168,14 @@ def _check_times(rows: _Rows, name: str) -> None:
 
 
 def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
-    """Return the key and value columns, selected by Arrow from one list: gap, key, gap, value, gap,
-    key, …
-    """
+    """Return the key and value columns of all records."""
     return _gather(data, [rows.keys, rows.values])
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
     """Return one binary column per run of spans, copied out of the data by Arrow's `take`.
 
-    The spans of one record must follow each other in the order of `columns`, and records likewise.
+    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans of one record must follow each other in the order of `columns`, and records likewise.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)

@@ -98,7 +98,7 @@ def _join(sent: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _differences(result: DataFrame) -> list[Difference]:
-    """Return the differences of each file that has a row other than `same`."""
+    """Return each file's differences, for the files with a row whose state is not `same`."""
     affected = result.where("state != 'same'").select("file").distinct()
     rows = result.join(f.broadcast(affected), "file").orderBy("file", "line_no")
     sent: dict[str, list[bytes]] = {}
