@@ -175,7 +175,8 @@ def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
     """Return one binary column per run of spans, copied out of the data by Arrow's `take`.
 
-    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans of one record must follow each other in the order of `columns`, and records likewise.
+    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans
+    of one record must follow each other in the order of `columns`, and records likewise.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)
