@@ -93,7 +93,7 @@ class Context:
     def copy_from(self, other: Context) -> None:
         """Replace this view by a copy of another one; the two share no container."""
         for name in Context.__slots__:
-            setattr(self, name, _copied(getattr(other, name)))
+            setattr(self, name, _copy(getattr(other, name)))
 
     # Brokers.
 
@@ -221,10 +221,10 @@ class Context:
         return {broker: tuple(self.replica_statuses.get(broker, ())) for broker in broker_ids}
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     """Return a deep copy of dicts and sets; the values in them are immutable and shared."""
     if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
+        return {key: _copy(part) for key, part in value.items()}
     if isinstance(value, set):
         return set(value)
     return value

@@ -79,7 +79,7 @@ class Deletions:
         A topic under reassignment still gets elections until the reassignment ends (R59).
         """
         context = self._context
-        context.deletions = self._accepted(marked)
+        context.deletions = self._filter_deletable(marked)
         for topic in sorted(context.deletions):
             if any(context.assignments[tp].is_being_reassigned for tp in context.topics[topic]):
                 context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
@@ -87,7 +87,9 @@ class Deletions:
     def update_marks(self, marked: Collection[str]) -> Procedure[bool]:
         """Apply all marks of one read (E7); True if a mark was removed before the deletion began."""
         context = self._context
-        accepted = self._accepted(marked) | {t for t in context.deletions if t in self._started}
+        accepted = self._filter_deletable(marked) | {
+            t for t in context.deletions if t in self._started
+        }
         new, unmarked = accepted - context.deletions, context.deletions - accepted
         context.deletions = accepted
         for topic in unmarked:
@@ -100,7 +102,7 @@ class Deletions:
             yield from self.resume(new)
         return bool(unmarked)
 
-    def _accepted(self, marked: Collection[str]) -> frozenset[str]:
+    def _filter_deletable(self, marked: Collection[str]) -> frozenset[str]:
         """Return the marked topics that may be deleted, and remove the other marks (R65)."""
         known = frozenset(topic for topic in marked if topic in self._context.topics)
         refused = frozenset(marked) - known if self._enabled else frozenset(marked)

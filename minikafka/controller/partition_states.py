@@ -124,17 +124,17 @@ class PartitionStateMachine:
         if (target is PartitionStatus.ONLINE) != (election is not None):
             raise ValueError("an election must be given exactly if the target is OnlinePartition")
         results: Results = {}
-        legal = self._legal(partitions, target, results)
+        legal = self._filter_legal(partitions, target, results)
         self._batch.new_batch()
         if election is not None:
             results.update((yield from self._bring_online(legal, election)))
         else:
             for tp in legal:
-                self._mark(tp, target)
+                self._set_status(tp, target)
         self._batch.emit()
         return results
 
-    def _legal(
+    def _filter_legal(
         self, partitions: Iterable[TopicPartition], target: PartitionStatus, results: Results
     ) -> list[TopicPartition]:
         legal = []
@@ -148,7 +148,7 @@ class PartitionStateMachine:
                 )
         return legal
 
-    def _mark(self, tp: TopicPartition, target: PartitionStatus) -> None:
+    def _set_status(self, tp: TopicPartition, target: PartitionStatus) -> None:
         previous = self._context.partition_status(tp)
         self._context.set_partition_status(tp, target)
         self._state_changes.record(

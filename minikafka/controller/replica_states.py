@@ -95,7 +95,7 @@ class ReplicaStateMachine:
         failures: Failures = {}
         self._batch.new_batch()
         for broker, partitions in replicas.items():
-            legal = self._legal(broker, partitions, target, failures)
+            legal = self._filter_legal(broker, partitions, target, failures)
             if target is ReplicaStatus.OFFLINE:
                 yield from self._take_offline(broker, legal, failures)
             else:
@@ -104,7 +104,7 @@ class ReplicaStateMachine:
         self._batch.emit()
         return failures
 
-    def _legal(
+    def _filter_legal(
         self,
         broker: BrokerId,
         partitions: Iterable[TopicPartition],
@@ -136,9 +136,9 @@ class ReplicaStateMachine:
             self._batch.add_stop_replica(broker, tp, delete=True)
         elif target is ReplicaStatus.NON_EXISTENT:
             self._unassign(tp, broker)
-        self._mark(tp, broker, target)
+        self._set_status(tp, broker, target)
 
-    def _mark(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus) -> None:
+    def _set_status(self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus) -> None:
         previous = self._context.replica_status(tp, broker)
         self._context.set_replica_status(tp, broker, target)
         self._state_changes.record_replica_move(tp, broker, previous, target)
@@ -215,7 +215,7 @@ class ReplicaStateMachine:
                 self._batch.add_leader_and_isr(others, tp)
             else:
                 self._batch.add_update_metadata(context.brokers, (tp,))
-            self._mark(tp, broker, ReplicaStatus.OFFLINE)
+            self._set_status(tp, broker, ReplicaStatus.OFFLINE)
 
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
