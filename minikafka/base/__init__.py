@@ -1,1 +1,3 @@
-"""The vocabulary every other package speaks; imports nothing of minikafka."""
+"""Types, errors, configuration keys and ports that all packages share; imports no other package of
+minikafka.
+"""

@@ -1,8 +1,8 @@
-"""What a broker, a topic and a cluster can be told: the table of keys, and the checked values.
+"""The configuration keys of a broker, a topic and a cluster, and the checked values.
 
-Every key is Kafka's (names, types, defaults and ranges of Kafka 3.9, where a key has a meaning here),
-but for `minikafka.cluster.secret`. Invariant: a config that exists is valid; what cannot be is a
-ConfigError that names the key and the fix. `docs/configuration.md` is written from these tables.
+Every key except `minikafka.…` is Kafka's, with the name, type, default and range of Kafka 3.9.
+Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
+and the fix. `docs/configuration.md` is generated from these tables.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker: the attribute of a key is its name with `_` for `.`."""
+    """Settings of one broker; the attribute of a key is its name with `_` for `.`."""
 
-    # Who it is, and where it listens.
+    # Identity and listeners.
     broker_id: int = key(INT, -1, "Number of this broker in the cluster; must be set.", low=0)
     broker_rack: str | None = key(STRING, None, "Rack; replicas are spread over racks.")
     listeners: tuple[str, ...] = key(
@@ -70,7 +70,7 @@ class BrokerConfig:
         low=16,
     )
 
-    # The coordination service.
+    # ZooKeeper.
     zookeeper_connect: str = key(
         STRING, "", "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end."
     )
@@ -175,7 +175,7 @@ class BrokerConfig:
         LONG, 5_000, "How often high watermarks are written.", low=1
     )
 
-    # Leaving.
+    # Controlled shutdown.
     auto_leader_rebalance_enable: bool = key(
         BOOLEAN,
         True,
@@ -196,28 +196,28 @@ class BrokerConfig:
     controlled_shutdown_max_retries: int = key(INT, 3, "Attempts at that.", low=0)
     controlled_shutdown_retry_backoff_ms: int = key(LONG, 5_000, "Pause between them.", low=0)
 
-    # Connections of clients.
+    # Client connections.
     connections_max_idle_ms: int = key(LONG, 600_000, "Silence that ends a connection; -1: none.")
     socket_request_max_bytes: int = key(INT, 104_857_600, "Largest request.", low=1)
 
     given: frozenset[str] = frozenset()
-    """The keys that were set, not left at their defaults."""
+    """Return the keys that were set explicitly, as opposed to defaults."""
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """The table, by Kafka name."""
+        """Return the table of keys by Kafka name."""
         return _BROKER_KEYS
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> BrokerConfig:
-        """From Kafka names to values as TOML or Kafka's text gives them. Raises ConfigError."""
+        """Create a config from Kafka names and values of TOML or Kafka's text form. Raises ConfigError."""
         config = cls(**parse_all(_BROKER_KEYS, values), given=frozenset(values))
         _check_broker(config)
         return config
 
     @classmethod
     def parse(cls, text: str) -> BrokerConfig:
-        """From a broker's file: TOML with a `[broker]` table of Kafka keys. Raises ConfigError."""
+        """Parse a broker's file: TOML with a `[broker]` table of Kafka keys. Raises ConfigError."""
         document = read_toml(text)
         for name in document:
             if name != "broker":
@@ -225,7 +225,7 @@ class BrokerConfig:
         return cls.from_mapping(flatten(table_of(document, "broker")))
 
     def text(self, name: str) -> str | None:
-        """The value of a key as Kafka writes it; None where there is none or it is secret."""
+        """Return the value of a key in Kafka's text form; None if it is unset or secret."""
         row = _BROKER_KEYS[name]
         return row.text(getattr(self, row.attribute))
 
@@ -268,9 +268,9 @@ def _inherit(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """Settings of one topic, after its own overrides and the broker's values.
+    """Settings of one topic: its own overrides, and the broker's values for all other keys.
 
-    Keys that have no effect yet are checked and stored like the others.
+    Keys without an effect here are checked and stored like the others.
     """
 
     cleanup_policy: tuple[str, ...] = _inherit("log.cleanup.policy")
@@ -322,35 +322,35 @@ class TopicConfig:
     unclean_leader_election_enable: bool = _inherit("unclean.leader.election.enable")
 
     given: frozenset[str] = frozenset()
-    """The keys the topic sets itself."""
+    """Return the keys that the topic overrides."""
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """The table, by Kafka name."""
+        """Return the table of keys by Kafka name."""
         return _TOPIC_KEYS
 
     @classmethod
     def from_broker(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-        """The topic's own settings over the broker's. Raises ConfigError."""
+        """Create a topic's config from its overrides and the broker's values. Raises ConfigError."""
         own = parse_all(_TOPIC_KEYS, overrides)
         inherited = {row.attribute: _inherited(row, broker) for row in _TOPIC_KEYS.values()}
         config = cls(**{**inherited, **own}, given=frozenset(overrides))
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-            raise ConfigError("min.compaction.lag.ms is above max.compaction.lag.ms")
+            raise ConfigError("min.compaction.lag.ms must be at most max.compaction.lag.ms")
         return config
 
     def text(self, name: str) -> str | None:
-        """The value of a key as Kafka writes it."""
+        """Return the value of a key in Kafka's text form."""
         row = _TOPIC_KEYS[name]
         return row.text(getattr(self, row.attribute))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """What `cluster.toml` says: how many brokers, where, and the keys that all of them get.
+    """The content of `cluster.toml`: number of brokers, ports, data directory, and keys for the brokers.
 
-    `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys of
-    single brokers by id, from `[broker.N]`.
+    `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
+    of single brokers by id, from `[broker.N]`.
     """
 
     brokers: int = 3
@@ -362,12 +362,12 @@ class ClusterConfig:
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """The table of `[cluster]` and `[zookeeper]`, by section and name."""
+        """Return the table of `[cluster]` and `[zookeeper]` by section and name."""
         return _CLUSTER_KEYS
 
     @classmethod
     def parse(cls, text: str) -> ClusterConfig:
-        """From the text of a `cluster.toml`. Raises ConfigError."""
+        """Parse the text of a `cluster.toml`. Raises ConfigError."""
         document = read_toml(text)
         for section in document:
             if section not in ("cluster", "zookeeper", "broker"):
@@ -385,7 +385,7 @@ class ClusterConfig:
         return cls(**fields, zookeeper=zookeeper, broker=common, overrides=overrides)
 
     def keys_of(self, broker_id: int) -> dict[str, object]:
-        """The keys one broker gets from the file."""
+        """Return the keys that the file sets for one broker."""
         return {**self.broker, **self.overrides.get(broker_id, {})}
 
 
@@ -413,7 +413,7 @@ _CLUSTER_KEYS: Final = {
     )
 }
 _BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
-"""As cluster.brokers may count them."""
+"""Allowed broker numbers, the same range as for cluster.brokers."""
 _OF_THE_CLUSTER: Final = (
     "broker.id",
     "listeners",
@@ -426,39 +426,39 @@ _OF_THE_CLUSTER: Final = (
 
 
 def _check_broker(config: BrokerConfig) -> None:
-    """What no single key can say. Raises ConfigError."""
+    """Check rules that involve several keys. Raises ConfigError."""
     if "broker.id" not in config.given:
-        raise ConfigError("broker.id is not set: every broker has a number of its own, from 0")
+        raise ConfigError("broker.id is required: give each broker a different number from 0")
     if not config.log_dirs:
         object.__setattr__(config, "log_dirs", (config.log_dir,))
     if twice := sorted(path for path in config.log_dirs if config.log_dirs.count(path) > 1):
-        raise ConfigError(f"log.dirs names {twice[0]} twice: leave one out")
+        raise ConfigError(f"log.dirs contains {twice[0]} twice; remove one")
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
-        raise ConfigError("replica.fetch.wait.max.ms is above replica.lag.time.max.ms")
+        raise ConfigError("replica.fetch.wait.max.ms must be at most replica.lag.time.max.ms")
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_connect(config.zookeeper_connect)
     TopicConfig.from_broker(config, {})
 
 
 def _check_cluster_keys(keys: Mapping[str, object]) -> None:
-    """Keys for brokers that a cluster starts: valid, and none of those it gives out itself."""
+    """Check the keys of a cluster's brokers: valid, and none that the cluster sets itself."""
     parse_all(_BROKER_KEYS, keys)
     for name in _OF_THE_CLUSTER:
         if name in keys:
-            raise ConfigError(f"{name} is given to each broker by the cluster: leave it out")
+            raise ConfigError(f"{name} is set by the cluster for each broker; remove it")
 
 
 def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
-    """The names in `[broker]` that are brokers' numbers. Raises ConfigError for what was meant as one."""
+    """Return the names in `[broker]` that are broker numbers. Raises ConfigError for an invalid number."""
     singles = {name for name in tables if name.isdecimal()}
     for name, value in tables.items():
         if name in singles and not isinstance(value, dict):
-            raise ConfigError(f"broker.{name} is a table: [broker.{name}]")
+            raise ConfigError(f"broker.{name} must be a table: [broker.{name}]")
         # `[broker.x]` and `x.broker.rack = …` below `[broker]` are the same in TOML.
         is_meant = isinstance(value, dict) and (not value or flatten(value).keys() & _BROKER_KEYS)
         if (is_meant or name in singles) and not _BROKER_NUMBER.fullmatch(name):
-            rule = "brokers have numbers from 1, as in [broker.1]"
-            raise ConfigError(f"[broker.{name}] is for no broker: {rule}")
+            rule = "broker numbers start at 1, as in [broker.1]"
+            raise ConfigError(f"[broker.{name}] names no broker: {rule}")
     return singles
 
 

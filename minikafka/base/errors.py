@@ -1,6 +1,7 @@
-"""Kafka's error codes, and the handful of exceptions minikafka raises.
+"""Kafka's error codes, and the exceptions that minikafka raises.
 
-On the per-batch path codes are plain ints that are returned; exceptions belong to the control plane.
+On the per-batch path codes are returned as plain integers; exceptions are used on the control
+plane.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """Kafka's protocol error numbers by their Kafka names; `retriable` as the Java client has it."""
+    """Kafka's error codes under their Kafka names; `retriable` is the same as in the Java client."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -68,7 +69,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope (KIP-4 table of the protocol guide)."""
+        """True if a client may send the same request again (KIP-4)."""
         return self in _RETRIABLE
 
 
@@ -101,11 +102,11 @@ _RETRIABLE: Final = frozenset(
 
 
 class MinikafkaError(Exception):
-    """Base of everything minikafka raises on purpose; the command line prints its text without a traceback."""
+    """Base class of expected errors; the command line prints their text without a traceback."""
 
 
 class KafkaError(MinikafkaError):
-    """A Kafka error code that ends a control-plane request."""
+    """A Kafka error code that fails a control-plane request."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
@@ -114,11 +115,11 @@ class KafkaError(MinikafkaError):
 
 
 class ConfigError(MinikafkaError):
-    """A configuration that cannot be used; the text names the key and the fix."""
+    """An invalid configuration; the text names the key and the fix."""
 
 
 class CorruptBatch(MinikafkaError):
-    """Record bytes that do not hold what their header says."""
+    """The bytes of a record batch contradict its header."""
 
 
 class OffsetGap(CorruptBatch):
@@ -131,11 +132,11 @@ class OffsetGap(CorruptBatch):
 
 
 class ProtocolViolation(MinikafkaError):
-    """A peer sent bytes that are not Kafka; its connection is closed."""
+    """A peer sent bytes that violate Kafka's protocol; its connection is closed."""
 
 
 class StorageFailed(MinikafkaError):
-    """The operating system refused a file operation; the log directory goes offline (R67, S37)."""
+    """The operating system refused a file operation; the log directory goes offline (S37)."""
 
     def __init__(self, path: str, cause: OSError) -> None:
         super().__init__(f"{path}: {cause.strerror or cause}")
@@ -144,51 +145,51 @@ class StorageFailed(MinikafkaError):
 
 
 class IllegalTransition(MinikafkaError):
-    """A state machine was asked for a move its table does not hold."""
+    """A state machine was asked for a move that its transition table does not allow."""
 
 
 class CoordinationError(MinikafkaError):
-    """Base of what the Coordination port raises."""
+    """Base class of the errors of the Coordination port."""
 
 
 class NotConnected(CoordinationError):
-    """Never written to the socket: not applied."""
+    """The request was never sent, so it was not applied."""
 
 
 class OutcomeUnknown(CoordinationError):
-    """Written, no answer: may be applied. Read back before acting."""
+    """The request was sent but got no response, so it may have been applied. Read back before acting."""
 
 
 class StaleSession(CoordinationError):
-    """The session of this generation is gone, with its ephemeral nodes."""
+    """The session of the given generation has ended, and with it its ephemeral nodes."""
 
 
 class ControllerMoved(CoordinationError):
-    """The check on the controller epoch failed: another controller rules."""
+    """The check of the controller epoch failed: another broker is the controller."""
 
 
 class TooLarge(CoordinationError):
-    """A request over ZooKeeper's limit; refused before it was sent."""
+    """The request exceeds ZooKeeper's size limit and was not sent."""
 
 
 class Closed(CoordinationError):
-    """Called after close()."""
+    """The method was called after close()."""
 
 
 class ServerVerdict(CoordinationError):
-    """Base of ZooKeeper's definite refusals: nothing was applied."""
+    """Base class of definite refusals by ZooKeeper: nothing was applied."""
 
 
 class NoNode(ServerVerdict):
-    """The node, or the parent of a node to create, is not there."""
+    """The node, or the parent of a node to create, does not exist."""
 
 
 class NodeExists(ServerVerdict):
-    """The node to create is already there."""
+    """The node to create already exists."""
 
 
 class BadVersion(ServerVerdict):
-    """The node is at another version than the one expected."""
+    """The node has a version other than the expected one."""
 
 
 class NotEmpty(ServerVerdict):
@@ -204,15 +205,15 @@ class NoAuth(ServerVerdict):
 
 
 class InvalidAcl(ServerVerdict):
-    """The ACL given is not one."""
+    """The given ACL is invalid."""
 
 
 class BadArguments(ServerVerdict):
-    """ZooKeeper calls the request malformed."""
+    """ZooKeeper rejected the request as malformed."""
 
 
 class ServerError(ServerVerdict):
-    """Any other definite code of the server."""
+    """ZooKeeper returned any other definite error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"ZooKeeper error {code}")
@@ -220,7 +221,7 @@ class ServerError(ServerVerdict):
 
 
 class MultiFailed(ServerVerdict):
-    """A multi was refused as a whole; `index` and `error` name the operation that did it."""
+    """ZooKeeper refused a multi as a whole; `index` and `error` name the operation that failed."""
 
     def __init__(self, index: int, error: ServerVerdict) -> None:
         super().__init__(f"operation {index}: {type(error).__name__} {error}")

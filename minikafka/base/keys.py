@@ -1,8 +1,8 @@
 """Kafka's configuration keys as fields of frozen dataclasses: the class body is the table of keys.
 
-A field named `log_segment_bytes` is the key `log.segment.bytes` (Kafka's names hold no underscores); its
-type, default, bounds and sentence of documentation stand next to it. Invariant: a value that left
-`Key.parse` is of the key's kind and within its bounds.
+A field named `log_segment_bytes` is the key `log.segment.bytes` (Kafka's names contain no
+underscores); its type, default, bounds and documentation are next to it. Invariant: a value
+returned by `Key.parse` has the key's kind and is within its bounds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Final
 from minikafka.base.errors import ConfigError
 
 _NEAR: Final = 0.7
-"""How alike two names are (difflib) of which one may be a slip for the other."""
+"""Minimum similarity (difflib) of two names for suggesting one in place of the other."""
 _FEW: Final = 5
-"""So many names can be told instead."""
+"""Up to this many known names, an error lists all of them instead."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -43,10 +43,10 @@ _WHOLE_NUMBERS: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 class Key:
     """One row of a table of keys.
 
-    `low`/`high`: bounds of a number, or of the length of a PASSWORD that is given. `choices`: the only
-    words a STRING or LIST may hold; `form`: the pattern of a LIST's words, unless it is `*` alone.
-    `synonyms`: broker keys a topic key takes its value from, the first that is set, each with
-    the factor between their units.
+    `low`/`high`: bounds of a number, or of the length of a PASSWORD that is set. `choices`: the
+    allowed words of a STRING or LIST; `form`: the pattern of a LIST's words, unless the list is `*`
+    alone. `synonyms`: broker keys from which a topic key takes its value, the first that is set,
+    each with the factor between the units.
     """
 
     kind: Kind
@@ -61,16 +61,16 @@ class Key:
 
     @property
     def attribute(self) -> str:
-        """The Python name: `log.segment.bytes` is `log_segment_bytes`."""
+        """The name of the dataclass field: `log.segment.bytes` is `log_segment_bytes`."""
         return self.name.replace(".", "_")
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is never shown."""
+        """True if the value must never be shown."""
         return self.kind is Kind.PASSWORD
 
     def parse(self, value: object) -> Any:
-        """The value as TOML, Kafka text or ZooKeeper gave it, checked. Raises ConfigError."""
+        """Check and convert a value from TOML, Kafka's text form or ZooKeeper. Raises ConfigError."""
         match self.kind:
             case Kind.BOOLEAN:
                 return self._boolean(value)
@@ -82,7 +82,7 @@ class Key:
                 return self._text(value)
 
     def text(self, value: Any) -> str | None:
-        """The value as Kafka writes it; None where there is none or it is secret."""
+        """Return the value in Kafka's text form; None if it is unset or secret."""
         if value is None or self.sensitive:
             return None
         match self.kind:
@@ -94,7 +94,7 @@ class Key:
                 return str(value)
 
     def bounds(self) -> str:
-        """What the key may hold, for people; empty when anything goes."""
+        """Describe the allowed values for a person; "" if there is no restriction."""
         if self.choices:
             return ", ".join(self.choices)
         if self.kind in (Kind.STRING, Kind.PASSWORD):
@@ -108,32 +108,32 @@ class Key:
             return value
         word = value.strip().lower() if isinstance(value, str) else ""
         if word not in ("true", "false"):
-            raise self._refused(value, "it is true or false")
+            raise self._error(value, "true or false")
         return word == "true"
 
     def _number(self, value: object) -> int | float:
         convert = float if self.kind is Kind.DOUBLE else int
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise self._refused(value, "it is a number")
+            raise self._error(value, "a number")
         if isinstance(value, float) and convert is int:
-            raise self._refused(value, "it is a whole number")
+            raise self._error(value, "a whole number")
         try:
             number = convert(value.strip() if isinstance(value, str) else value)
         except (ValueError, OverflowError):
             number = None
         if number is None:
-            raise self._refused(value, f"it is {'a' if convert is float else 'a whole'} number")
+            raise self._error(value, "a number" if convert is float else "a whole number")
         return number
 
     def _within_bounds(self, number: int | float) -> int | float:
         top = _WHOLE_NUMBERS.get(self.kind)
         if top is not None and not -top - 1 <= number <= top:
-            raise self._refused(number, f"it is at most {top}")
-        # Written so that a NaN fails too.
+            raise self._error(number, f"from {-top - 1} to {top}")
+        # With "not", NaN is refused as well.
         if (self.low is not None and not number >= self.low) or (
             self.high is not None and not number <= self.high
         ):
-            raise self._refused(number, f"it is {self.bounds()}")
+            raise self._error(number, self._range())
         return number
 
     def _words(self, value: object) -> tuple[str, ...]:
@@ -142,30 +142,33 @@ class Key:
         elif isinstance(value, list | tuple):
             items = value
         else:
-            raise self._refused(value, "it is a list")
+            raise self._error(value, "a list")
         words = tuple(str(item).strip() for item in items if str(item).strip())
         if self.choices and not (words and set(words) <= set(self.choices)):
-            raise self._refused(value, f"it is made of {self.bounds()}")
+            raise self._error(value, f"a list of words from {self.bounds()}")
         if self.form and words != ("*",) and not all(re.fullmatch(self.form, w) for w in words):
-            raise self._refused(value, f"it is * or a list of {self.form}")
+            raise self._error(value, f"* or a list of entries that match {self.form}")
         return words
 
     def _text(self, value: object) -> str:
         if not isinstance(value, str):
-            raise self._refused(value, "it is text")
+            raise self._error(value, "text")
         if self.choices and value not in self.choices:
-            raise self._refused(value, f"it is one of {self.bounds()}")
+            raise self._error(value, f"one of {self.bounds()}")
         if self.low is not None and len(value) < self.low:
-            raise ConfigError(f"{self.name} is too short: it has {self.bounds()}")
+            raise ConfigError(f"{self.name} must have {self.bounds()}")
         return value
 
-    def _refused(self, value: object, rule: str) -> ConfigError:
-        shown = "that" if self.sensitive else repr(value)
-        return ConfigError(f"{self.name} cannot be {shown}: {rule}")
+    def _range(self) -> str:
+        return self.bounds() if self.high is None else f"from {self.low} to {self.high}"
+
+    def _error(self, value: object, allowed: str) -> ConfigError:
+        shown = "" if self.sensitive else f", got {value!r}"
+        return ConfigError(f"{self.name} must be {allowed}{shown}")
 
 
 def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
-    """A dataclass field that is a row of the table."""
+    """Return a dataclass field that is a row of the table of keys."""
     return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
 
 
@@ -182,7 +185,7 @@ def first_set(values: Mapping[str, Any], synonyms: Iterable[tuple[str, int]]) ->
 
 
 def table(cls: Any) -> dict[str, Key]:
-    """The keys of such a dataclass by their Kafka names, in the order in which they are written."""
+    """Return the keys of a config dataclass by Kafka name, in the order of the class body."""
     rows = {}
     for item in fields(cls):
         if "key" in item.metadata:
@@ -192,7 +195,9 @@ def table(cls: Any) -> dict[str, Key]:
 
 
 def parse_all(keys: Mapping[str, Key], values: Mapping[str, object]) -> dict[str, Any]:
-    """Checked values by attribute name. Raises ConfigError for the first key that is unknown or wrong."""
+    """Return the checked values by attribute name. Raises ConfigError for the first invalid key or
+    value.
+    """
     parsed = {}
     for name, value in values.items():
         row = keys.get(name)
@@ -205,7 +210,7 @@ def parse_all(keys: Mapping[str, Key], values: Mapping[str, object]) -> dict[str
 def usable(
     keys: Mapping[str, Key], values: Mapping[str, str]
 ) -> tuple[dict[str, str], list[ConfigError]]:
-    """The values whose keys exist and that are in range, and what is wrong with the others."""
+    """Return the valid entries, and a description of what is wrong with each of the others."""
     kept, faults = {}, []
     for name, value in values.items():
         try:
@@ -218,28 +223,28 @@ def usable(
 
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a key that does not exist, with the nearest that does if one is near."""
+    """Return the error for an unknown key, with the most similar known key if there is one."""
     names = list(known)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     if nearest:
-        advice = f"the nearest is {nearest[0]}"
+        advice = f"did you mean {nearest[0]}?"
     elif len(names) <= _FEW:
-        advice = f"there is {', '.join(names)}"
+        advice = f"known keys are {', '.join(names)}"
     else:
-        advice = "docs/configuration.md lists those that it has"
-    return ConfigError(f"{name} is not a key that minikafka has; {advice}")
+        advice = "docs/configuration.md lists all keys"
+    return ConfigError(f"unknown key {name}; {advice}")
 
 
 def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """TOML's nested tables as dotted names: `log.segment.bytes = 1` is three tables deep in TOML.
+    """Return TOML's nested tables as one mapping with dotted names, such as `log.segment.bytes`.
 
-    Raises ConfigError for a name that is there twice: quoted and in tables it is two names in TOML.
+    Raises ConfigError for a name that occurs twice, once quoted and once as nested tables.
     """
     flat: dict[str, object] = {}
     for name, value in values.items():
         full = prefix + name
         found = flatten(value, f"{full}.") if isinstance(value, Mapping) else {full: value}
         for twice in found.keys() & flat.keys():
-            raise ConfigError(f"{twice} is given twice, in quotes and without: leave one out")
+            raise ConfigError(f"{twice} is given twice, once in quotes; remove one")
         flat.update(found)
     return flat

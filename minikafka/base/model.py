@@ -1,7 +1,7 @@
-"""The nouns of the cluster as immutable values: brokers, partitions, assignments and the three controller requests.
+"""Types of the cluster as immutable values: brokers, partitions, assignments, controller requests.
 
-Invariant kept here: a value never changes after it was built, so it may be shared between the
-controller's picture, the request queues and the brokers. None of these is made on the per-batch path.
+Invariant: a value never changes after it was built, so the controller, the request queues and the
+brokers may share it. None of these is created on the per-batch path.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ BrokerId: TypeAlias = int
 Epoch: TypeAlias = int
 
 NO_LEADER: Final = -1
-"""Leader id of a partition that has none (Kafka's `NoLeader`)."""
+"""Leader id of a partition without a leader (Kafka's `NoLeader`)."""
 LEADER_DURING_DELETE: Final = -2
-"""Leader id told to clients while the topic is being deleted (R64)."""
+"""Leader id sent to clients while the topic is being deleted (R64)."""
 EPOCH_DURING_DELETE: Final = -2
 """Leader epoch of a StopReplica that deletes a topic's replica (R8)."""
 NO_EPOCH: Final = -1
-"""Leader epoch not known."""
+"""Unknown leader epoch."""
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as Kafka writes it, `topic-0`."""
+    """One partition of one topic; printed as Kafka does, `topic-0`."""
 
     topic: str
     partition: int
@@ -65,7 +65,9 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """Ordered replicas of a partition; the first is the preferred one. `adding`/`removing` as in KIP-455."""
+    """Ordered replicas of a partition; the first is the preferred one. `adding`/`removing` as in
+    KIP-455.
+    """
 
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()
@@ -73,21 +75,23 @@ class ReplicaAssignment:
 
     @property
     def origin(self) -> tuple[BrokerId, ...]:
-        """The replicas from before the reassignment (R55)."""
+        """The replicas before the reassignment (R55)."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def target(self) -> tuple[BrokerId, ...]:
-        """The replicas there will be after the reassignment (R55)."""
+        """The replicas after the reassignment (R55)."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def is_being_reassigned(self) -> bool:
-        """Whether replicas are coming or going."""
+        """True if replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
     def reassigned_to(self, target: tuple[BrokerId, ...]) -> ReplicaAssignment:
-        """The assignment on the way from `origin` to `target`, the target first (R55)."""
+        """Return the assignment during a reassignment from `origin` to `target`, target replicas
+        first (R55).
+        """
         origin = self.origin
         return ReplicaAssignment(
             replicas=(*target, *(replica for replica in origin if replica not in target)),
@@ -97,7 +101,7 @@ class ReplicaAssignment:
 
 
 class PartitionResult(NamedTuple):
-    """What an administrator's request came to for one partition; the message is for a person."""
+    """The result of an administrator's request for one partition; the message is for a person."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
@@ -105,7 +109,9 @@ class PartitionResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """What `/brokers/topics/T/partitions/P/state` says, with the version it was read or written at (A10, B6)."""
+    """The content of `/brokers/topics/T/partitions/P/state`, with the node version read or written
+    (A10).
+    """
 
     leader: BrokerId
     leader_epoch: Epoch
@@ -115,7 +121,7 @@ class LeaderAndIsr:
 
 
 class PartitionState(NamedTuple):
-    """One partition inside LeaderAndIsr and UpdateMetadata requests; there may be 100,000 in one."""
+    """One partition in LeaderAndIsr and UpdateMetadata requests; a request may hold 100,000."""
 
     tp: TopicPartition
     leader: BrokerId
@@ -129,7 +135,7 @@ class PartitionState(NamedTuple):
     offline: tuple[BrokerId, ...] = ()
     """UpdateMetadata only: replicas on brokers that are not alive."""
     is_new: bool = False
-    """LeaderAndIsr only: the replica may be created on any good log directory (R67)."""
+    """LeaderAndIsr only: the replica may be created in any good log directory (R67)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,9 @@ class StopReplicaPartition:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrRequest:
-    """Controller to broker: become leader or follower (J1). `topic_ids`: (topic, 16-byte id) pairs."""
+    """Request of the controller to become leader or follower (J1). `topic_ids`: (topic, 16-byte id)
+    pairs.
+    """
 
     controller_id: BrokerId
     controller_epoch: Epoch
@@ -152,12 +160,12 @@ class LeaderAndIsrRequest:
     live_leaders: tuple[Broker, ...]
     topic_ids: tuple[tuple[str, bytes], ...]
     cause: str = ""
-    """Id of the controller event that led to it, for the ledger."""
+    """Id of the controller event that caused the request, for the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadataRequest:
-    """Controller to broker: all live brokers, and the partitions that changed (J3, R17)."""
+    """Request of the controller with all live brokers and the partitions that changed (J3)."""
 
     controller_id: BrokerId
     controller_epoch: Epoch
@@ -170,7 +178,7 @@ class UpdateMetadataRequest:
 
 @dataclass(frozen=True, slots=True)
 class StopReplicaRequest:
-    """Controller to broker: stop, and perhaps delete, these replicas (J2)."""
+    """Request of the controller to stop, and optionally delete, these replicas (J2)."""
 
     controller_id: BrokerId
     controller_epoch: Epoch
@@ -184,7 +192,7 @@ ControllerRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | Sto
 
 @dataclass(frozen=True, slots=True)
 class ControllerResponse:
-    """A broker's answer: a Kafka error code for the request, and one per partition where it has them."""
+    """A broker's response: an error code for the request, and one per partition if there are any."""
 
     error: int
     partitions: tuple[tuple[TopicPartition, int], ...] = ()

@@ -1,7 +1,7 @@
-"""The seams of a broker: what it gets as arguments instead of reaching for a global.
+"""The ports of a broker: interfaces to the outside world, passed as arguments.
 
-Protocols only. `runtime/`, `zk/` and `rpc/` hold the production side; tests and the simulator bring
-their own. Times: `now` is monotonic milliseconds (int), `wall_ms` is Unix milliseconds.
+Protocols only. `runtime/`, `zk/` and `rpc/` implement them for production; tests have their own
+implementations. Times: `now` is monotonic milliseconds (int), `wall_ms` is Unix milliseconds.
 """
 
 from __future__ import annotations
@@ -16,172 +16,176 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Timer(Protocol):
-    """A callback that was asked for later."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Forget the callback; harmless when it already ran."""
+        """Cancel the callback; no effect if it already ran."""
 
 
 class Clock(Protocol):
-    """Monotonic and wall time."""
+    """Monotonic and wall-clock time."""
 
     def now(self) -> int:
-        """Monotonic milliseconds."""
+        """Return monotonic milliseconds."""
 
     def wall_ms(self) -> int:
-        """Unix milliseconds; jumps with the machine's clock."""
+        """Return Unix milliseconds; jumps when the machine's clock is set."""
 
     async def sleep(self, ms: float) -> None:
-        """Wait that long."""
+        """Wait for this many milliseconds."""
 
     def call_later(self, ms: float, callback: Callable[[], None]) -> Timer:
-        """Run the callback once, that much later."""
+        """Run the callback once after this many milliseconds."""
 
 
 class Rng(Protocol):
-    """Everything that is drawn by chance."""
+    """The source of randomness."""
 
     def bytes(self, count: int) -> bytes:
-        """So many random bytes, fit for secrets and ids."""
+        """Return this many random bytes, suitable for secrets and ids."""
 
     def uniform(self, low: float, high: float) -> float:
-        """A number between the two, for jitter."""
+        """Return a random number between the two bounds, for jitter."""
 
     def shuffled(self, items: Sequence[Any]) -> list[Any]:
-        """The same items in an order by chance."""
+        """Return the same items in random order."""
 
 
 class Tasks(Protocol):
-    """The tasks of one broker incarnation: named, kept, cancelled on close."""
+    """The tasks of one broker process: named, kept, and cancelled on close."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> Awaitable[None]:
-        """Start it; an exception that leaves it is logged and given to the owner's `on_crash`."""
+        """Start a task; an exception that leaves it is logged and passed to the owner's `on_crash`."""
 
     async def close(self) -> None:
-        """Cancel all and wait until the last has ended."""
+        """Cancel all tasks and wait until the last one has ended."""
 
 
 class Executor(Protocol):
-    """Where work that blocks is done (recovery of a log, deletion of a directory)."""
+    """Runs blocking work, such as the recovery of a log, outside the event loop."""
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """The function's result, without holding up the loop."""
+        """Run the function without blocking the event loop and return its result."""
 
 
 class File(Protocol):
-    """One open file. Every OSError comes out as `StorageFailed`."""
+    """One open file. Every OSError is raised as `StorageFailed`."""
 
     path: str
 
     def pread(self, count: int, position: int) -> bytes:
-        """At most so many bytes from there; fewer only at the end of the file."""
+        """Read at most this many bytes at a position; fewer only at the end of the file."""
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Write all the slices there, whatever their number; the bytes written."""
+        """Write all slices at a position; return the number of bytes."""
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the size of the file in bytes."""
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to that size."""
+        """Cut or extend the file to this size."""
 
     def sync(self) -> None:
-        """fsync: data and size."""
+        """Flush data and size to the disk (fsync)."""
 
     def close(self) -> None:
-        """Give the descriptor back; harmless twice."""
+        """Close the file; a second call has no effect."""
 
 
 class Storage(Protocol):
-    """A file system, synchronous: the page cache is the fast path. Every OSError comes out as `StorageFailed`."""
+    """A file system with synchronous calls, since the page cache is fast. Every OSError is raised
+    as `StorageFailed`.
+    """
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """The file for reading and writing."""
+        """Open a file for reading and writing."""
 
     def read(self, path: str) -> bytes:
-        """The whole file."""
+        """Return the content of a file."""
 
     def write_atomically(
         self, path: str, data: bytes, *, private: bool = False, sync: bool = True
     ) -> None:
-        """Replace the file as a whole (write beside, fsync, rename, fsync the directory). `private`: mode 0600."""
+        """Replace a file as a whole (temporary file, fsync, rename, fsync of the directory).
+        `private`: mode 0600.
+        """
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """True if a file or directory with this path exists."""
 
     def names(self, directory: str) -> list[str]:
-        """Entries of the directory, sorted."""
+        """Return the entries of a directory, sorted."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether it is a directory."""
+        """True if the path is a directory."""
 
     def make_directories(self, path: str) -> bool:
-        """Create it with its parents; False when it was there already."""
+        """Create a directory with its parents; False if it already existed."""
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
-        """Move a file or directory, and fsync the parent."""
+        """Move a file or directory, and fsync the parent directory."""
 
     def link(self, path: str, other: str) -> bool:
-        """Give the file a second name; False where that cannot be (too many names, one is taken, no file)."""
+        """Add a hard link to the file; False if impossible (too many links, name taken, no such file)."""
 
     def remove(self, path: str) -> None:
-        """Delete one file; no error when it is not there."""
+        """Delete one file; no error if it does not exist."""
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory with all in it; no error when it is not there."""
+        """Delete a directory with its content; no error if it does not exist."""
 
     def sync_directory(self, path: str) -> None:
-        """fsync the directory entry itself."""
+        """Flush the entries of a directory to the disk (fsync)."""
 
     def room(self, path: str) -> tuple[int, int]:
-        """(total, usable) bytes of the disk that the path is on."""
+        """Return the (total, usable) bytes of the disk that holds the path."""
 
     def lock(self, path: str) -> File | None:
-        """Hold an exclusive lock file until closed; None when another process holds it."""
+        """Hold an exclusive lock file until it is closed; None if another process holds it."""
 
 
 class Link(Protocol):
-    """The writing side of one byte-stream connection."""
+    """The sending side of one byte-stream connection."""
 
     def send(self, slices: Sequence[Buffer]) -> None:
-        """Write now if nothing is queued, else queue. Slices are free to be reused when this returns."""
+        """Write at once if nothing is queued, else queue. The slices may be reused when this returns."""
 
     def queued_bytes(self) -> int:
-        """Bytes accepted but not yet taken by the peer's socket."""
+        """Return the bytes accepted by `send` but not yet taken by the socket."""
 
     def pause_reading(self) -> None:
-        """Stop calling `buffer_updated` until resumed; harmless twice."""
+        """Stop calling `buffer_updated` until `resume_reading`; a second call has no effect."""
 
     def resume_reading(self) -> None:
-        """Undo `pause_reading`; harmless twice."""
+        """Continue reading after `pause_reading`; a second call has no effect."""
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send all queued bytes, then close."""
 
     def abort(self) -> None:
-        """Drop the connection now."""
+        """Close the connection at once and drop queued bytes."""
 
     def peer(self) -> str:
-        """host:port of the other side, for logs."""
+        """Return host:port of the other side, for logs."""
 
 
 class StreamHandler(Protocol):
-    """What a broker puts behind a connection. Called by the transport, never awaits."""
+    """The receiver of a connection's bytes. Called by the transport; never awaits."""
 
     def connected(self, link: Link) -> None:
-        """Once, before anything else."""
+        """Called once, before all other calls."""
 
     def get_buffer(self, hint: int) -> Buffer:
-        """A writable buffer of at least one byte for what comes next (asyncio.BufferedProtocol)."""
+        """Return a writable buffer of at least one byte for the next bytes (asyncio.BufferedProtocol)."""
 
     def buffer_updated(self, count: int) -> None:
-        """That many bytes were put into the buffer."""
+        """Called after this many bytes were received into the buffer."""
 
     def disconnected(self, error: Exception | None) -> None:
-        """Once, last. Nothing may be sent any more."""
+        """Called once, as the last call; nothing can be sent any more."""
 
     def drained(self) -> None:
-        """The queue of `Link.send` fell below its mark."""
+        """Called when the queue of `Link.send` falls below its low-water mark."""
 
 
 class Listener(Protocol):
@@ -190,7 +194,7 @@ class Listener(Protocol):
     port: int
 
     async def close(self) -> None:
-        """Stop accepting; open connections stay with their owners."""
+        """Stop accepting connections; open connections stay open."""
 
 
 class Transport(Protocol):
@@ -216,7 +220,7 @@ class Transport(Protocol):
 
 
 class Stat(NamedTuple):
-    """A znode's ZooKeeper Stat, by ZooKeeper's own names."""
+    """A znode's ZooKeeper Stat, with ZooKeeper's field names."""
 
     czxid: int
     mzxid: int
@@ -243,7 +247,7 @@ class SessionState(Enum):
 
 
 class SessionEvent(NamedTuple):
-    """One change of the session, in order and never lost."""
+    """One change of the session's state; changes arrive in order and none is lost."""
 
     state: SessionState
     generation: int
@@ -252,7 +256,7 @@ class SessionEvent(NamedTuple):
 
 
 class WatchKind(Enum):
-    """What a one-shot watch looks at. EXISTS also fires when the node is created."""
+    """The kind of a one-shot watch. EXISTS also fires when the node is created."""
 
     DATA = "data"
     EXISTS = "exists"
@@ -260,21 +264,21 @@ class WatchKind(Enum):
 
 
 class WatchSignal(Enum):
-    """Why a watch completed; never what changed: read again."""
+    """The reason why a watch completed, never the change itself: read again."""
 
     CHANGED = "changed"
     RESYNC = "resync"
 
 
 class Check(NamedTuple):
-    """Multi operation: the node is at this version."""
+    """Multi operation: require that a node has this version."""
 
     path: str
     version: int
 
 
 class Create(NamedTuple):
-    """Multi operation: create a node. `private` nodes keep ZooKeeper's open ACL until security exists."""
+    """Multi operation: create a node. `private` marks nodes that hold secrets; their ACL is open so far."""
 
     path: str
     data: bytes
@@ -304,73 +308,76 @@ class Watch(Protocol):
     """A registered one-shot watch."""
 
     async def wait(self) -> WatchSignal:
-        """Until it fired or the consumer must read everything again."""
+        """Wait until the watch fires, or until its owner must read everything again."""
 
     def fired(self) -> bool:
-        """Whether it has."""
+        """True if the watch has fired."""
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
-        """Call back once, in the loop, when it fires (at once if it has)."""
+        """Call back once, in the event loop, when the watch fires; at once if it has fired."""
 
 
 class Coordination(Protocol):
     """ZooKeeper as a broker sees it. Paths are without the chroot.
 
-    Mutating calls take `generation`: when the session is another one by now they raise `StaleSession`
-    without sending (None: whatever session there is). Writes are never repeated. Errors: `base.errors`
-    CoordinationError family. Reads are repeated inside a deadline while the generation lasts.
+    Mutating calls take `generation`: if the current session is a different one they raise
+    `StaleSession` without sending (None: any session). Writes are never repeated; reads are
+    repeated until a deadline while the generation lasts. All errors are subclasses of
+    CoordinationError.
     """
 
     @property
     def generation(self) -> int:
-        """Number of the session: +1 for every new one, 0 before the first."""
+        """Number of the session: increases by 1 with every new session; 0 before the first."""
 
     @property
     def connection(self) -> int:
-        """Number of the connection: +1 for every one, in whatever session."""
+        """Number of the connection: increases by 1 with every connection, of any session."""
 
     @property
     def session_id(self) -> int:
-        """ZooKeeper's id of the session; the owner of its ephemeral nodes."""
+        """ZooKeeper's id of the session, the owner of its ephemeral nodes."""
 
     @property
     def session_password(self) -> bytes:
-        """What else it takes to attach to the session."""
+        """ZooKeeper's password of the session, needed to attach to it."""
 
     @property
     def session_timeout_ms(self) -> int:
-        """As the server granted it."""
+        """Session timeout as granted by the server."""
 
     @property
     def state(self) -> SessionState:
-        """Where the session stands now."""
+        """Current state of the session."""
 
     async def start(self) -> None:
-        """Connect; returns when CONNECTED for the first time."""
+        """Connect; return when CONNECTED for the first time."""
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """Whether the server cannot have expired this session yet, by the local monotonic clock."""
+        """True if the server cannot have expired this session yet, by the local monotonic clock."""
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """A lossless, ordered stream of session events from now on; each call is its own stream."""
+        """Return an ordered stream of all session events from now on; each call returns its own stream."""
 
     async def connected(self) -> int:
-        """Wait until CONNECTED; the generation."""
+        """Wait until CONNECTED and return the generation."""
 
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
-        """Data (never None) and Stat. `watch`: arm the watch registered for DATA on this path."""
+        """Return data (never None) and Stat. `watch`: arm the DATA watch registered for this path."""
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """In the order asked, by MultiRead; None where there is no node. Sets no watches."""
+        """Return data and Stat of each path in order, by MultiRead; None for a missing node. Sets
+        no watches.
+        """
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """Stat, or None."""
+        """Return the node's Stat, or None."""
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """Sorted names."""
+        """Return the sorted names of the children."""
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Sorted names of each, by MultiRead; None where there is no node."""
+        """Return the sorted names of each node's children, by MultiRead; None for a missing node."""
 
     async def create(
         self,
@@ -381,70 +388,78 @@ class Coordination(Protocol):
         sequential: bool = False,
         generation: int | None = None,
     ) -> tuple[str, Stat]:
-        """The path made and its Stat."""
+        """Create a node; return its path and Stat."""
 
     async def ensure(self, path: str, data: bytes = b"") -> None:
-        """Create the persistent node and its parents where absent."""
+        """Create the persistent node and its parents if they do not exist."""
 
     async def set(
         self, path: str, data: bytes, version: int, *, generation: int | None = None
     ) -> Stat:
-        """The new Stat."""
+        """Replace the node's data and return the new Stat."""
 
     async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
-        """Delete at that version (-1: any)."""
+        """Delete a node at this version (-1: any)."""
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """All or nothing, Stats of creates and sets in order (None for check and delete); or `MultiFailed`."""
+        """Apply all operations or none; return the Stats of creates and sets in order. Raises
+        `MultiFailed`.
+
+        The result is None for checks and deletes.
+        """
 
     async def sync(self, path: str) -> None:
-        """Make this server catch up with the leader."""
+        """Wait until the connected server has caught up with the ensemble's leader."""
 
     def watch(self, kind: WatchKind, path: str) -> Watch:
-        """Register before the read (same path, `watch=True`) that arms it."""
+        """Register a watch, before the read of the same path with `watch=True` arms it."""
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
         """Remove the watch from the server and forget it (D10)."""
 
     async def close(self) -> None:
-        """End the session; its ephemeral nodes go."""
+        """End the session, which deletes its ephemeral nodes."""
 
 
 class Ledger(Protocol):
-    """Takes down what happened, one line per call, in order (`ledger/record.py`). Never raises."""
+    """A record of events, one line per call, in order (`ledger/record.py`). Never raises."""
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """`cause`: id of the controller event behind it, "" when there is none. Fields are JSON-able."""
+        """Write one line with JSON-able fields. `cause`: id of the controller event behind it, ""
+        if there is none.
+        """
 
 
 class Gate(Protocol):
-    """Where an operation can be held at a named step (`controller/steps.py`), for a test to look or kill."""
+    """A point where an operation can be held at a named step (`controller/steps.py`), for tests."""
 
     async def reached(self, operation: str, step: str) -> None:
-        """Returns at once, or when the step is released."""
+        """Return at once, or when the held step is released."""
 
 
 class Call(NamedTuple):
-    """One control-plane call as a server sees it: method name and msgpack-able body."""
+    """One control-plane call as received by a server: method name, and a body that msgpack can encode."""
 
     method: str
     body: dict[str, Any]
 
 
 class ControlPlane(Protocol):
-    """Controller RPC: signed msgpack bodies over HTTP in production."""
+    """Calls between brokers and to them: in production signed msgpack over HTTP."""
 
     async def serve(
         self, handler: Callable[[Call], Awaitable[dict[str, Any]]], host: str, port: int
     ) -> Listener:
-        """Answer calls; port 0 takes a free one."""
+        """Serve calls on a port; port 0 takes a free one."""
 
     async def call(
         self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
     ) -> dict[str, Any]:
-        """One call. Raises OSError (also TimeoutError) when no answer came, `KafkaError` when it was refused."""
+        """Make one call. Raises OSError (TimeoutError included) without a response, `KafkaError` if
+        refused.
+        """
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""

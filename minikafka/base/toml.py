@@ -1,6 +1,6 @@
-"""Texts in TOML: what the parser gives, and what is wrong with a text in words that name the place.
+"""TOML parsing with one-line errors that name the place of the mistake.
 
-Invariant: a text that is no TOML is a ConfigError of one line.
+Invariant: invalid TOML is a ConfigError of one line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LINE: Final = re.compile(r"at line ([0-9]+)")
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The document. Raises ConfigError."""
+    """Parse a TOML document. Raises ConfigError."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -24,19 +24,19 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def _not_toml(text: str, said: str) -> str:
-    """What the parser said, but for a key that is given twice: that is told by its name and line."""
+    """Return the parser's message; for a key that is given twice, a message with its name and line."""
     if not said.startswith("Cannot overwrite a value"):
-        return f"not TOML: {said}"
+        return f"invalid TOML: {said}"
     place = _LINE.search(said)
     lines = text.rstrip().splitlines()
     number = int(place[1]) if place else len(lines)
     name = lines[number - 1].partition("=")[0].strip()
-    return f"{name} is given twice, the second time in line {number}: leave one out"
+    return f"{name} is given twice, the second time in line {number}; remove one"
 
 
 def table_of(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A table of the document, empty when it is not there. Raises ConfigError when that is no table."""
+    """Return a table of the document, {} if it is missing. Raises ConfigError if it is not a table."""
     section = document.get(name, {})
     if not isinstance(section, dict):
-        raise ConfigError(f"{name} is a table: [{name}]")
+        raise ConfigError(f"{name} must be a table: [{name}]")
     return section

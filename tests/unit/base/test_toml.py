@@ -11,16 +11,16 @@ from minikafka.base.toml import read_toml, table_of
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[cluster", "not TOML: .* line 1|not TOML: .* end of document"),
+        ("[cluster", "invalid TOML: .* line 1|invalid TOML: .* end of document"),
         (
             "[cluster]\nbrokers = 3\nbrokers = 4",
-            "^brokers is given twice, the second time in line 3: leave one out$",
+            "^brokers is given twice, the second time in line 3; remove one$",
         ),
         (
             "[broker]\nnum.partitions = 3\nnum.partitions = 4 # x\n\n[broker.1]\n",
-            r"^num\.partitions is given twice, the second time in line 3: leave one out$",
+            r"^num\.partitions is given twice, the second time in line 3; remove one$",
         ),
-        ("[broker]\n[broker]\n", "not TOML: .*broker.* twice .*line 2"),
+        ("[broker]\n[broker]\n", "invalid TOML: .*broker.* twice .*line 2"),
     ],
 )
 def test_what_is_no_toml_is_told_in_one_line_with_its_place(text, said):
@@ -34,5 +34,5 @@ def test_a_table_that_is_not_there_is_empty_and_a_value_is_no_table():
     document = read_toml("a = 1\n[b]\nc = 2\n")
 
     assert (table_of(document, "b"), table_of(document, "z")) == ({"c": 2}, {})
-    with pytest.raises(ConfigError, match=r"^a is a table: \[a\]$"):
+    with pytest.raises(ConfigError, match=r"^a must be a table: \[a\]$"):
         table_of(document, "a")

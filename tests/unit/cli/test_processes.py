@@ -52,7 +52,7 @@ def test_up_prints_which_processes_it_started(
             "mine.toml: zookeeper.connect cannot be",
         ),
         ("[cluster]\nport = 65534", [], "mine.toml: cluster.port must be at most 65533"),
-        ("[broker]\nreplica.lag.time.max.ms = 1", [], "mine.toml: replica.fetch.wait.max.ms is"),
+        ("[broker]\nreplica.lag.time.max.ms = 1", [], "mine.toml: replica.fetch.wait.max.ms must"),
         ("[broker.9]\nbroker.rack = 'b'", [], "mine.toml: [broker.9] is for a broker that"),
         ("", ["--port", "65535"], "--port must be at most 65533 with 3 brokers"),
     ],

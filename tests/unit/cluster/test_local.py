@@ -89,7 +89,7 @@ def test_external_zookeeper_is_not_managed(tmp_path: Path) -> None:
             "cluster.port must be at most 65533 with 3 brokers, got 65534",
         ),
         ({"config": {"zookeeper.session.timeout.ms": 0}}, "zookeeper.session.timeout.ms"),
-        ({"config": {"replica.lag.time.max.ms": 1}}, "is above replica.lag.time.max.ms"),
+        ({"config": {"replica.lag.time.max.ms": 1}}, "at most replica.lag.time.max.ms"),
         ({"zookeeper": "localhost:notaport"}, "zookeeper.connect cannot be"),
         (
             {"config": ClusterConfig(overrides={9: {"broker.rack": "b"}})},
