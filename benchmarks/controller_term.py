@@ -1,6 +1,6 @@
 """The controller under test, alone in a process of its own (`python -m benchmarks.controller_term`).
 
-It runs the real ControllerService with its ledger and channels; all brokers, its own included, are
+It runs the real ZooKeeperController with its ledger and channels; all brokers, its own included, are
 simulated by `controller_brokers.py`. The process reads its orders as one line of JSON, loads the
 cluster, shuts one broker down if requested, and prints the measurements as one line of JSON.
 """
@@ -26,7 +26,7 @@ from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
 from minikafka.broker.step_gate import StepGate
-from minikafka.broker.zk_controller import ControllerService
+from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.server import HttpControlPlane
@@ -72,7 +72,7 @@ class CountingChannels(Channels):
 class Setting(NamedTuple):
     """The objects that the measurement reads."""
 
-    service: ControllerService
+    service: ZooKeeperController
     coordination: CountingCoordination
     channels: CountingChannels
     broker: Broker
@@ -96,7 +96,7 @@ async def run(orders: Orders) -> None:
             victim = orders.shut_down
             facts = await _measured(setting, lambda: _shut_down(setting, victim))
         print(json.dumps(facts), flush=True)
-        await setting.service.close()
+        await setting.service.resign()
         await setting.coordination.close()
         await setting.plane.close()
 
@@ -113,9 +113,7 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
         layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True
     )
     config = BrokerConfig.from_mapping({"broker.id": broker.id})
-    service = ControllerService(
-        coordination, channels, clock, tasks, config, broker, ledger, StepGate()
-    )
+    service = ZooKeeperController(coordination, channels, clock, tasks, config, ledger, StepGate())
     registered = replace(broker, epoch=stat.czxid)
     return Setting(service, coordination, channels, registered, plane)
 

@@ -6,6 +6,7 @@ brokers may share it. None of these is created on the per-batch path.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -23,6 +24,11 @@ EPOCH_DURING_DELETE: Final = -2
 """Leader epoch of a StopReplica that deletes a topic's replica (R8)."""
 NO_EPOCH: Final = -1
 """Unknown leader epoch."""
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Return 16 bytes as Kafka prints an id: 22 characters of URL-safe base64 without padding."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 class TopicPartition(NamedTuple):

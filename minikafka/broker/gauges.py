@@ -5,11 +5,11 @@ Invariant: what only the active controller knows is 0 everywhere else (D11).
 
 from __future__ import annotations
 
+from minikafka.broker.coordinator import Controller
 from minikafka.broker.replicas import ReplicaManager
-from minikafka.broker.zk_controller import ControllerService
 
 
-def gauges(controller: ControllerService, replicas: ReplicaManager) -> dict[str, int]:
+def gauges(controller: Controller, replicas: ReplicaManager) -> dict[str, int]:
     """Name -> value; the names are those of Kafka's JMX beans, without type and domain."""
     ruled = controller.summary()
     hosted = list(replicas.partitions.values())

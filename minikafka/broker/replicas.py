@@ -26,13 +26,13 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, Transport
+from minikafka.base.ports import Clock, Ledger, Tasks, Transport
 from minikafka.broker.checkpoints import Checkpoints
+from minikafka.broker.coordinator import Coordinator
 from minikafka.broker.fetchers import Fetchers
 from minikafka.broker.internal_appends import InternalAppends
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.notifications import notify
 from minikafka.broker.roles import Roles
 from minikafka.broker.strays import Strays
 from minikafka.broker.topic_configs import TopicConfigs
@@ -43,7 +43,6 @@ from minikafka.replication.partition import Partition, Progress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
 from minikafka.replication.sessions import Session, Topics
-from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
@@ -69,7 +68,7 @@ class ReplicaManager:
         config: BrokerConfig,
         logs: LogManager,
         metadata: MetadataCache,
-        coordination: Coordination,
+        coordinator: Coordinator,
         transport: Transport,
         clock: Clock,
         tasks: Tasks,
@@ -79,15 +78,15 @@ class ReplicaManager:
         self.config = config
         self.logs = logs
         self.metadata = metadata
-        self.coordination = coordination
+        self.coordinator = coordinator
         self.clock = clock
         self.tasks = tasks
         self.ledger = ledger
-        self.configs = TopicConfigs(coordination, config)
+        self.configs = TopicConfigs(coordinator.configs, config)
         self.partitions: dict[TopicPartition, Partition] = {}
         self.purgatory = Purgatory(self._storage_failed, clock)
         self.fetchers = Fetchers(broker_id, config, transport, clock, tasks, self._storage_failed)
-        self.isr_changes = IsrChanges(coordination, clock, tasks, self._isr_committed, ledger)
+        self.isr_changes = IsrChanges(coordinator.isrs, clock, tasks, self._isr_committed, ledger)
         self.roles = Roles()
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
         self.controller_epoch = -1
@@ -99,7 +98,12 @@ class ReplicaManager:
             logs, self.partitions, config, clock, tasks, self._directory_failed
         )
         self._strays = Strays(
-            broker_id, logs, metadata, coordination, self._delete_stray, self._set_orphan_aside
+            broker_id,
+            logs,
+            metadata,
+            coordinator.topics,
+            self._delete_stray,
+            self._set_orphan_aside,
         )
         self.leaving = False
         """True in controlled shutdown: follow no new leader, or the ISR would include this broker again (R24, S24)."""
@@ -212,11 +216,8 @@ class ReplicaManager:
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
-        if (
-            wanted
-        ):  # without the sync, this broker's ZooKeeper server may lag behind the controller's
-            await self.coordination.sync(layout.TOPIC_CONFIGS)
-            await self.configs.read(wanted)
+        if wanted:  # the controller decided by the latest settings
+            await self.configs.read(wanted, latest=True)
 
     def _fence(self, request: ControllerRequest) -> int:
         if request.controller_epoch < self.controller_epoch:
@@ -406,9 +407,9 @@ class ReplicaManager:
             await self.configs.read(changed)
             self._configure(changed)
 
-    def inherit(self, config: BrokerConfig) -> None:
-        """Replace the broker-level defaults of topic settings (KIP-226)."""
-        self.configs.replace_defaults(config)
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """Replace the broker settings that topics inherit (KIP-226)."""
+        self.configs.set_broker_defaults(config)
         self.logs.config = config
         self._configure(set(self.configs.topics))
 
@@ -460,10 +461,7 @@ class ReplicaManager:
                 partition.fail_produces(_STORAGE_ERROR)
                 self._wake_consumers(partition)
                 self.roles.stopped(tp)
-        event = layout.encode_log_dir_event(self.broker_id)
-        self.tasks.spawn(
-            notify(self.coordination, layout.LOG_DIR_EVENT_PREFIX, event), "log-dir-failure"
-        )
+        self.coordinator.report_log_dir_failure()
 
     # ---- the ISR
 

@@ -6,15 +6,16 @@ the protocols below name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
+from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
+from minikafka.broker.coordinator import Controller
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
@@ -39,27 +40,6 @@ class Replicas(Protocol):
 
     def room(self, directory: str) -> tuple[int, int]:
         """Return (total, usable) bytes of the directory's disk. Raises StorageFailed."""
-
-
-class Controller(Protocol):
-    """The part of the controller service (`broker/zk_controller/`) that handlers use."""
-
-    @property
-    def controller_id(self) -> BrokerId:
-        """Id of the active controller, -1 if there is none."""
-
-    async def alter_reassignments(
-        self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
-    ) -> dict[TopicPartition, PartitionResult]:
-        """Start, replace or (None) cancel reassignments. Raises KafkaError(NOT_CONTROLLER)."""
-
-    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the partitions that are being reassigned. Raises KafkaError(NOT_CONTROLLER)."""
-
-    async def elect_leaders(
-        self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
-    ) -> dict[TopicPartition, PartitionResult]:
-        """Elect leaders of these partitions, None: of all. Raises KafkaError(NOT_CONTROLLER)."""
 
 
 @dataclass(slots=True)

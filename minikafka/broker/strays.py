@@ -4,7 +4,7 @@ A stray is a replica whose partition was reassigned to other brokers while this 
 that died before it could send StopReplica. An orphan is a stray whose topic was deleted too.
 
 Invariant: files are deleted or moved only after the first metadata of a controller or of a registration, which
-names every partition (D5, R17), and those of an orphan only if its topic does not exist in ZooKeeper.
+names every partition (D5, R17), and those of an orphan only if its topic does not exist in the cluster.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Coordination
+from minikafka.broker.coordinator import TopicStore
 from minikafka.broker.metadata import MetadataCache
 from minikafka.log.manager import LogManager
-from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +35,14 @@ class Strays:
         broker_id: BrokerId,
         logs: LogManager,
         metadata: MetadataCache,
-        coordination: Coordination,
+        topics: TopicStore,
         delete: Callable[[TopicPartition], None],
         set_aside: Callable[[TopicPartition], None],
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
         self._metadata = metadata
-        self._coordination = coordination
+        self._topics = topics
         self._delete = delete
         self._set_aside = set_aside
         self._last_review = (NO_EPOCH, NO_EPOCH)
@@ -77,19 +76,18 @@ class Strays:
             self._delete(tp)
 
     async def set_orphans_aside(self) -> None:
-        """Set aside the replicas of topics that do not exist in ZooKeeper.
+        """Set aside the replicas of topics that no longer exist.
 
-        The metadata alone does not prove that a topic is gone: a topic whose node cannot be decoded is not in
+        The metadata alone does not prove that a topic is gone: a topic whose stored data cannot be decoded is not in
         the metadata either.
         """
         hosted = {tp.topic for tp in self._logs.logs}
         unknown = sorted(hosted - self._metadata.topics.keys())
-        paths = [layout.topic_path(topic) for topic in unknown]
         try:
-            nodes = await self._coordination.get_many(paths) if paths else []
+            existing = await self._topics.existing(unknown) if unknown else set()
         except CoordinationError as error:
             logger.info("replicas of deleted topics are not looked for: %s", error)
             return
-        gone = {topic for topic, node in zip(unknown, nodes, strict=True) if node is None}
+        gone = set(unknown) - existing
         for tp in [tp for tp in self._logs.logs if tp.topic in gone]:
             self._set_aside(tp)

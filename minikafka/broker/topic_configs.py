@@ -1,4 +1,4 @@
-"""The settings of the topics hosted here: the broker's defaults with the overrides of `/config/topics/T` (A15, R71).
+"""The settings of the topics hosted here: the broker's defaults with each topic's overrides (A15, R71).
 
 Invariant: a topic's settings are read before its first replica starts, so that no produce is acknowledged with
 a min.insync.replicas lower than the topic's.
@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import usable
-from minikafka.base.ports import Coordination
-from minikafka.zk import layout
+from minikafka.broker.coordinator import ConfigStore
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +20,8 @@ logger = logging.getLogger(__name__)
 class TopicConfigs:
     """Cache of effective topic settings by topic name. `broker` holds the defaults."""
 
-    def __init__(self, coordination: Coordination, broker: BrokerConfig) -> None:
-        self._coordination = coordination
+    def __init__(self, store: ConfigStore, broker: BrokerConfig) -> None:
+        self._store = store
         self._broker = broker
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._configs: dict[str, TopicConfig] = {}
@@ -42,22 +41,21 @@ class TopicConfigs:
             del self._configs[topic], self._overrides[topic]
 
     async def load(self, topics: Iterable[str]) -> None:
-        """Read the topics that are not loaded. Raises CoordinationError when ZooKeeper does not answer."""
+        """Read the topics that are not loaded. Raises CoordinationError."""
         missing = sorted({topic for topic in topics if topic not in self._configs})
         if missing:
             await self.read(missing)
 
-    async def read(self, topics: Iterable[str]) -> None:
-        """Read the topics, loaded or not. Raises CoordinationError when ZooKeeper does not answer."""
+    async def read(self, topics: Iterable[str], *, latest: bool = False) -> None:
+        """Read the topics, loaded or not; `latest`: as of now, not as of some moments ago. Raises CoordinationError."""
         names = list(topics)
-        found = await self._coordination.get_many(
-            [layout.topic_config_path(topic) for topic in names]
-        )
-        for topic, node in zip(names, found, strict=True):
-            self._overrides[topic] = _overrides(topic, node[0] if node is not None else b"")
+        for topic, stored in zip(
+            names, await self._store.topics(names, latest=latest), strict=True
+        ):
+            self._overrides[topic] = _usable_overrides(topic, stored)
             self._configs[topic] = self._effective(topic)
 
-    def replace_defaults(self, broker: BrokerConfig) -> None:
+    def set_broker_defaults(self, broker: BrokerConfig) -> None:
         """Replace the broker-level defaults."""
         self._broker = broker
         self._configs = {topic: self._effective(topic) for topic in self._configs}
@@ -72,13 +70,8 @@ class TopicConfigs:
             return TopicConfig.from_broker(self._broker, {})
 
 
-def _overrides(topic: str, data: bytes) -> Mapping[str, str]:
-    """Return the valid settings in the node; an invalid one is logged and left out."""
-    try:
-        stored = layout.decode_config(data)
-    except ValueError as error:
-        logger.error("settings node of topic %s cannot be decoded: %s", topic, error)
-        return {}
+def _usable_overrides(topic: str, stored: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the valid overrides; an invalid one is logged and left out."""
     kept, faults = usable(TopicConfig.keys(), stored)
     for fault in faults:
         logger.error("ignoring a setting of topic %s: %s", topic, fault)

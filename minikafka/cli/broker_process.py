@@ -23,7 +23,8 @@ import uvloop
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import Broker, BrokerPorts, start_broker
+from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.cli.config_files import errors_name_file, read_config
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
@@ -85,14 +86,15 @@ def _check_log_dirs(found: BrokerConfig) -> None:
 async def serve(config: BrokerConfig) -> None:
     """Start the broker, wait for a signal, and shut it down.
 
-    Raises what `Broker.start` raises, and MinikafkaError when one of the broker's tasks has crashed.
+    Raises what `start_broker` raises, and MinikafkaError when one of the broker's tasks has crashed.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[bool] = loop.create_future()
-    wired = wire(config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}")))
-    await wired.start()
+    broker = await start(
+        config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}"))
+    )
     _relax_garbage_collector()
-    print(f"broker {config.broker_id} serves on {_addresses(wired)}", flush=True)
+    print(f"broker {config.broker_id} serves on {_addresses(broker)}", flush=True)
     for number, controlled in (
         (signal.SIGTERM, True),
         (signal.SIGINT, True),
@@ -102,9 +104,9 @@ async def serve(config: BrokerConfig) -> None:
     try:
         controlled = await ended
     except MinikafkaError:
-        await wired.shutdown(controlled=True)
+        await broker.shutdown(controlled=True)
         raise
-    await wired.shutdown(controlled=controlled)
+    await broker.shutdown(controlled=controlled)
     print(f"broker {config.broker_id} has stopped", flush=True)
 
 
@@ -134,9 +136,9 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
         ended.set_result(outcome)
 
 
-def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
-    """Return a broker that uses the real ports."""
-    clock, rng, tasks = SystemClock(), SystemRng(), TaskRegistry(on_crash)
+async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
+    """Start a broker that uses the real ports, in the ZooKeeper coordination mode."""
+    clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
     connect = config.zookeeper_connect
     secret = config.minikafka_cluster_secret.encode()
     coordination = ZooKeeperCoordination(
@@ -147,18 +149,18 @@ def wire(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Br
         tasks,
         connect_timeout_ms=config.zookeeper_connection_timeout_ms,
     )
-    return Broker(
-        config,
+    end_session = partial(_end_session, connect, clock)
+    ports = BrokerPorts(
         clock,
         rng,
-        DiskStorage(),
+        storage,
         _transport(asyncio.get_running_loop()),
-        coordination,
-        lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
         tasks,
         ThreadExecutor(),
-        partial(_end_session, connect, clock),
+        lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
     )
+    mode = ZooKeeperMode(config, clock, rng, storage, tasks, coordination, end_session)
+    return await start_broker(config, ports, mode)
 
 
 def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:

@@ -7,11 +7,11 @@ Invariant: decoding what was encoded returns the same values; any other content 
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Final
 
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import TopicPartition, topic_id_text
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -76,8 +76,3 @@ def decode_topic_id(data: bytes) -> bytes:
     if len(topic_id) != _TOPIC_ID_BYTES:
         raise ValueError(f"{text!r} is not a topic id")
     return topic_id
-
-
-def topic_id_text(topic_id: bytes) -> str:
-    """A topic id as Kafka prints it: URL-safe base64 without padding."""
-    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()

@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError, StorageFailed
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
-from minikafka.log.checkpoints import topic_id_text
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from minikafka.log.log import Log
 

@@ -18,7 +18,14 @@ from typing import Any, Final, TypeGuard
 
 from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol, parse_endpoint
 from minikafka.base.errors import ConfigError
-from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.base.model import (
+    Broker,
+    BrokerId,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    TopicPartition,
+    topic_id_text,
+)
 from minikafka.base.ports import Stat
 
 CONTROLLER: Final = "/controller"
@@ -142,11 +149,6 @@ def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
     if rack is not None and not (type(rack) is str and rack.isprintable() and len(rack) < 256):
         raise ValueError("rack is not a printable string of at most 255 characters")
     return Broker(broker_id, endpoints, epoch=stat.czxid, rack=rack)
-
-
-def topic_id_text(topic_id: bytes) -> str:
-    """Sixteen bytes as Kafka prints an id: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def parse_topic_id(text: str) -> bytes:

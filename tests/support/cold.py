@@ -26,12 +26,19 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
+from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.services import ClientConnection, RequestContext, Services
+from minikafka.broker.zookeeper.config_store import ZooKeeperConfigs
+from minikafka.broker.zookeeper.coordinator import PRODUCER_ID_BLOCK
+from minikafka.broker.zookeeper.fenced import FencedWrites
+from minikafka.broker.zookeeper.topic_store import ZooKeeperTopics
+from minikafka.ledger.record import NOTHING
 from minikafka.log.manager import Directory
 from minikafka.zk import layout
+from minikafka.zk.nodes import ids
 
 
 class Tasks:
@@ -65,6 +72,9 @@ class Controller:
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         return Check(layout.CONTROLLER_EPOCH, 0)
+
+    async def wait_while_controller(self, call: Awaitable[Any]) -> Any:
+        return await call
 
 
 class Calls:
@@ -137,14 +147,21 @@ class Cold:
         self.settings = DynamicConfig(self.config)
         self.applied = 0
         controller: Any = self.controller
-        topics = TopicAdmin(coordination, controller, self.metadata, self.settings, self.rng)
+        stored = ZooKeeperTopics(coordination, FencedWrites(coordination, controller, NOTHING))
+        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng)
+        client = ControllerClient(controller, self.metadata, self.calls, "CONTROLLER")
+        configs = ZooKeeperConfigs(
+            coordination, self.clock, self.tasks, broker_id, controller, NOTHING
+        )
         self.admin = Admin(
             topics,
-            AutoCreate(topics, controller, self.metadata, self.config, self.tasks, self.calls),
-            PartitionAdmin(coordination, controller, self.metadata),
-            ConfigAdmin(coordination, self.metadata, self.settings, self._apply),
+            AutoCreate(topics, controller, client, self.metadata, self.config, self.tasks),
+            PartitionAdmin(stored, controller, self.metadata),
+            ConfigAdmin(configs, self.metadata, self.settings, self._apply),
         )
-        self.producer_ids = ProducerIds(coordination, broker_id)
+        self.producer_ids = ProducerIds(
+            lambda: ids.claim_producer_ids(coordination, broker_id, PRODUCER_ID_BLOCK)
+        )
         self.live = {n: broker(n) for n in live}
         self.update()
         self.services = Services(

@@ -22,7 +22,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Clock
 from minikafka.broker.step_gate import StepGate
-from minikafka.broker.zk_controller import ControllerService
+from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
@@ -92,13 +92,12 @@ class Candidate:
         self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **keys})
         self.ledger = RecordingLedger()
         self.gate = StepGate()
-        self.service = ControllerService(
+        self.service = ZooKeeperController(
             self.coordination,
             self.channels,
             clock or SystemClock(),
             self.tasks,
             self.config,
-            self.info,
             self.ledger,
             self.gate,
         )

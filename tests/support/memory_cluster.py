@@ -19,7 +19,8 @@ from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.ports import Call, Listener
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import Broker, BrokerPorts, start_broker
+from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.client import Client
 from minikafka.ledger.reader import Line, merged
 from minikafka.ledger.writer import directory_of
@@ -129,7 +130,9 @@ class MemoryCluster:
         self.storages = {number: MemoryStorage() for number in ids or range(brokers)}
         self.brokers: dict[int, Broker] = {}
         self.processes: dict[int, Process] = {}
-        self.killed: list[Broker] = []
+        self.ports: dict[int, BrokerPorts] = {}
+        self.sessions: dict[int, MemoryCoordination] = {}
+        self.killed: list[object] = []
         self.crashes: list[tuple[str, Exception]] = []
 
     async def __aenter__(self) -> MemoryCluster:
@@ -162,21 +165,21 @@ class MemoryCluster:
                 **self.config,
             }
         )
-        broker = Broker(
-            config,
+        rng, storage = SeededRng(number), self.storages[number]
+        tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
+        ports = self.ports[number] = BrokerPorts(
             self.clock,
-            SeededRng(number),
-            self.storages[number],
+            rng,
+            storage,
             self.transport,
-            MemoryCoordination(self.ensemble),
-            lambda cluster_id: MemoryControlPlane(self.servers),
-            TaskRegistry(lambda name, error: self.crashes.append((name, error))),
+            tasks,
             InlineExecutor(),
-            self._end_session,
+            lambda cluster_id: MemoryControlPlane(self.servers),
         )
-        self.brokers[number] = broker
-        await broker.start()
-        return broker
+        session = self.sessions[number] = MemoryCoordination(self.ensemble)
+        mode = ZooKeeperMode(config, self.clock, rng, storage, tasks, session, self._end_session)
+        self.brokers[number] = await start_broker(config, ports, mode)
+        return self.brokers[number]
 
     async def _end_session(self, session_id: int, password: bytes) -> None:
         if session_id in self.ensemble.sessions and password == password_of(session_id):
@@ -195,11 +198,11 @@ class MemoryCluster:
         """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop)
-        broker, process = self.brokers.pop(number), self.processes[number]
+        process = self.processes[number]
         loop.kill(process)
-        self.killed.append(broker)
+        self.killed += [self.ports[number], self.brokers.pop(number, None)]
         self.storages[number] = self.storages[number].clone()
-        broker.coordination.abandon()  # type: ignore[attr-defined]
+        self.sessions[number].abandon()
         self.transport.kill(process)
         for server in list(self.servers.values()):
             if server.process is process:

@@ -53,7 +53,7 @@ class MemoryStage(Stage):
         return [id_ for id_ in self.cluster.brokers if brokers is None or id_ in brokers]
 
     async def kill(self, broker: int) -> None:
-        session = self.cluster.brokers[broker].coordination.session_id
+        session = self.cluster.sessions[broker].session_id
         self.cluster.kill(broker)
         self._event(broker).set()
         await asyncio.sleep(0)

@@ -1,8 +1,9 @@
 """What administrators ask of a broker: topics, partitions, settings.
 
-`topics.py` creates topics and marks them for deletion, `auto_create.py` does so for clients that did not
-ask, `partitions.py` adds partitions, `configs.py` shows and alters settings; `fenced.py` is their one door
-to write through. Reassignments and elections go straight to the controller.
+`topics.py` creates topics and marks them for deletion, `auto_create.py` creates those that clients ask the
+metadata of, `partitions.py` adds partitions, `configs.py` shows and alters settings. They check requests and
+wait for results; `broker/coordinator.py` says where they write. Reassignments and elections go straight to the
+controller.
 """
 
 from __future__ import annotations

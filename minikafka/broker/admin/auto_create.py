@@ -1,7 +1,7 @@
-"""Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`).
+"""Topics created because a client asked for their metadata (`auto.create.topics.enable`).
 
-Invariant: a topic is asked for once at a time; the controller creates it, by a control-plane call when
-that is another broker.
+Invariant: at most one creation of a topic is in progress. The controller creates the topic, after a
+control-plane call if it is another broker.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
-from minikafka.base.ports import ControlPlane, Tasks
-from minikafka.broker.admin.fenced import Controller
+from minikafka.base.ports import Tasks
 from minikafka.broker.admin.names import colliding, name_error
 from minikafka.broker.admin.topics import NewTopic, TopicAdmin
+from minikafka.broker.controller_client import ControllerClient
+from minikafka.broker.coordinator import Controller
 from minikafka.broker.metadata import MetadataCache
 from minikafka.rpc import messages
 
@@ -25,27 +26,27 @@ AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 
 
 class AutoCreate:
-    """Has topics created as the configuration says, in the background."""
+    """Creates topics in the background, with the default number of partitions and replicas."""
 
     def __init__(
         self,
         topics: TopicAdmin,
         controller: Controller,
+        client: ControllerClient,
         metadata: MetadataCache,
         config: BrokerConfig,
         tasks: Tasks,
-        control_plane: ControlPlane,
     ) -> None:
         self._topics = topics
         self._controller = controller
+        self._client = client
         self._metadata = metadata
         self._config = config
         self._tasks = tasks
-        self._control_plane = control_plane
         self._creating: set[str] = set()
 
     def start(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Have the topics created as the configuration says; the error a client gets meanwhile, per topic."""
+        """Begin to create the topics; return the error that a client gets meanwhile, by topic."""
         errors = {}
         wanted = []
         for name in dict.fromkeys(names):
@@ -83,22 +84,11 @@ class AutoCreate:
         )
         if self._controller.is_active:
             return messages.decode_created(await self.handle_create_topics(body))
-        controller = self._metadata.brokers.get(self._controller.controller_id)
-        listener = self._config.endpoints.control.name
-        endpoint = controller.endpoint(listener) if controller else None
-        if endpoint is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        answer = await self._control_plane.call(
-            endpoint.host,
-            endpoint.port,
-            messages.CREATE_TOPICS,
-            body,
-            timeout_ms=AUTO_CREATE_TIMEOUT_MS,
-        )
+        answer = await self._client.call(messages.CREATE_TOPICS, body, AUTO_CREATE_TIMEOUT_MS)
         return messages.decode_created(answer)
 
     async def handle_create_topics(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The controller's side of auto-create, a control-plane call. Raises KafkaError(INVALID_REQUEST)."""
+        """Create the topics that another broker asks for; a control-plane call. Raises KafkaError INVALID_REQUEST."""
         topics = [
             NewTopic(topic.name, topic.partitions, topic.replication_factor)
             for topic in messages.decode_create_topics(body)

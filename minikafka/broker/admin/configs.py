@@ -1,8 +1,7 @@
-"""Settings of topics and brokers, shown and altered (KIP-133, KIP-226, KIP-339).
+"""Settings of topics and brokers, shown and altered by any broker (KIP-133, KIP-226, KIP-339).
 
-Any broker may write them, so each write is a compare-and-set of the node that was read, in one multi with
-the check of the controller's epoch and the notification that tells all brokers (R71). Invariant: what is
-written was checked as a whole, so that a node this broker wrote is always usable.
+Invariant: the settings of a resource are checked as a whole before they are written, so that what this broker
+writes is always usable.
 """
 
 from __future__ import annotations
@@ -11,37 +10,22 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.errors import (
-    BadVersion,
-    ConfigError,
-    CoordinationError,
-    ErrorCode,
-    KafkaError,
-    MultiFailed,
-    NodeExists,
-    NoNode,
-    OutcomeUnknown,
-)
+from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.keys import Key, Kind
-from minikafka.base.ports import Check, Coordination, Create, Ledger, MultiOp, Set
-from minikafka.broker.admin.fenced import fenced_multi, refusal
+from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.coordinator import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.dynamic_config import THROTTLES, DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.topic_configs import TopicConfigs
-from minikafka.ledger.record import NOTHING
-from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS: Final = 5
-"""Writes to one node that others may be quicker than."""
-
 
 class ResourceType(IntEnum):
-    """Whose settings; Kafka's numbers."""
+    """Kinds of resources that have settings, by Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -51,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What to do with one key (KIP-339); Kafka's numbers."""
+    """Changes of one key's value (KIP-339), by Kafka's numbers."""
 
     SET = 0
     DELETE = 1
@@ -60,7 +44,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One key of a resource. `operation` is as the client sent it, perhaps no `Operation`."""
+    """A change of one key; `operation` is the number that the client sent, not necessarily an `Operation`."""
 
     name: str
     value: str | None
@@ -68,7 +52,7 @@ class Change(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """All that one request asks of one resource. `replaces`: keys that are not named lose their values (KIP-133)."""
+    """The changes of one resource; `replaces`: keys that are not named lose their values (KIP-133)."""
 
     type: int
     name: str
@@ -77,7 +61,7 @@ class Alteration(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of one resource."""
+    """The outcome for one resource."""
 
     type: int
     name: str
@@ -85,39 +69,33 @@ class Result(NamedTuple):
     message: str | None = None
 
 
-Overrides = Mapping[str, str]
-
-
 class _Target(NamedTuple):
-    """Where a resource's settings lie, which keys it may have, and who says whether they go together."""
+    """The entity whose settings are altered, the keys it may have, and the check of all settings together."""
 
-    kind: str
-    entity: str
-    path: str
+    kind: ConfigKind
+    name: str
     keys: Mapping[str, Key]
     check: Callable[[Overrides], object]
 
 
 class ConfigAdmin:
-    """Shows and alters settings. `applied()`: have this broker take over what was written just now."""
+    """Shows and alters settings; `apply_now()` makes this broker apply the settings written so far."""
 
     def __init__(
         self,
-        coordination: Coordination,
+        store: ConfigStore,
         metadata: MetadataCache,
         settings: DynamicConfig,
-        applied: Callable[[], Awaitable[None]],
-        ledger: Ledger = NOTHING,
+        apply_now: Callable[[], Awaitable[None]],
     ) -> None:
-        self._coordination = coordination
+        self._store = store
         self._metadata = metadata
         self._settings = settings
-        self._applied = applied
-        self._ledger = ledger
+        self._apply_now = apply_now
 
     async def topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
-        """Effective settings of these topics, read now. Raises CoordinationError."""
-        configs = TopicConfigs(self._coordination, self._settings.current)
+        """Return the effective settings of these topics, read now. Raises CoordinationError."""
+        configs = TopicConfigs(self._store, self._settings.current)
         names = list(topics)
         await configs.load(names)
         return {name: configs.get(name) for name in names}
@@ -125,7 +103,7 @@ class ConfigAdmin:
     async def alter(
         self, alterations: Sequence[Alteration], validate_only: bool = False
     ) -> list[Result]:
-        """One result per resource, in order; each is altered as a whole or not at all."""
+        """Return one result per resource, in order; each is altered as a whole or not at all."""
         counts = Counter(item[:2] for item in alterations)
         results = []
         wrote = False
@@ -138,19 +116,26 @@ class ConfigAdmin:
             wrote = wrote or not (result.error or validate_only)
             results.append(result)
         if wrote:
-            await self._take_over()
+            await self._apply_written()
         return results
 
-    async def _take_over(self) -> None:
+    async def _apply_written(self) -> None:
         try:
-            await self._applied()
+            await self._apply_now()
         except CoordinationError as error:
-            logger.info("settings that were written just now are applied later: %s", error)
+            logger.info("settings that were just written are applied later: %s", error)
 
     async def _alter(self, item: Alteration, validate_only: bool) -> Result:
         try:
             _check_changes(item)
-            await self._write(self._target(item), item, validate_only)
+            target = self._target(item)
+
+            def change(stored: Overrides) -> Overrides:
+                after = _changed({} if item.replaces else stored, target.keys, item.changes)
+                target.check(after)
+                return after
+
+            await self._store.alter(target.kind, target.name, change, validate_only=validate_only)
         except ConfigError as error:
             shown = f"ConfigResource(type={type_name(item.type)}, name='{item.name}')"
             message = f"Invalid config value for resource {shown}: {error}"
@@ -184,8 +169,7 @@ class ConfigAdmin:
         def check(overrides: Overrides) -> object:
             return TopicConfig.from_broker(broker, overrides)
 
-        path = layout.topic_config_path(name)
-        return _Target("topics", name, path, TopicConfig.keys(), check)
+        return _Target(ConfigKind.TOPIC, name, TopicConfig.keys(), check)
 
     def _broker(self, name: str) -> _Target:
         if name and broker_id(name) != self._settings.static.broker_id:
@@ -194,59 +178,13 @@ class ConfigAdmin:
                 f"Unexpected broker id, expected {self._settings.static.broker_id}, "
                 f"but received {name}",
             )
-        entity = str(broker_id(name)) if name else layout.ALL_BROKERS
+        entity = str(broker_id(name)) if name else ""
         keys = {**BrokerConfig.keys(), **THROTTLES}
-        path = layout.broker_config_path(entity)
-        return _Target("brokers", entity, path, keys, self._settings.check)
-
-    # ---- writing
-
-    async def _write(self, target: _Target, item: Alteration, validate_only: bool) -> None:
-        """Raises ConfigError, KafkaError, CoordinationError."""
-        for _ in range(_ATTEMPTS):
-            paths = [target.path, layout.CONTROLLER_EPOCH]
-            node, epoch = await self._coordination.get_many(paths)
-            if epoch is None:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "there has been no controller yet")
-            before = _stored(target, node[0]) if node is not None else {}
-            after = _changed({} if item.replaces else before, target.keys, item.changes)
-            target.check(after)
-            if validate_only:
-                return
-            data = layout.encode_config(after)
-            version = None if node is None else node[1].version
-            write = (
-                Create(target.path, data) if version is None else Set(target.path, data, version)
-            )
-            if await self._commit(target, write, Check(layout.CONTROLLER_EPOCH, epoch[1].version)):
-                logger.info("settings of %s are now %s", target.path, after)
-                return
-        raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed all the time; ask again"
-        )
-
-    async def _commit(self, target: _Target, write: Create | Set, check: Check) -> bool:
-        """False when somebody else was quicker. An answer that was lost is read back."""
-        notification = layout.encode_config_change(target.kind, target.entity)
-        operations: list[MultiOp] = [
-            write,
-            Create(layout.CONFIG_CHANGE_PREFIX, notification, sequential=True),
-        ]
-        try:
-            await fenced_multi(self._coordination, self._ledger, check, operations)
-        except OutcomeUnknown:
-            (node,) = await self._coordination.get_many([target.path])
-            if node is None or node[0] != write.data:
-                raise
-        except MultiFailed as failed:
-            if isinstance(failed.error, BadVersion | NodeExists | NoNode):
-                return False
-            raise
-        return True
+        return _Target(ConfigKind.BROKER, entity, keys, self._settings.check)
 
 
 def broker_id(name: str) -> int:
-    """The broker that a resource names. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the broker id that a resource names. Raises KafkaError INVALID_REQUEST."""
     if not (name.isascii() and name.isdecimal()):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
@@ -255,7 +193,7 @@ def broker_id(name: str) -> int:
 
 
 def type_name(number: int) -> str:
-    """How Kafka calls a type of resources."""
+    """Return Kafka's name of a resource type."""
     try:
         return ResourceType(number).name
     except ValueError:
@@ -263,7 +201,7 @@ def type_name(number: int) -> str:
 
 
 def _check_changes(item: Alteration) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for what contradicts itself."""
+    """Raise KafkaError INVALID_REQUEST for changes that contradict each other or have no value."""
     counts = Counter(change.name for change in item.changes)
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
@@ -281,18 +219,10 @@ def _check_changes(item: Alteration) -> None:
             )
 
 
-def _stored(target: _Target, data: bytes) -> Overrides:
-    try:
-        return layout.decode_config(data)
-    except ValueError as error:
-        logger.error("%s is not readable, it is written anew: %s", target.path, error)
-        return {}
-
-
 def _changed(
     before: Overrides, keys: Mapping[str, Key], changes: Sequence[Change]
 ) -> dict[str, str]:
-    """The settings after the changes. Raises KafkaError(INVALID_CONFIG)."""
+    """Return the settings after the changes. Raises KafkaError INVALID_CONFIG."""
     after = dict(before)
     for name, value, operation in changes:
         if operation == Operation.DELETE:
@@ -307,7 +237,7 @@ def _changed(
 def _edited(
     keys: Mapping[str, Key], stored: str | None, name: str, words: Sequence[str], operation: int
 ) -> str:
-    """A list with words more or fewer; it begins as the key's default."""
+    """Return a LIST value with words appended or subtracted; an unset value starts as the key's default."""
     verb = Operation(operation).name.lower()
     row = keys.get(name)
     if row is None:

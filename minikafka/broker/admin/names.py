@@ -1,6 +1,6 @@
-"""What may be the name of a topic.
+"""The rules for topic names.
 
-Invariant: a name that passes is safe as a directory and as a znode. Pure.
+Invariant: a name that passes is safe as the name of a directory and of a znode. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_error(name: str) -> str:
-    """Why this cannot be a topic's name, or nothing; a name becomes a directory and a znode."""
+    """Return why the name is not allowed, or "" if it is allowed."""
     if not name:
         return "a topic name cannot be empty"
     if name in (".", ".."):
@@ -29,7 +29,7 @@ def name_error(name: str) -> str:
 
 
 def colliding(name: str, topics: Iterable[str]) -> str | None:
-    """A topic whose metrics would have the same name, as '.' becomes '_' in them."""
+    """Return the topic that differs from `name` only in '.' and '_', which metrics cannot tell apart; or None."""
     flat = name.replace(".", "_")
     for topic in topics:
         if topic != name and topic.replace(".", "_") == flat:
@@ -38,7 +38,7 @@ def colliding(name: str, topics: Iterable[str]) -> str | None:
 
 
 def error_for_unknown(name: str) -> ErrorCode:
-    """What to say of a topic that is not there and is not to be created."""
+    """Return the error for a topic that does not exist and is not to be created."""
     if name_error(name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,48 +1,37 @@
-"""More partitions for topics that exist (I9): fenced writes of the active controller.
+"""More partitions for existing topics (I9), by the active controller.
 
-Invariant: the topic's node is set at the version it was read at, its id and every other partition's
-assignment kept; a topic that is being reassigned is left alone, as the controller writes there too.
+Invariant: the assignments of a topic's other partitions do not change. A topic that is being reassigned is
+refused, because the controller changes its assignment too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
-from minikafka.base.errors import (
-    BadVersion,
-    CoordinationError,
-    ErrorCode,
-    KafkaError,
-    MultiFailed,
-)
+from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
-from minikafka.base.ports import Coordination, Ledger, Set, Stat
-from minikafka.broker.admin.fenced import NOT_CONTROLLER, Controller, FencedWrites, refusal
+from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
 from minikafka.broker.assignments import (
     PARTITIONS_MAX,
     assign_more,
     check_replication_factor,
     check_room,
 )
+from minikafka.broker.coordinator import Assignment, Controller, TopicStore
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import all_of
-from minikafka.ledger.record import NOTHING
-from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS: Final = 5
-"""Writes to one topic's node that others may be quicker than."""
-
 Replicas = tuple[BrokerId, ...]
-Assignment = Mapping[int, ReplicaAssignment]
 
 
 class MorePartitions(NamedTuple):
-    """So many partitions in all; `assignments`: replicas of each new one, None to have them chosen."""
+    """Increase a topic to `total` partitions; `assignments`: replicas of each new one, None to choose them here."""
 
     topic: str
     total: int
@@ -50,7 +39,7 @@ class MorePartitions(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of one topic of a request."""
+    """The outcome for one topic of a request."""
 
     topic: str
     error: ErrorCode = ErrorCode.NONE
@@ -62,22 +51,20 @@ class PartitionAdmin:
 
     def __init__(
         self,
-        coordination: Coordination,
+        store: TopicStore,
         controller: Controller,
         metadata: MetadataCache,
-        ledger: Ledger = NOTHING,
     ) -> None:
-        self._coordination = coordination
+        self._store = store
         self._controller = controller
-        self._writes = FencedWrites(coordination, controller, ledger)
         self._metadata = metadata
 
     async def create_partitions(
         self, asked: Sequence[MorePartitions], timeout_ms: int, validate_only: bool = False
     ) -> list[Result]:
-        """One result per topic; waits until this broker's metadata shows leaders of all partitions.
+        """Return one result per topic, once this broker's metadata shows leaders of all partitions.
 
-        REQUEST_TIMED_OUT where it did not within the time: the partitions are there all the same.
+        REQUEST_TIMED_OUT where it does not within the time; those partitions were added too.
         """
         counts = Counter(item.topic for item in asked)
         if not self._controller.is_active:
@@ -106,46 +93,17 @@ class PartitionAdmin:
 
     async def _add(self, item: MorePartitions, validate_only: bool) -> Result:
         try:
-            for _ in range(_ATTEMPTS):
-                node = await self._read(item.topic)
-                topic_id, existing = _decoded(item.topic, node[0])
-                added = self._planned(item, existing)
-                if validate_only:
-                    return Result(item.topic)
-                data = layout.encode_topic(topic_id, {**existing, **added})
-                if await self._write(item.topic, data, node[1].version):
-                    logger.info("topic %s has %d partitions now", item.topic, item.total)
-                    return Result(item.topic)
+            await self._store.add_partitions(
+                item.topic, partial(self._planned, item), validate_only=validate_only
+            )
         except (KafkaError, CoordinationError) as error:
             return Result(item.topic, *refusal(error, f"topic {item.topic}"))
-        message = "the topic is being changed all the time; ask again"
-        return Result(item.topic, ErrorCode.REQUEST_TIMED_OUT, message)
-
-    async def _read(self, topic: str) -> tuple[bytes, Stat]:
-        """The topic's node. Raises KafkaError when there is none, or when it is about to go."""
-        paths = [layout.topic_path(topic), layout.delete_topic_path(topic)]
-        usable = topic and "/" not in topic
-        node, mark = await self._coordination.get_many(paths) if usable else (None, None)
-        if node is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist."
-            )
-        if mark is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-        return node
-
-    async def _write(self, topic: str, data: bytes, version: int) -> bool:
-        """False when somebody else wrote the node meanwhile."""
-        try:
-            await self._writes.write([Set(layout.topic_path(topic), data, version)])
-        except MultiFailed as failed:
-            if isinstance(failed.error, BadVersion) and failed.index > 0:
-                return False
-            raise
-        return True
+        if not validate_only:
+            logger.info("topic %s has %d partitions now", item.topic, item.total)
+        return Result(item.topic)
 
     def _planned(self, item: MorePartitions, existing: Assignment) -> Assignment:
-        """The new partitions. Raises KafkaError with the reason when they cannot be added as asked."""
+        """Return the new partitions. Raises KafkaError with the reason when they cannot be added."""
         topic, count, given = item
         if any(assignment.is_being_reassigned for assignment in existing.values()):
             raise KafkaError(
@@ -201,21 +159,6 @@ class PartitionAdmin:
                 f"[{_listed(list(odd.values()))}], respectively."
             )
         return dict(enumerate(given, first))
-
-
-def _decoded(topic: str, data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment]]:
-    try:
-        topic_id, assignment = layout.decode_topic(data)
-    except ValueError as error:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"the node of topic {topic} is not readable: {error}"
-        ) from error
-    if sorted(assignment) != list(range(len(assignment))):
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"the partitions of topic {topic} are not numbered from 0",
-        )
-    return topic_id, assignment
 
 
 def _invalid(reason: str) -> KafkaError:

@@ -1,7 +1,7 @@
-"""Topics made and marked for deletion: fenced writes of the active controller.
+"""Topics created, and marked for deletion, by the active controller.
 
-Invariant: nothing is written unless this broker is the controller of the epoch that the same multi
-checks; a topic's assignment and its configuration appear together or not at all (C20).
+Requests are checked and planned here, and answered when this broker's metadata shows the outcome; the
+TopicStore writes.
 """
 
 from __future__ import annotations
@@ -13,19 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from minikafka.base.config import TopicConfig
-from minikafka.base.errors import (
-    ConfigError,
-    CoordinationError,
-    ErrorCode,
-    KafkaError,
-    MultiFailed,
-    NodeExists,
-    OutcomeUnknown,
-)
-from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
-from minikafka.base.ports import Coordination, Create, Ledger, MultiOp, Rng, Set
-from minikafka.broker.admin.fenced import NOT_CONTROLLER, Controller, FencedWrites, refusal
+from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
+from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text
+from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import colliding, name_error
+from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
 from minikafka.broker.assignments import (
     PARTITIONS_MAX,
     assign,
@@ -33,11 +25,10 @@ from minikafka.broker.assignments import (
     check_room,
     checked_assignment,
 )
+from minikafka.broker.coordinator import Controller, TopicPlan, TopicStore
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import all_of
-from minikafka.ledger.record import NOTHING
-from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +36,6 @@ DEFAULT: Final = -1
 """Partitions or replication factor as the broker's configuration has them (KIP-464)."""
 _LOOK_MS: Final = 200
 """How often a marked topic that the metadata never showed is looked for in ZooKeeper."""
-_CONFIG, _TOPIC = 1, 2
-"""Places of the operations in the multi that creates a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +47,6 @@ class NewTopic:
     replication_factor: int = DEFAULT
     assignment: tuple[tuple[int, tuple[BrokerId, ...]], ...] = ()
     configs: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
-    """A topic that passed every check."""
-
-    name: str
-    topic_id: bytes
-    assignment: Mapping[int, tuple[BrokerId, ...]]
-    overrides: Mapping[str, str]
-    config: TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +64,14 @@ class TopicAdmin:
 
     def __init__(
         self,
-        coordination: Coordination,
+        store: TopicStore,
         controller: Controller,
         metadata: MetadataCache,
         settings: DynamicConfig,
         rng: Rng,
-        ledger: Ledger = NOTHING,
     ) -> None:
-        self._coordination = coordination
+        self._store = store
         self._controller = controller
-        self._writes = FencedWrites(coordination, controller, ledger)
         self._metadata = metadata
         self._settings = settings
         self._rng = rng
@@ -113,37 +89,31 @@ class TopicAdmin:
         if not self._controller.is_active:
             return [_not_controller(name) for name in names]
         try:
-            existing, configured = await self._existing(names)
-            taken, _ = await self._coordination.children(layout.TOPICS)
+            existing = await self._existing(names)
+            taken = await self._store.names()
         except CoordinationError as error:
             return [_refused(name, error) for name in names]
         repeated = {name for name, count in Counter(t.name for t in topics).items() if count > 1}
         planned = self._plans({topic.name: topic for topic in topics}, repeated, existing, taken)
         if validate_only:
             return planned
-        return await self._create_and_wait(planned, configured, timeout_ms)
+        return await self._create_and_wait(planned, timeout_ms)
 
     async def _create_and_wait(
-        self, planned: Sequence[TopicResult], configured: Collection[str], timeout_ms: int
+        self, planned: Sequence[TopicResult], timeout_ms: int
     ) -> list[TopicResult]:
-        results = await all_of(
-            self._create(result, result.name in configured) for result in planned
-        )
+        errors = await self._store.create([result.plan for result in planned if result.plan])
+        results = [
+            _refused(result.name, errors[result.name]) if result.name in errors else result
+            for result in planned
+        ]
         created = [result.plan for result in results if result.plan]
         await self._metadata.wait_until(lambda: all(map(self._is_led, created)), timeout_ms)
         return [self._checked_for_leaders(result) for result in results]
 
-    async def _existing(self, names: Sequence[str]) -> tuple[set[str], set[str]]:
-        """(names that are topics, names with a configuration node, perhaps one left behind)."""
-        usable = [name for name in names if not name_error(name)]
-        paths = [layout.topic_path(name) for name in usable]
-        paths += [layout.topic_config_path(name) for name in usable]
-        found = await self._coordination.get_many(paths)
-        topics, configs = found[: len(usable)], found[len(usable) :]
-        return (
-            {name for name, node in zip(usable, topics, strict=True) if node is not None},
-            {name for name, node in zip(usable, configs, strict=True) if node is not None},
-        )
+    async def _existing(self, names: Sequence[str]) -> set[str]:
+        """Return the names that are topics; a name that no topic can have is not looked up."""
+        return await self._store.existing([name for name in names if not name_error(name)])
 
     def _plans(
         self,
@@ -241,46 +211,8 @@ class TopicAdmin:
             drawn = bytearray(self._rng.bytes(16))
             drawn[6] = drawn[6] & 0x0F | 0x40
             drawn[8] = drawn[8] & 0x3F | 0x80
-            if not layout.topic_id_text(bytes(drawn)).startswith("-"):
+            if not topic_id_text(bytes(drawn)).startswith("-"):
                 return bytes(drawn)
-
-    async def _create(self, planned: TopicResult, configured: bool) -> TopicResult:
-        """Write the topic if there is a plan. `configured`: a configuration left behind is replaced."""
-        plan = planned.plan
-        if plan is None:
-            return planned
-        config_path = layout.topic_config_path(plan.name)
-        config = layout.encode_config(dict(plan.overrides))
-        assignment = {
-            partition: ReplicaAssignment(replicas)
-            for partition, replicas in plan.assignment.items()
-        }
-        try:
-            ops: list[MultiOp] = [
-                Set(config_path, config, -1) if configured else Create(config_path, config),
-                Create(
-                    layout.topic_path(plan.name), layout.encode_topic(plan.topic_id, assignment)
-                ),
-            ]
-            await self._writes.write(ops)
-        except OutcomeUnknown:
-            return await self._read_back(plan)
-        except (KafkaError, CoordinationError) as error:
-            return _refused(plan.name, error)
-        logger.info("created topic %s with %d partitions", plan.name, len(assignment))
-        return TopicResult(plan.name, plan=plan)
-
-    async def _read_back(self, plan: TopicPlan) -> TopicResult:
-        """Whether the write whose answer was lost was applied: the topic id is ours or it is not."""
-        try:
-            data, _ = await self._coordination.get(layout.topic_path(plan.name))
-            if layout.decode_topic(data)[0] == plan.topic_id:
-                return TopicResult(plan.name, plan=plan)
-        except (CoordinationError, ValueError) as error:
-            logger.warning("topic %s may or may not have been created: %s", plan.name, error)
-        return TopicResult(
-            plan.name, ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper's answer was lost; ask again"
-        )
 
     def _is_led(self, plan: TopicPlan) -> bool:
         if self._metadata.topic_ids.get(plan.name) != plan.topic_id:
@@ -318,7 +250,7 @@ class TopicAdmin:
                 name: TopicResult(name, code, "delete.topic.enable is false") for name in wanted
             }
         try:
-            existing, _ = await self._existing(wanted)
+            existing = await self._existing(wanted)
         except CoordinationError as error:
             return {name: _refused(name, error) for name in wanted}
         fresh: set[str] = set()
@@ -353,13 +285,13 @@ class TopicAdmin:
             await self._metadata.wait_until(gone, step_ms)
             left_ms -= step_ms
             if unseen:
-                unseen &= await self._in_zookeeper(unseen)
+                unseen &= await self._still_stored(unseen)
         return unseen | self._still_shown(shown)
 
-    async def _in_zookeeper(self, names: Collection[str]) -> set[str]:
-        """Those that are topics; all while ZooKeeper does not say."""
+    async def _still_stored(self, names: Collection[str]) -> set[str]:
+        """Return the names that are still topics; all of them if the store cannot be read."""
         try:
-            return (await self._existing(list(names)))[0]
+            return await self._existing(list(names))
         except CoordinationError:
             return set(names)
 
@@ -377,13 +309,11 @@ class TopicAdmin:
         if not exists:
             return TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            await self._writes.write([Create(layout.delete_topic_path(name), b"")])
+            if await self._store.mark_for_deletion(name):
+                fresh.add(name)
+                logger.info("marked topic %s for deletion", name)
         except (KafkaError, CoordinationError) as error:
-            if isinstance(error, MultiFailed) and isinstance(error.error, NodeExists):
-                return TopicResult(name)
             return _refused(name, error)
-        fresh.add(name)
-        logger.info("marked topic %s for deletion", name)
         return TopicResult(name)
 
 
@@ -397,11 +327,4 @@ def _not_controller(name: str) -> TopicResult:
 
 
 def _refused(name: str, error: Exception) -> TopicResult:
-    """The client's answer to a write that was certainly not applied."""
-    if (
-        isinstance(error, MultiFailed)
-        and error.index in (_CONFIG, _TOPIC)
-        and isinstance(error.error, NodeExists)
-    ):
-        return TopicResult(name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     return TopicResult(name, *refusal(error, f"topic {name}"))

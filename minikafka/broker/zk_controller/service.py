@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import (
@@ -32,7 +32,6 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import (
-    Broker,
     BrokerId,
     PartitionResult,
     ReplicaAssignment,
@@ -54,6 +53,7 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
+from minikafka.broker.controllership import Controllership
 from minikafka.broker.zk_controller.lines import write_line
 from minikafka.broker.zk_controller.plan import Planner
 from minikafka.broker.zk_controller.reader import Signal
@@ -73,6 +73,8 @@ from minikafka.zk import layout
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 NOBODY: Final = -1
 _REGISTRATION_POLL_MS: Final = 50
 _AFTER_FAILURE_MS: Final = 500
@@ -85,10 +87,10 @@ _PLAN_POLL_MS: Final = 10
 _SESSION_OVER: Final = (SessionState.LEASE_EXPIRED, SessionState.EXPIRED, SessionState.CLOSED)
 
 
-class ControllerService:
+class ZooKeeperController:
     """Candidate, and controller while it holds a term.
 
-    `broker` says who it is; its registration is made by `broker/broker.py`, in every session anew.
+    The broker's registration is made by `broker/zookeeper/registration.py`.
     """
 
     def __init__(
@@ -98,14 +100,11 @@ class ControllerService:
         clock: Clock,
         tasks: Tasks,
         config: BrokerConfig,
-        broker: Broker,
         ledger: Ledger,
         gate: Gate,
     ) -> None:
         self.controller_id: BrokerId = NOBODY
         """Who rules, by the last look at `/controller`; -1 if nobody."""
-        self.when_moved: Callable[[], None] | None = None
-        """Called when that is another one, or none any more."""
         self.epoch = -1
         """Epoch of the latest term won."""
         self.epoch_zk_version = -1
@@ -117,9 +116,11 @@ class ControllerService:
         self._clock = clock
         self._tasks = tasks
         self._config = config
-        self._id = broker.id
+        self._id = config.broker_id
         self._ledger = ledger
         self._gate = gate
+        self._controllership = Controllership()
+        """That of the broker `controller_id`."""
         self._term: Term | None = None
         self._changed = asyncio.Event()
         self._is_watching = False
@@ -194,11 +195,18 @@ class ControllerService:
         if self._term is not None and self.is_active:
             self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
 
-    def inherit(self, config: BrokerConfig) -> None:
-        """Topics inherit from these values from now on, as the unclean elections of this term do (KIP-226)."""
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """See Controller. Unclean elections that are now allowed by default are held at once (R63)."""
+        was_unclean = self._config.unclean_leader_election_enable
         self._config = config
         if self._term is not None:
-            self._term.inherit(config)
+            self._term.set_broker_defaults(config)
+        if config.unclean_leader_election_enable and not was_unclean:
+            self.unclean_election_enabled(None)
+
+    async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
+        """See Controller."""
+        return await self._controllership.wait_for(call)
 
     def _active_term(self) -> Term:
         if self._term is None or not self.is_active:
@@ -266,8 +274,8 @@ class ControllerService:
         self._tasks.spawn(self._follow_session(), "controller-session")
         self._tasks.spawn(self._run(), "controller")
 
-    async def close(self) -> None:
-        """Resign, if ruling, so that another broker can be elected at once; then campaign no more."""
+    async def resign(self) -> None:
+        """See Controller. Another broker can be elected at once."""
         self._is_closing = True
         if self._term is not None:
             self._term.end()
@@ -350,8 +358,8 @@ class ControllerService:
     def _name(self, controller_id: BrokerId) -> None:
         if controller_id != self.controller_id:
             self.controller_id = controller_id
-            if self.when_moved is not None:
-                self.when_moved()
+            self._controllership.end()
+            self._controllership = Controllership()
 
     def _controller_changed(self, _: WatchSignal) -> None:
         self._is_watching = False

@@ -139,8 +139,8 @@ class ControllerStore:
                 settings[topic] = False
         return settings
 
-    def inherit(self, config: BrokerConfig) -> None:
-        """Topics inherit from these values from now on."""
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """Replace the broker settings that topics inherit."""
         self._config = config
 
     # Writes.

@@ -149,9 +149,9 @@ class Term:
         """Signals and events that wait."""
         return len(self._queue)
 
-    def inherit(self, config: BrokerConfig) -> None:
-        """Topics inherit from these values from now on."""
-        self._store.inherit(config)
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """Replace the broker settings that topics inherit."""
+        self._store.set_broker_defaults(config)
 
     # The queue.
 
@@ -352,7 +352,7 @@ class Term:
                 self.put(StopReplicaAnswered(broker_id, request.broker_epoch, deleted))
 
     def summary(self) -> dict[str, Any]:
-        """The term's part of `ControllerService.summary`: all but the partitions one by one."""
+        """The term's part of `ZooKeeperController.summary`: all but the partitions one by one."""
         context = self.machine.context
         return {
             "state": self.state,

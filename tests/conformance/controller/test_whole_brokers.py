@@ -69,7 +69,7 @@ def settled(cluster: MemoryCluster) -> Callable[[], bool]:
 async def test_a_registration_is_ephemeral_and_goes_with_the_session() -> None:
     async with MemoryCluster(2) as cluster:
         node = cluster.ensemble.nodes[layout.broker_path(1)]
-        assert node.owner == cluster.brokers[1].coordination.session_id != 0
+        assert node.owner == cluster.sessions[1].session_id != 0
         said = json.loads(node.data)
         assert (said["host"], said["port"], said["version"]) == ("127.0.0.1", 9093, 5)
         cluster.ensemble.end_session(node.owner)
@@ -93,13 +93,14 @@ async def test_replicas_are_on_different_brokers_and_a_list_that_repeats_one_is_
 async def test_state_is_written_by_the_controller_and_isrs_by_leaders_and_by_nobody_else() -> None:
     async with MemoryCluster(replica_lag_time_max_ms=600) as cluster, cluster.client() as client:
         writes: list[tuple[int, str, str]] = []
-        for number, broker in cluster.brokers.items():
-            note_writes(number, broker, writes)
+        for number in cluster.brokers:
+            note_writes(cluster, number, writes)
         await client.create_topics(NewTopic("t", 3, 3))
         await client.produce("t", values(20))
         follower = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
         await cluster.stop(follower)
-        note_writes(follower, await cluster.start(follower), writes)
+        await cluster.start(follower)
+        note_writes(cluster, follower, writes)
         await until(settled(cluster))
         await client.delete_topics("t")
         await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
@@ -109,9 +110,9 @@ async def test_state_is_written_by_the_controller_and_isrs_by_leaders_and_by_nob
         assert "unfenced" not in {how for _, how, _ in writes}
 
 
-def note_writes(number: int, broker: Broker, writes: list[tuple[int, str, str]]) -> None:
+def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str, str]]) -> None:
     """Every write below /brokers/topics: who, how, and where."""
-    coordination: Any = broker.coordination
+    coordination: Any = cluster.sessions[number]
     multi, plain = coordination.multi, coordination.set
 
     async def fenced(ops: Any, **session: Any) -> Any:
@@ -274,10 +275,10 @@ async def test_a_broker_takes_over_its_own_registration() -> None:
         await killed.control_plane.close()
         cluster.storages[1] = cluster.storages[1].clone()
         node = cluster.ensemble.nodes[layout.broker_path(1)]
-        assert node.owner == killed.coordination.session_id, "its session lives still"
+        assert node.owner == cluster.sessions[1].session_id, "its session lives still"
         again = await cluster.start(1)
         assert again.info.epoch > epoch
-        assert cluster.ensemble.nodes[layout.broker_path(1)].owner == again.coordination.session_id
+        assert cluster.ensemble.nodes[layout.broker_path(1)].owner == cluster.sessions[1].session_id
 
 
 @pytest.mark.row("R10")

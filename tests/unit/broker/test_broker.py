@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster, MemoryControlPlane
+from support.memory_storage import MemoryStorage
 from support.until import until
 
 from minikafka.base.errors import Closed, ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.broker import Broker
+from minikafka.broker.zookeeper.registration import Registration
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
 from minikafka.rpc import messages
@@ -99,10 +101,10 @@ async def test_a_controlled_shutdown_asks_the_next_controller_when_the_one_it_as
         monkeypatch.setattr(MemoryControlPlane, "call", silent)
         stopped = asyncio.ensure_future(cluster.stop(leaving))
         await until(lambda: bool(asked))
-        first.coordination.expire()  # type: ignore[attr-defined]
+        cluster.sessions[first.info.id].expire()
         await stopped
         assert asked[0] == control_port
-        first.coordination.attach()  # type: ignore[attr-defined]
+        cluster.sessions[first.info.id].attach()
         await until(lambda: first.info.id in first.metadata.brokers)
 
 
@@ -112,8 +114,8 @@ async def test_a_broker_whose_session_expired_registers_again_and_rejoins() -> N
         await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(50))
         before = cluster.brokers[1].info.epoch
-        cluster.brokers[1].coordination.expire()
-        cluster.brokers[1].coordination.attach()
+        cluster.sessions[1].expire()
+        cluster.sessions[1].attach()
         await until(lambda: cluster.brokers[1].info.epoch > before)
         await client.produce("t", values(50, start=50))
         await until(
@@ -130,7 +132,7 @@ async def test_a_broker_whose_session_expired_registers_again_and_rejoins() -> N
 async def test_a_registration_says_when_it_was_made() -> None:
     async with MemoryCluster(1) as cluster:
         broker = cluster.brokers[0]
-        data, _ = await broker.coordination.get(layout.broker_path(0))
+        data, _ = await cluster.sessions[0].get(layout.broker_path(0))
         assert 0 < int(json.loads(data)["timestamp"]) <= broker.clock.wall_ms()
 
 
@@ -296,7 +298,7 @@ async def test_a_session_that_ends_while_a_registration_is_looked_for_is_followe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
-        coordination = cluster.brokers[0].coordination
+        coordination = cluster.sessions[0]
         create, exists = coordination.create, coordination.exists
         path = layout.broker_path(0)
         lost: list[str] = []
@@ -311,15 +313,15 @@ async def test_a_session_that_ends_while_a_registration_is_looked_for_is_followe
         async def interrupted(node: str, **how: Any) -> Any:
             if node == path and lost == ["create"]:
                 lost.append("exists")
-                coordination.expire()  # type: ignore[attr-defined]
-                coordination.attach()  # type: ignore[attr-defined]
+                coordination.expire()
+                coordination.attach()
                 raise StaleSession
             return await exists(node, **how)
 
         monkeypatch.setattr(coordination, "create", unanswered)
         monkeypatch.setattr(coordination, "exists", interrupted)
-        coordination.expire()  # type: ignore[attr-defined]
-        coordination.attach()  # type: ignore[attr-defined]
+        coordination.expire()
+        coordination.attach()
         await until(lambda: len(lost) == 2 and path in cluster.ensemble.nodes)
         assert cluster.crashes == []
 
@@ -334,9 +336,9 @@ async def test_a_broker_whose_first_directory_failed_registers_in_a_new_session_
         def broken(*_: Any, **__: Any) -> None:
             raise StorageFailed("/data/zookeeper-session", OSError(5, "EIO"))
 
-        monkeypatch.setattr(broker.storage, "write_atomically", broken)
-        broker.coordination.expire()  # type: ignore[attr-defined]
-        broker.coordination.attach()  # type: ignore[attr-defined]
+        monkeypatch.setattr(cluster.storages[0], "write_atomically", broken)
+        cluster.sessions[0].expire()
+        cluster.sessions[0].attach()
         await until(lambda: broker.info.epoch > first and path in cluster.ensemble.nodes)
         monkeypatch.undo()
         assert cluster.crashes == []
@@ -378,7 +380,7 @@ async def test_a_note_of_a_session_that_can_be_none_is_left_alone_with_a_word(
         cluster.storages[0].write_atomically("/data/zookeeper-session", note)
         await cluster.start(0)
     assert ended == []
-    assert "/data/zookeeper-session is not readable, the former session is left" in caplog.text
+    assert "/data/zookeeper-session is not readable, the former session will expire" in caplog.text
 
 
 async def test_a_session_of_any_server_is_ended_by_the_next_start(
@@ -428,18 +430,21 @@ async def test_a_request_that_comes_before_the_registration_is_judged_by_it(
 ) -> None:
     """It was meant for the process that had this address before."""
     answers: list[asyncio.Future[dict[str, Any]]] = []
-    register = Broker._register
+    register = Registration.start
 
-    async def asked_before(broker: Broker) -> None:
-        early = StopReplicaRequest(0, 1, 1, ())
-        call = Call(*messages.encode(early))
-        answers.append(asyncio.ensure_future(broker.on_call(call)))
-        await asyncio.sleep(0)
-        assert not answers[0].done()
-        await register(broker)
+    async with MemoryCluster(0) as cluster:
 
-    monkeypatch.setattr(Broker, "_register", asked_before)
-    async with MemoryCluster(1) as cluster:
+        async def ask_before(registration: Registration) -> None:
+            early = StopReplicaRequest(0, 1, 1, ())
+            (server,) = cluster.servers.values()
+            answers.append(asyncio.ensure_future(server.handler(Call(*messages.encode(early)))))
+            await asyncio.sleep(0)
+            assert not answers[0].done()
+            await register(registration)
+
+        monkeypatch.setattr(Registration, "start", ask_before)
+        cluster.storages[0] = MemoryStorage()
+        await cluster.start(0)
         assert cluster.brokers[0].info.epoch > 1
         answer = messages.decode_response(await answers[0])
         assert answer.error == ErrorCode.STALE_BROKER_EPOCH
@@ -449,7 +454,7 @@ async def test_a_broker_that_closes_its_session_while_it_registers_anew_crashes_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
-        coordination: Any = cluster.brokers[0].coordination
+        coordination: Any = cluster.sessions[0]
         asked = asyncio.Event()
 
         async def create(*_: Any, **__: Any) -> Any:

@@ -15,6 +15,7 @@ from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr
 from minikafka.base.ports import Stat
 from minikafka.broker.isr_changes import IsrChanges
+from minikafka.broker.zookeeper.isr_store import ZooKeeperIsrs
 from minikafka.replication.isr import Committed, PendingExpand
 from minikafka.replication.partition import Partition
 from minikafka.runtime.clock import SystemClock
@@ -36,7 +37,7 @@ class Bench:
         self.ledger = RecordingLedger()
         self.committed: list[Partition] = []
         self.changes = IsrChanges(
-            self.coordination,
+            ZooKeeperIsrs(self.coordination, SystemClock(), self.tasks),
             SystemClock(),
             self.tasks,
             lambda partition, moved: self.committed.append(partition),

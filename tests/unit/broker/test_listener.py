@@ -45,7 +45,7 @@ async def test_metadata_names_the_brokers_on_the_listener_of_the_client() -> Non
 async def test_registration_holds_every_endpoint_of_the_broker() -> None:
     async with MemoryCluster(1, **KEYS) as cluster:
         [broker] = cluster.brokers.values()
-        data, _ = await broker.coordination.get(layout.broker_path(0))
+        data, _ = await cluster.sessions[0].get(layout.broker_path(0))
         fields = json.loads(data)
         names = ("INSIDE", "OUTSIDE", "ADMIN")
         assert fields["endpoints"] == [f"{n}://127.0.0.1:{port(broker, n)}" for n in names]

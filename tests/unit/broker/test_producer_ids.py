@@ -10,6 +10,7 @@ from support.memory_coordination import Ensemble, MemoryCoordination
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.zk.layout import PRODUCER_ID_BLOCK, decode_producer_ids
+from minikafka.zk.nodes.ids import claim_producer_ids
 
 
 @pytest.fixture
@@ -25,9 +26,13 @@ def session_of(ensemble: Ensemble) -> MemoryCoordination:
     return session
 
 
+def producer_ids(session: MemoryCoordination, broker_id: int) -> ProducerIds:
+    return ProducerIds(lambda: claim_producer_ids(session, broker_id, 1000))
+
+
 @pytest.mark.row("R72")
 async def test_brokers_that_ask_at_once_never_get_the_same_id(ensemble: Ensemble) -> None:
-    brokers = [ProducerIds(session_of(ensemble), broker_id) for broker_id in (1, 2, 3)]
+    brokers = [producer_ids(session_of(ensemble), broker_id) for broker_id in (1, 2, 3)]
     ids = await asyncio.gather(*(brokers[n % 3].next() for n in range(4500)))
     assert len(set(ids)) == 4500
     assert min(ids) == 0
@@ -37,7 +42,7 @@ async def test_brokers_that_ask_at_once_never_get_the_same_id(ensemble: Ensemble
 
 async def test_ids_of_a_prepared_block_need_no_zookeeper(ensemble: Ensemble) -> None:
     session = session_of(ensemble)
-    ids = ProducerIds(session, 1)
+    ids = producer_ids(session, 1)
     await ids.prepare()
     await ids.prepare()
     session.failures = [NotConnected()] * 3
@@ -48,7 +53,7 @@ async def test_a_block_that_could_not_be_prepared_is_claimed_when_needed(
     ensemble: Ensemble,
 ) -> None:
     session = session_of(ensemble)
-    ids = ProducerIds(session, 1)
+    ids = producer_ids(session, 1)
     session.failures = [NotConnected()]
     await ids.prepare()
     assert await ids.next() == 0
@@ -58,13 +63,13 @@ async def test_a_block_that_could_not_be_prepared_is_claimed_when_needed(
 async def test_a_block_that_another_broker_claims_meanwhile_is_left_to_it(
     ensemble: Ensemble,
 ) -> None:
-    first, second = (ProducerIds(session_of(ensemble), broker_id) for broker_id in (1, 2))
+    first, second = (producer_ids(session_of(ensemble), broker_id) for broker_id in (1, 2))
     assert await asyncio.gather(first.next(), second.next()) == [0, 1000]
 
 
 async def test_a_block_whose_claim_has_no_answer_is_not_used(ensemble: Ensemble) -> None:
     session = session_of(ensemble)
-    ids = ProducerIds(session, 1)
+    ids = producer_ids(session, 1)
     session.faults = ["unanswered"]
     with pytest.raises(OutcomeUnknown):
         await ids.next()
@@ -73,7 +78,7 @@ async def test_a_block_whose_claim_has_no_answer_is_not_used(ensemble: Ensemble)
 
 async def test_an_unreadable_block_is_an_error_for_producers_only(ensemble: Ensemble) -> None:
     ensemble.put(PRODUCER_ID_BLOCK, b"no block")
-    ids = ProducerIds(session_of(ensemble), 1)
+    ids = producer_ids(session_of(ensemble), 1)
     await ids.prepare()
     with pytest.raises(ValueError, match="JSON"):
         await ids.next()

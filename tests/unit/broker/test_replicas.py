@@ -107,10 +107,10 @@ async def test_request_is_refused_when_a_newer_controller_sends_one_meanwhile(
     configs = hosted.replicas.configs
     read = configs.read
 
-    async def overtaken(topics: Iterable[str]) -> None:
+    async def overtaken(topics: Iterable[str], *, latest: bool) -> None:
         newer = UpdateMetadataRequest(9, EPOCH + 1, hosted.epoch, (), (hosted.broker.info,), ())
         assert (await hosted.handle(newer)).error == 0
-        await read(topics)
+        await read(topics, latest=latest)
 
     monkeypatch.setattr(configs, "read", overtaken)
     told = LeaderAndIsrRequest(0, EPOCH, hosted.epoch, (state(),), (hosted.broker.info,), ())
@@ -140,7 +140,7 @@ async def test_leader_and_isr_is_refused_when_the_session_ends_while_settings_ar
     async def get_many(paths: list[str]) -> None:
         raise StaleSession("the session of generation 1 is over")
 
-    monkeypatch.setattr(hosted.broker.coordination, "get_many", get_many)
+    monkeypatch.setattr(hosted.cluster.sessions[0], "get_many", get_many)
     request = LeaderAndIsrRequest(0, EPOCH, hosted.epoch, (state(),), (hosted.broker.info,), ())
     with pytest.raises(KafkaError, match="StaleSession the session of generation 1 is over"):
         await hosted.broker.on_call(Call(*messages.encode(request)))
@@ -320,7 +320,7 @@ async def test_topics_missing_in_the_first_metadata_of_a_controller_are_forgotte
 async def test_settings_of_a_new_topic_are_read_after_a_sync_with_zookeeper(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coordination = hosted.broker.coordination
+    coordination = hosted.cluster.sessions[0]
     done: list[str] = []
     sync, get_many = coordination.sync, coordination.get_many
 

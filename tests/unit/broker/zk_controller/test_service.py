@@ -321,7 +321,7 @@ async def test_a_session_that_ends_right_after_the_election_lets_that_term_send_
 async def test_a_candidate_that_never_started_can_be_closed(ensemble: Ensemble) -> None:
     one = Candidate(ensemble, 1)
     await one.coordination.start()
-    await one.service.close()
+    await one.service.resign()
 
 
 async def test_closing_while_zookeeper_is_away_does_not_wait_for_it(
@@ -330,7 +330,7 @@ async def test_closing_while_zookeeper_is_away_does_not_wait_for_it(
     one = await start(1)
     await until(lambda: settled(one))
     one.coordination.suspend()
-    await one.service.close()
+    await one.service.resign()
     assert not one.service.is_active
 
 
@@ -365,7 +365,7 @@ async def test_closing_hands_the_controllership_over_at_once(
     await until(lambda: one.service.is_active)
     two = await start(2)
     await until(lambda: two.service.controller_id == 1)
-    await one.service.close()
+    await one.service.resign()
     await until(lambda: two.service.is_active)
     assert not one.service.is_active
     assert two.service.epoch == 2

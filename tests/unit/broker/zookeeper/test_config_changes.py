@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from support.loop_clock import LoopClock
@@ -12,8 +13,10 @@ from support.until import until
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Check
-from minikafka.broker.config_changes import KEPT_MS, ConfigChanges
+from minikafka.broker.config_updates import ConfigUpdates
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.broker.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
+from minikafka.ledger.record import NOTHING
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
 
@@ -25,20 +28,20 @@ UNCLEAN = {"unclean.leader.election.enable": "true"}
 class Replicas:
     def __init__(self) -> None:
         self.configured: list[list[str] | None] = []
-        self.inherited: list[BrokerConfig] = []
+        self.defaults: list[BrokerConfig] = []
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         self.configured.append(None if topics is None else list(topics))
 
-    def inherit(self, config: BrokerConfig) -> None:
-        self.inherited.append(config)
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        self.defaults.append(config)
 
 
 class Controller:
     def __init__(self) -> None:
         self.is_active = False
         self.generation = 1
-        self.inherited: list[BrokerConfig] = []
+        self.defaults: list[BrokerConfig] = []
         self.unclean: list[list[str] | None] = []
 
     def fence(self) -> Check:
@@ -46,8 +49,8 @@ class Controller:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         return Check(layout.CONTROLLER_EPOCH, 0)
 
-    def inherit(self, config: BrokerConfig) -> None:
-        self.inherited.append(config)
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        self.defaults.append(config)
 
     def unclean_election_enabled(self, topics: Sequence[str] | None) -> None:
         self.unclean.append(None if topics is None else list(topics))
@@ -68,8 +71,10 @@ class World:
         self.controller = Controller()
         self.crashes: list[tuple[str, Exception]] = []
         self.tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
-        self.changes = ConfigChanges(
-            self.session, self.clock, self.tasks, self.settings, self.replicas, self.controller
+        controller: Any = self.controller
+        listener = ConfigUpdates(self.settings, self.replicas, controller)
+        self.changes = ZooKeeperConfigChanges(
+            self.session, self.clock, self.tasks, 1, controller, listener, NOTHING
         )
         self._sequence = 0
 
@@ -108,7 +113,7 @@ async def test_a_brokers_own_settings_are_in_force_when_it_has_started(world: Wo
     world.write_broker("<default>", {"min.insync.replicas": "2", **UNCLEAN})
     await world.changes.start()
     assert world.settings.current.min_insync_replicas == 3
-    assert world.replicas.inherited == world.controller.inherited == [world.settings.current]
+    assert world.replicas.defaults == world.controller.defaults == [world.settings.current]
 
 
 async def test_a_topics_new_settings_are_applied_when_their_notification_comes(
@@ -164,17 +169,6 @@ async def test_unclean_election_turned_on_for_a_topic_is_told_the_controller_at_
     world.write_topic("u", unclean_leader_election_enable="false")
     await until(lambda: ["u"] in world.replicas.configured)
     assert world.controller.unclean == [["t"]]
-
-
-@pytest.mark.row("R63")
-async def test_unclean_election_turned_on_for_all_is_told_once(world: World) -> None:
-    world.controller.is_active = True
-    await world.changes.start()
-    world.write_broker("<default>", UNCLEAN)
-    await until(lambda: world.controller.unclean)
-    world.write_broker("<default>", {**UNCLEAN, "min.insync.replicas": "2"})
-    await until(lambda: world.settings.current.min_insync_replicas == 2)
-    assert world.controller.unclean == [None]
 
 
 async def test_what_was_just_written_here_can_be_applied_without_the_watch(world: World) -> None:

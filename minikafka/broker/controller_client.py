@@ -1,0 +1,44 @@
+"""Calls of this broker to the active controller, over the control plane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import ControlPlane
+from minikafka.broker.coordinator import Controller
+from minikafka.broker.metadata import MetadataCache
+
+
+class ControllerClient:
+    """Finds the controller's address in the metadata; gives a call up as soon as the controller changes.
+
+    `listener` is the name of the control listener, the same on all brokers.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        metadata: MetadataCache,
+        control_plane: ControlPlane,
+        listener: str,
+    ) -> None:
+        self._controller = controller
+        self._metadata = metadata
+        self._control_plane = control_plane
+        self._listener = listener
+
+    async def call(self, method: str, body: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
+        """Return the controller's answer.
+
+        Raises KafkaError, NOT_CONTROLLER also when no controller is known or it changes meanwhile, and OSError
+        when no answer comes within the time.
+        """
+        controller = self._metadata.brokers.get(self._controller.controller_id)
+        endpoint = controller.endpoint(self._listener) if controller else None
+        if endpoint is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
+        call = self._control_plane.call(
+            endpoint.host, endpoint.port, method, body, timeout_ms=timeout_ms
+        )
+        return await self._controller.wait_while_controller(call)

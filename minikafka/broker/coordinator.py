@@ -1,0 +1,288 @@
+"""The Coordinator port: how a broker takes part in its cluster, whatever keeps the cluster's state.
+
+A coordination mode implements these protocols; `broker/zookeeper/` is the one there is. `CoordinationMode` is
+what exists before the cluster is known, `Coordinator` what exists once it is. (The coordinators of consumer
+groups and transactions are something else: they live in brokers and use the log.)
+
+Writes that only the active controller may do raise KafkaError NOT_CONTROLLER on other brokers. Where the
+service that keeps the cluster's state does not answer, every method that awaits raises CoordinationError,
+unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.model import (
+    Broker,
+    BrokerId,
+    LeaderAndIsr,
+    PartitionResult,
+    ReplicaAssignment,
+    TopicPartition,
+)
+from minikafka.base.ports import ControlPlane, Gate, Ledger
+
+Result = TypeVar("Result")
+
+Overrides: TypeAlias = Mapping[str, str]
+"""Settings of one topic or broker that differ from what it inherits, by Kafka key."""
+Assignment: TypeAlias = Mapping[int, ReplicaAssignment]
+"""The replicas of a topic's partitions, by partition number."""
+
+
+class IsrOutcome(Enum):
+    """What became of an ISR that a leader wanted to write."""
+
+    WRITTEN = "written"
+    NOT_SENT = "not sent"
+    """Nothing was written; the leader may propose again."""
+    CONFLICT = "conflict"
+    """The controller, or another leader, has written the state since: a LeaderAndIsr request will follow."""
+    ABANDONED = "abandoned"
+    """The partition is gone, or its leader no longer wants the ISR."""
+
+
+class IsrWrite(NamedTuple):
+    """The outcome of one write, with the new version of the state; `zxid` is known only if the answer was."""
+
+    outcome: IsrOutcome
+    version: int = -1
+    zxid: int | None = None
+
+
+class IsrStore(Protocol):
+    """Where a leader writes the ISR of its partitions (Kafka's AlterPartitionManager)."""
+
+    async def write(
+        self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
+    ) -> IsrWrite:
+        """Replace the state of a partition if it still has the version in `state`.
+
+        Returns only when it is certain whether the state was written, which other brokers then learn from the
+        controller. `is_wanted` is asked before each attempt.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic to create that passed every check; `config` holds its settings with those it inherits."""
+
+    name: str
+    topic_id: bytes
+    assignment: Mapping[int, tuple[BrokerId, ...]]
+    overrides: Overrides
+    config: TopicConfig
+
+
+class TopicStore(Protocol):
+    """The topics of the cluster: any broker reads them, only the active controller writes them."""
+
+    async def names(self) -> list[str]:
+        """Return the names of all topics."""
+
+    async def existing(self, names: Sequence[str]) -> set[str]:
+        """Return those of `names` that are topics, those being deleted included."""
+
+    async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
+        """Create topics, each with its settings or not at all; return the errors of the others by topic.
+
+        An error is a KafkaError or a CoordinationError.
+        """
+
+    async def mark_for_deletion(self, topic: str) -> bool:
+        """Have the controller delete a topic; False if it was marked already. Raises KafkaError NOT_CONTROLLER."""
+
+    async def add_partitions(
+        self, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
+    ) -> None:
+        """Add the partitions that `plan` returns for the current assignment of a topic.
+
+        `plan` is called again when the assignment changed meanwhile; its errors are raised as they are. Raises
+        KafkaError, for example when the topic is unknown, or queued for deletion.
+        """
+
+
+class ConfigKind(Enum):
+    """The kinds of entities that have dynamic settings."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    """One broker by its id in decimal, or with an empty name all brokers."""
+
+
+class ConfigListener(Protocol):
+    """Learns of changed settings (`broker/config_updates.py`)."""
+
+    async def topics_configured(self, topics: Sequence[str] | None) -> None:
+        """Settings of these topics were written; None: perhaps of any topic."""
+
+    def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
+        """Take over the settings of all brokers, and of this one."""
+
+
+class ConfigChanges(Protocol):
+    """Tells one listener of changed settings."""
+
+    async def start(self) -> None:
+        """Follow the changes from now on; return when the listener knows this broker's settings."""
+
+    async def apply_now(self) -> None:
+        """Tell the listener of all changes that were written before this call."""
+
+
+class ConfigStore(Protocol):
+    """The dynamic settings of topics and brokers."""
+
+    async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
+        """Return the overrides of each topic, in order. `latest`: as of now, not as of some moments ago."""
+
+    async def alter(
+        self,
+        kind: ConfigKind,
+        name: str,
+        change: Callable[[Overrides], Overrides],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Replace an entity's overrides by what `change` returns for the current ones, and tell all brokers.
+
+        `change` is called again when the overrides changed meanwhile; its errors are raised as they are. Raises
+        KafkaError when there is no controller yet, or the overrides change too often.
+        """
+
+    def changes(self, listener: ConfigListener) -> ConfigChanges:
+        """Return what will tell `listener` of every change."""
+
+
+class Controller(Protocol):
+    """The cluster's controller as one broker sees it: who it is, and what it can be asked if it is this broker."""
+
+    @property
+    def controller_id(self) -> BrokerId:
+        """Id of the active controller, -1 if there is none."""
+
+    @property
+    def is_active(self) -> bool:
+        """True if this broker is the active controller."""
+
+    @property
+    def epoch(self) -> int:
+        """Controller epoch of the last election that this broker won, -1 before the first."""
+
+    async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
+        """Return the result of a call to the current controller.
+
+        Cancels the call and raises KafkaError NOT_CONTROLLER as soon as the controller changes.
+        """
+
+    async def resign(self) -> None:
+        """Give up the controllership if this broker has it, and never take it again."""
+
+    # Requests to the active controller.
+
+    async def controlled_shutdown(
+        self, broker_id: BrokerId, broker_epoch: int
+    ) -> list[TopicPartition]:
+        """Move the leaderships of a broker elsewhere; return the partitions it still leads (R23).
+
+        Raises KafkaError: NOT_CONTROLLER, also when this broker resigns meanwhile, STALE_BROKER_EPOCH for an
+        earlier registration, BROKER_NOT_AVAILABLE for a broker that is not registered.
+        """
+
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Start, replace or (None) cancel reassignments (KIP-455, R57). Raises KafkaError NOT_CONTROLLER."""
+
+    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """Return the partitions being reassigned. Raises KafkaError NOT_CONTROLLER, also while it loads."""
+
+    async def elect_leaders(
+        self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Elect preferred or unclean leaders (KIP-460, R61), for all partitions if None.
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
+
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """Replace the broker settings that topics inherit, for the decisions of this broker (KIP-226)."""
+
+    # Status, all JSON-able.
+
+    def summary(self) -> dict[str, Any]:
+        """Return the controller's state without its partitions; counts are 0 on other brokers (B5, D11)."""
+
+    def view(self, tp: TopicPartition) -> dict[str, Any] | None:
+        """Return what the active controller knows of a partition; None on other brokers."""
+
+    def backlog(self) -> dict[str, int]:
+        """Return the number of requests queued for each broker by id (C39); empty on other brokers."""
+
+    async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what the controller would do in answer to `question`, as ledger lines. Changes nothing.
+
+        Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT while the controller waits, INVALID_REQUEST.
+        """
+
+
+class Coordinator(Protocol):
+    """The part that one broker has in its cluster, in one coordination mode."""
+
+    @property
+    def isrs(self) -> IsrStore:
+        """Where leaders write ISRs."""
+
+    @property
+    def topics(self) -> TopicStore:
+        """The topics of the cluster."""
+
+    @property
+    def configs(self) -> ConfigStore:
+        """The dynamic settings of topics and brokers."""
+
+    @property
+    def controller(self) -> Controller:
+        """The cluster's controller, which may be this broker."""
+
+    @property
+    def session_state(self) -> str:
+        """The state of the connection to the service that keeps the cluster's state, in one word."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """Milliseconds of silence after which the cluster takes this broker for dead."""
+
+    async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
+        """Register the broker, and let it become the controller.
+
+        Calls `on_registered(broker_epoch)` for this registration, and for each later one after a lost session.
+        Raises ConfigError when another broker has the id.
+        """
+
+    async def stop(self) -> None:
+        """Leave the cluster: the other brokers learn at once that this one is gone."""
+
+    def report_log_dir_failure(self) -> None:
+        """Tell the controller that this broker lost a log directory; retried in the background (R67)."""
+
+    async def claim_producer_ids(self) -> tuple[int, int]:
+        """Claim a block of producer ids for this broker; return its first and last id (R72).
+
+        Raises ValueError when the stored block is not readable.
+        """
+
+
+class CoordinationMode(Protocol):
+    """What keeps a cluster together, before this broker knows which cluster it is in."""
+
+    async def join(self) -> str:
+        """Connect, and return the cluster id; the first broker of a cluster creates it."""
+
+    def coordinator(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Coordinator:
+        """Return this broker's part in the cluster that was joined; nothing happens before its `start`."""

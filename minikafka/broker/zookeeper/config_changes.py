@@ -1,0 +1,140 @@
+"""Change notifications under `/config/changes`, read by every broker and purged by the controller (R71).
+
+A notification names the entity whose settings were written; the settings themselves are read again, so
+reading them too often does no harm. Invariants: the watch is set before the names are read, and the names
+before the settings, so that no change is missed; a notification counts as seen only once it was applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from minikafka.base.errors import Closed, CoordinationError, KafkaError
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, WatchKind, WatchSignal
+from minikafka.broker.coordinator import ConfigListener
+from minikafka.broker.zk_controller import ZooKeeperController
+from minikafka.broker.zookeeper.fenced import fenced_multi
+from minikafka.zk.nodes import configs
+
+logger = logging.getLogger(__name__)
+
+KEPT_MS: Final = 15 * 60_000
+"""Age at which the controller deletes a notification; Kafka's `DefaultChangeExpirationMs`."""
+_PURGED_AT_ONCE: Final = 500
+_RETRY_MS: Final = 200
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+class ZooKeeperConfigChanges:
+    """The ConfigChanges port: follows the notifications for one broker."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        tasks: Tasks,
+        broker_id: BrokerId,
+        controller: ZooKeeperController,
+        listener: ConfigListener,
+        ledger: Ledger,
+    ) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._tasks = tasks
+        self._controller = controller
+        self._listener = listener
+        self._ledger = ledger
+        self._own_entities = configs.entities_of_broker(broker_id)
+        self._applied: dict[str, int] = {}
+        """Notifications that were applied, and when they were created (Unix milliseconds)."""
+        self._applying = asyncio.Lock()
+        self._has_started = asyncio.Event()
+
+    async def start(self) -> None:
+        """See ConfigChanges."""
+        self._tasks.spawn(self._run(), "config-changes")
+        await self._has_started.wait()
+
+    async def _run(self) -> None:
+        signal = WatchSignal.RESYNC
+        while True:
+            try:
+                signal = await self._follow(signal)
+            except Closed:
+                return
+            except CoordinationError as error:
+                logger.info(
+                    "changes of settings cannot be read: %s %s", type(error).__name__, error
+                )
+                signal = WatchSignal.RESYNC
+                await self._clock.sleep(_RETRY_MS)
+                await self._coordination.connected()
+
+    async def _follow(self, signal: WatchSignal) -> WatchSignal:
+        """Apply new notifications, and after a resync all settings; then wait for the next signal."""
+        watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
+        names, _ = await self._coordination.children(configs.CHANGES, watch=True)
+        if signal is WatchSignal.RESYNC:  # notifications may have come and gone unseen
+            async with self._applying:
+                await self._read_broker_settings()
+                await self._listener.topics_configured(None)
+        await self._apply(names)
+        self._has_started.set()
+        await self._purge()
+        return await watch.wait()
+
+    async def apply_now(self) -> None:
+        """See ConfigChanges."""
+        names, _ = await self._coordination.children(configs.CHANGES)
+        await self._apply(names)
+
+    async def _apply(self, names: Sequence[str]) -> None:
+        async with self._applying:
+            new = await configs.read_changes(
+                self._coordination, (name for name in names if name not in self._applied)
+            )
+            changed = {change.entity for change in new.values() if change.entity is not None}
+            topics = sorted(entity.name for entity in changed if entity.kind == configs.TOPICS)
+            if topics:
+                await self._listener.topics_configured(topics)
+                await self._report_unclean(topics)
+            if changed.intersection(self._own_entities):
+                await self._read_broker_settings()
+            left = self._applied.keys() & set(names)
+            self._applied = {name: self._applied[name] for name in left}
+            self._applied.update((name, change.created) for name, change in new.items())
+
+    async def _read_broker_settings(self) -> None:
+        cluster, own = await configs.read(self._coordination, self._own_entities)
+        self._listener.brokers_configured(cluster, own)
+
+    async def _report_unclean(self, topics: Sequence[str]) -> None:
+        """Have the controller elect leaders at once for topics that now allow unclean elections (R63)."""
+        if not self._controller.is_active:
+            return
+        entities = [configs.Entity(configs.TOPICS, topic) for topic in topics]
+        settings = await configs.read(self._coordination, entities)
+        enabled = [
+            topic
+            for topic, own in zip(topics, settings, strict=True)
+            if own.get(_UNCLEAN, "").strip().lower() == "true"
+        ]
+        if enabled:
+            self._controller.unclean_election_enabled(enabled)
+
+    async def _purge(self) -> None:
+        """Delete the notifications that every broker must have seen, if this broker is the controller."""
+        oldest = self._clock.wall_ms() - KEPT_MS
+        old = [name for name, made in self._applied.items() if made < oldest][:_PURGED_AT_ONCE]
+        if not old or not self._controller.is_active:
+            return
+        deletes = [configs.removal(name) for name in old]
+        try:
+            check, generation = self._controller.fence(), self._controller.generation
+            await fenced_multi(self._coordination, self._ledger, check, deletes, generation)
+        except (KafkaError, CoordinationError) as error:
+            logger.info("old notifications of changed settings are not deleted yet: %s", error)

@@ -1,0 +1,123 @@
+"""Dynamic settings in ZooKeeper: read, altered by compare-and-set, and followed (R71).
+
+Any broker may write settings, so each write is one multi of the node at the version read, the check of the
+controller epoch, and the notification that tells all brokers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from minikafka.base.errors import (
+    BadVersion,
+    ControllerMoved,
+    ErrorCode,
+    KafkaError,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    OutcomeUnknown,
+)
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Check, Clock, Coordination, Create, Ledger, Set, Tasks
+from minikafka.broker.coordinator import ConfigKind, ConfigListener, Overrides
+from minikafka.broker.zk_controller import ZooKeeperController
+from minikafka.broker.zookeeper.config_changes import ZooKeeperConfigChanges
+from minikafka.broker.zookeeper.fenced import fenced_multi
+from minikafka.zk.nodes import configs, election
+from minikafka.zk.nodes.reader import get_one
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+"""Compare-and-set attempts on one settings node before giving up."""
+
+
+class ZooKeeperConfigs:
+    """The ConfigStore port over the nodes below `/config`."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        tasks: Tasks,
+        broker_id: BrokerId,
+        controller: ZooKeeperController,
+        ledger: Ledger,
+    ) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._tasks = tasks
+        self._broker_id = broker_id
+        self._controller = controller
+        self._ledger = ledger
+
+    async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
+        """See ConfigStore. `latest`: this broker's ZooKeeper server may be behind the controller's."""
+        if latest:
+            await self._coordination.sync(configs.TOPIC_CONFIGS)
+        entities = [configs.Entity(configs.TOPICS, name) for name in names]
+        return list(await configs.read(self._coordination, entities))
+
+    def changes(self, listener: ConfigListener) -> ZooKeeperConfigChanges:
+        """See ConfigStore."""
+        return ZooKeeperConfigChanges(
+            self._coordination,
+            self._clock,
+            self._tasks,
+            self._broker_id,
+            self._controller,
+            listener,
+            self._ledger,
+        )
+
+    async def alter(
+        self,
+        kind: ConfigKind,
+        name: str,
+        change: Callable[[Overrides], Overrides],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """See ConfigStore."""
+        entity = _entity(kind, name)
+        path = configs.path_of(entity)
+        for _ in range(_ATTEMPTS):
+            node, epoch = await self._coordination.get_many([path, election.EPOCH])
+            if epoch is None:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "there has been no controller yet")
+            after = change(configs.decode(entity, node))
+            if validate_only:
+                return
+            write = configs.write(entity, after, None if node is None else node[1].version)
+            if await self._commit(entity, write, election.fence(epoch[1].version)):
+                logger.info("settings of %s %s are now %s", entity.kind, entity.name, after)
+                return
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed all the time; ask again"
+        )
+
+    async def _commit(self, entity: configs.Entity, write: Create | Set, check: Check) -> bool:
+        """Write and notify; False if the node no longer has the version read. A lost answer is read back."""
+        operations = [write, configs.notification(entity)]
+        try:
+            await fenced_multi(self._coordination, self._ledger, check, operations)
+        except OutcomeUnknown:
+            node = await get_one(self._coordination, write.path)
+            if node is None or node[0] != write.data:
+                raise
+        except ControllerMoved:
+            return False  # any broker may write settings: try again with the new epoch
+        except MultiFailed as failed:
+            if isinstance(failed.error, BadVersion | NodeExists | NoNode):
+                return False
+            raise
+        return True
+
+
+def _entity(kind: ConfigKind, name: str) -> configs.Entity:
+    if kind is ConfigKind.TOPIC:
+        return configs.Entity(configs.TOPICS, name)
+    return configs.Entity(configs.BROKERS, name or configs.ALL_BROKERS)

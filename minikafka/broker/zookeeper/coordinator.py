@@ -1,0 +1,103 @@
+"""The Coordinator port over one ZooKeeper session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown, StaleSession
+from minikafka.base.model import Broker
+from minikafka.base.ports import Clock, Coordination, Gate, Ledger, Tasks
+from minikafka.broker.zk_controller import ZooKeeperController
+from minikafka.broker.zk_controller.term import Channels
+from minikafka.broker.zookeeper.config_store import ZooKeeperConfigs
+from minikafka.broker.zookeeper.fenced import FencedWrites
+from minikafka.broker.zookeeper.isr_store import ZooKeeperIsrs
+from minikafka.broker.zookeeper.registration import Registration
+from minikafka.broker.zookeeper.session_file import SessionFile
+from minikafka.broker.zookeeper.topic_store import ZooKeeperTopics
+from minikafka.zk.nodes import ids, notifications
+
+PRODUCER_ID_BLOCK: Final = 1000
+"""Producer ids that a broker claims at a time, as in Kafka."""
+
+
+class ZooKeeperCoordinator:
+    """One broker's part in the cluster whose state is in ZooKeeper."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        coordination: Coordination,
+        session_file: SessionFile,
+        channels: Channels,
+        clock: Clock,
+        tasks: Tasks,
+        ledger: Ledger,
+        gate: Gate,
+    ) -> None:
+        self._broker_id = config.broker_id
+        self._coordination = coordination
+        self._session_file = session_file
+        self._clock = clock
+        self._tasks = tasks
+        self._ledger = ledger
+        self.controller = ZooKeeperController(
+            coordination, channels, clock, tasks, config, ledger, gate
+        )
+        self.isrs = ZooKeeperIsrs(coordination, clock, tasks)
+        self.topics = ZooKeeperTopics(
+            coordination, FencedWrites(coordination, self.controller, ledger)
+        )
+        self.configs = ZooKeeperConfigs(
+            coordination, clock, tasks, config.broker_id, self.controller, ledger
+        )
+
+    @property
+    def session_state(self) -> str:
+        """See Coordinator."""
+        return self._coordination.state.value
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """See Coordinator; as the server granted it."""
+        return self._coordination.session_timeout_ms
+
+    async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
+        """See Coordinator."""
+        registration = Registration(
+            self._coordination,
+            self._session_file,
+            self._clock,
+            self._tasks,
+            self._ledger,
+            broker,
+            on_registered,
+        )
+        await registration.start()
+        await self.controller.start()
+
+    async def stop(self) -> None:
+        """See Coordinator."""
+        await self._coordination.close()
+
+    def report_log_dir_failure(self) -> None:
+        """See Coordinator."""
+        self._tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
+
+    async def _report_log_dir_failure(self) -> None:
+        """Send the notification in whichever session there is, until ZooKeeper certainly has it."""
+        while True:
+            try:
+                await self._coordination.connected()
+                await notifications.announce_log_dir_failure(self._coordination, self._broker_id)
+                return
+            except Closed:
+                return
+            except (NotConnected, OutcomeUnknown, StaleSession):
+                continue
+
+    async def claim_producer_ids(self) -> tuple[int, int]:
+        """See Coordinator."""
+        return await ids.claim_producer_ids(self._coordination, self._broker_id, PRODUCER_ID_BLOCK)

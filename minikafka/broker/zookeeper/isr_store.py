@@ -1,0 +1,94 @@
+"""ISRs in Kafka's state znodes: one compare-and-set per change, announced to the controller (R26, S29).
+
+Invariant: a write whose answer was lost is read back until it is certain whether ZooKeeper has it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from minikafka.base.errors import (
+    BadVersion,
+    Closed,
+    CoordinationError,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.ports import Clock, Coordination, Set, Stat, Tasks
+from minikafka.broker.coordinator import IsrOutcome, IsrWrite
+from minikafka.zk.nodes import notifications, partition_states
+
+logger = logging.getLogger(__name__)
+
+ANNOUNCE_AFTER_MS: Final = 100
+"""The ISR changes of this time are announced in one notification."""
+
+
+class ZooKeeperIsrs:
+    """The IsrStore port over state znodes and `/isr_change_notification`."""
+
+    def __init__(self, coordination: Coordination, clock: Clock, tasks: Tasks) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._tasks = tasks
+        self._to_announce: set[TopicPartition] = set()
+        self._is_announcing = False
+
+    async def write(
+        self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
+    ) -> IsrWrite:
+        """See IsrStore."""
+        operation = partition_states.write(tp, state)
+        assert isinstance(operation, Set)  # a leader only changes what the controller created
+        while is_wanted():
+            try:
+                stat = await self._coordination.set(*operation)
+                return self._written(tp, stat.version, stat.mzxid)
+            except NotConnected:
+                return IsrWrite(IsrOutcome.NOT_SENT)
+            except NoNode:
+                return IsrWrite(IsrOutcome.ABANDONED)
+            except (OutcomeUnknown, BadVersion):
+                data, stat = await self._read_back(operation.path)
+            if data == operation.data:
+                return self._written(tp, stat.version)
+            if stat.version != operation.version:
+                return IsrWrite(IsrOutcome.CONFLICT)
+        return IsrWrite(IsrOutcome.ABANDONED)
+
+    async def _read_back(self, path: str) -> tuple[bytes, Stat]:
+        """Return data and Stat of the node, read after a sync, across reconnects. Raises NoNode, Closed."""
+        while True:
+            await self._coordination.connected()
+            try:
+                await self._coordination.sync(path)
+                return await self._coordination.get(path)
+            except (NotConnected, OutcomeUnknown, StaleSession):
+                continue
+
+    def _written(self, tp: TopicPartition, version: int, zxid: int | None = None) -> IsrWrite:
+        self._to_announce.add(tp)
+        if not self._is_announcing:
+            self._is_announcing = True
+            self._tasks.spawn(self._announce(), "isr-announcements")
+        return IsrWrite(IsrOutcome.WRITTEN, version, zxid)
+
+    async def _announce(self) -> None:
+        """Tell the controller of the written ISRs, until there are none left; failed notifications are repeated."""
+        with suppress(Closed):
+            while self._to_announce:
+                await self._clock.sleep(ANNOUNCE_AFTER_MS)
+                changed, self._to_announce = self._to_announce, set()
+                try:
+                    await notifications.announce_isrs(self._coordination, changed)
+                except CoordinationError as error:
+                    logger.warning("ISR change not announced: %s %s", type(error).__name__, error)
+                    self._to_announce |= changed
+                    await self._coordination.connected()
+        self._is_announcing = False

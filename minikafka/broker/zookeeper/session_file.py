@@ -1,0 +1,61 @@
+"""The note of a broker's ZooKeeper session on its disk, by which a restart ends the session of the dead process.
+
+Without it, a restarted broker waits until that session expires.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from minikafka.base.errors import StorageFailed
+from minikafka.base.ports import Coordination, Storage
+
+logger = logging.getLogger(__name__)
+
+SESSION_FILE: Final = "zookeeper-session"
+"""Its name in the first log directory."""
+_SESSION_IDS: Final = range(-(2**63), 2**63)
+"""The session ids that ZooKeeper's protocol can carry; 0 stands for no session."""
+_PASSWORD_BYTES: Final = 16
+
+
+class SessionFile:
+    """Id and password of the session, in the directory given."""
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage = storage
+        self._path = f"{directory}/{SESSION_FILE}"
+
+    async def end_former(self, close_session: Callable[[int, bytes], Awaitable[None]]) -> None:
+        """End the session of a former process of this broker, if there is a note of one."""
+        try:
+            if self._storage.exists(self._path):
+                await close_session(*_session(self._storage.read(self._path)))
+        except (ValueError, KeyError, TypeError, StorageFailed):
+            logger.warning("%s is not readable, the former session will expire", self._path)
+
+    def write(self, coordination: Coordination) -> None:
+        """Note the current session. A disk failure is logged: the broker works without the note."""
+        session = {
+            "id": coordination.session_id,
+            "password": coordination.session_password.hex(),
+        }
+        data = json.dumps(session).encode()
+        try:
+            self._storage.write_atomically(self._path, data, private=True)
+        except StorageFailed as failure:
+            logger.warning("the ZooKeeper session is not noted for the next start: %s", failure)
+
+
+def _session(note: bytes) -> tuple[int, bytes]:
+    """Return id and password of a note. Raises ValueError, KeyError, TypeError for anything else."""
+    former = json.loads(note)
+    session_id, password = former["id"], bytes.fromhex(former["password"])
+    if type(session_id) is not int or session_id == 0 or session_id not in _SESSION_IDS:
+        raise ValueError("no id of a session")
+    if len(password) > _PASSWORD_BYTES:
+        raise ValueError("no password of a session")
+    return session_id, password

@@ -1,0 +1,171 @@
+"""Topics in ZooKeeper for administrators: created, marked for deletion and extended by fenced writes.
+
+Invariant: a topic's assignment and its settings appear together or not at all (C20); a topic node is
+replaced only at the version at which it was read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from minikafka.base.errors import (
+    BadVersion,
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    MultiFailed,
+    NodeExists,
+    OutcomeUnknown,
+)
+from minikafka.base.model import ReplicaAssignment
+from minikafka.base.ports import Coordination
+from minikafka.broker.coordinator import Assignment, TopicPlan
+from minikafka.broker.side_by_side import all_of
+from minikafka.broker.zookeeper.fenced import FencedWrites
+from minikafka.zk.nodes import admin_requests, configs, topics
+from minikafka.zk.nodes.reader import Node, get_one
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+"""Compare-and-set attempts on one topic node before giving up."""
+
+
+class ZooKeeperTopics:
+    """The TopicStore port over topic nodes."""
+
+    def __init__(self, coordination: Coordination, writes: FencedWrites) -> None:
+        self._coordination = coordination
+        self._writes = writes
+
+    async def names(self) -> list[str]:
+        """See TopicStore."""
+        return await topics.names(self._coordination)
+
+    async def existing(self, names: Sequence[str]) -> set[str]:
+        """See TopicStore."""
+        return await topics.existing(self._coordination, names)
+
+    # Creation.
+
+    async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
+        """See TopicStore. A settings node that a deleted topic left behind is replaced."""
+        entities = [configs.Entity(configs.TOPICS, plan.name) for plan in plans]
+        try:
+            left_behind = await configs.existing(self._coordination, entities)
+        except CoordinationError as error:
+            return {plan.name: error for plan in plans}
+        errors: dict[str, Exception] = {}
+
+        async def create(plan: TopicPlan, entity: configs.Entity) -> None:
+            try:
+                await self._create(plan, entity, replaces=entity in left_behind)
+            except (KafkaError, CoordinationError) as error:
+                errors[plan.name] = error
+
+        await all_of(map(create, plans, entities))
+        return errors
+
+    async def _create(self, plan: TopicPlan, entity: configs.Entity, *, replaces: bool) -> None:
+        """Write the topic and its settings. Raises KafkaError, CoordinationError."""
+        assignment = {
+            partition: ReplicaAssignment(replicas)
+            for partition, replicas in plan.assignment.items()
+        }
+        try:
+            await self._writes.write(
+                configs.write(entity, plan.overrides, -1 if replaces else None),
+                topics.creation(plan.name, plan.topic_id, assignment),
+            )
+        except OutcomeUnknown:
+            await self._read_back(plan)
+        except MultiFailed as failed:
+            if not isinstance(failed.error, NodeExists):
+                raise
+            message = f"Topic '{plan.name}' already exists."
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message) from failed
+        logger.info("created topic %s with %d partitions", plan.name, len(assignment))
+
+    async def _read_back(self, plan: TopicPlan) -> None:
+        """Return if the write whose answer was lost has created the topic: the topic has the plan's id.
+
+        Raises KafkaError REQUEST_TIMED_OUT otherwise.
+        """
+        try:
+            node = await get_one(self._coordination, topics.path_of(plan.name))
+            if node is not None and topics.decode(node[0]).topic_id == plan.topic_id:
+                return
+        except (CoordinationError, ValueError) as error:
+            logger.warning("topic %s may or may not have been created: %s", plan.name, error)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper's answer was lost; ask again")
+
+    # Deletion.
+
+    async def mark_for_deletion(self, topic: str) -> bool:
+        """See TopicStore."""
+        try:
+            await self._writes.write(admin_requests.deletion_mark(topic))
+        except MultiFailed as failed:
+            if isinstance(failed.error, NodeExists):
+                return False
+            raise
+        return True
+
+    # More partitions.
+
+    async def add_partitions(
+        self, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
+    ) -> None:
+        """See TopicStore."""
+        for _ in range(_ATTEMPTS):
+            data, stat = await self._read(topic)
+            before = _decoded(topic, data)
+            after = before._replace(assignment={**before.assignment, **plan(before.assignment)})
+            if validate_only or await self._replace(topic, after, stat.version):
+                return
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, "the topic is being changed all the time; ask again"
+        )
+
+    async def _read(self, topic: str) -> Node:
+        """Return the topic's node. Raises KafkaError if there is none, or it is queued for deletion."""
+        if not topic or "/" in topic:
+            raise _unknown(topic)
+        paths = [topics.path_of(topic), admin_requests.deletion_path(topic)]
+        node, mark = await self._coordination.get_many(paths)
+        if node is None:
+            raise _unknown(topic)
+        if mark is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        return node
+
+    async def _replace(self, topic: str, content: topics.Topic, version: int) -> bool:
+        """Write the topic's node; False if it no longer has this version."""
+        try:
+            await self._writes.write(topics.replacement(topic, content, version))
+        except MultiFailed as failed:
+            if isinstance(failed.error, BadVersion):
+                return False
+            raise
+        return True
+
+
+def _unknown(topic: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+
+
+def _decoded(topic: str, data: bytes) -> topics.Topic:
+    try:
+        content = topics.decode(data)
+    except ValueError as error:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"the node of topic {topic} is not readable: {error}"
+        ) from error
+    if sorted(content.assignment) != list(range(len(content.assignment))):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the partitions of topic {topic} are not numbered from 0",
+        )
+    return content

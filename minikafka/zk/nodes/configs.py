@@ -1,0 +1,107 @@
+"""Dynamic settings of topics and brokers under `/config`, and the notifications that announce a change (R71)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Create, Delete, Set
+from minikafka.zk import layout
+from minikafka.zk.nodes.reader import Node, NodeReader
+
+logger = logging.getLogger(__name__)
+
+TOPICS: Final = "topics"
+"""Kind of an entity whose settings are a topic's."""
+BROKERS: Final = "brokers"
+"""Kind of an entity whose settings are one broker's, or with the name `ALL_BROKERS` those of all brokers."""
+ALL_BROKERS: Final = layout.ALL_BROKERS
+CHANGES: Final = layout.CONFIG_CHANGES
+"""Its children are the change notifications."""
+TOPIC_CONFIGS: Final = layout.TOPIC_CONFIGS
+"""Parent of the topics' settings nodes."""
+
+
+class Entity(NamedTuple):
+    """The owner of one settings node: its kind (`topics` or `brokers`) and its name."""
+
+    kind: str
+    name: str
+
+
+class Change(NamedTuple):
+    """A change notification: its creation (Unix milliseconds), and whose settings changed, None if unreadable."""
+
+    created: int
+    entity: Entity | None
+
+
+def path_of(entity: Entity) -> str:
+    """Return the path of an entity's settings node."""
+    if entity.kind == TOPICS:
+        return layout.topic_config_path(entity.name)
+    return layout.broker_config_path(entity.name)
+
+
+def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:
+    """Return the two entities whose settings apply to a broker: all brokers, and the broker itself."""
+    return Entity(BROKERS, ALL_BROKERS), Entity(BROKERS, str(broker_id))
+
+
+def decode(entity: Entity, node: Node | None) -> dict[str, str]:
+    """Return the settings in a node; none if the node is absent or not readable, which is logged."""
+    try:
+        return layout.decode_config(node[0]) if node is not None else {}
+    except ValueError as error:
+        logger.error("the settings node of %s is not readable: %s", entity.name, error)
+        return {}
+
+
+async def read(nodes: NodeReader, entities: Sequence[Entity]) -> list[dict[str, str]]:
+    """Return the settings of each entity, in order, as `decode` returns them. Raises CoordinationError."""
+    found = await nodes.get_many([path_of(entity) for entity in entities])
+    return [decode(entity, node) for entity, node in zip(entities, found, strict=True)]
+
+
+async def existing(nodes: NodeReader, entities: Sequence[Entity]) -> set[Entity]:
+    """Return those of `entities` that have a settings node. Raises CoordinationError."""
+    found = await nodes.get_many([path_of(entity) for entity in entities])
+    return {entity for entity, node in zip(entities, found, strict=True) if node is not None}
+
+
+def write(entity: Entity, settings: Mapping[str, str], version: int | None) -> Create | Set:
+    """Return the operation that writes an entity's settings: a creation if `version` is None; -1: any version."""
+    path, data = path_of(entity), layout.encode_config(settings)
+    return Create(path, data) if version is None else Set(path, data, version)
+
+
+def notification(entity: Entity) -> Create:
+    """Return the operation that tells all brokers that an entity's settings were written."""
+    data = layout.encode_config_change(entity.kind, entity.name)
+    return Create(layout.CONFIG_CHANGE_PREFIX, data, sequential=True)
+
+
+def removal(name: str) -> Delete:
+    """Return the operation that deletes the notification of this name."""
+    return Delete(f"{layout.CONFIG_CHANGES}/{name}", -1)
+
+
+async def read_changes(nodes: NodeReader, names: Iterable[str]) -> dict[str, Change]:
+    """Return the notifications of these names that still exist. Raises CoordinationError."""
+    wanted = list(names)
+    found = await nodes.get_many([f"{layout.CONFIG_CHANGES}/{name}" for name in wanted])
+    return {
+        name: Change(node[1].ctime, _entity(name, node[0]))
+        for name, node in zip(wanted, found, strict=True)
+        if node is not None
+    }
+
+
+def _entity(name: str, data: bytes) -> Entity | None:
+    try:
+        return Entity(*layout.decode_config_change(data))
+    except ValueError as error:
+        logger.error("notification %s is not readable: %s", name, error)
+        return None

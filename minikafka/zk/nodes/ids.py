@@ -1,0 +1,47 @@
+"""Ids that are unique in the cluster: the cluster's own id, and blocks of producer ids (R72)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from minikafka.base.errors import BadVersion, NodeExists, NoNode
+from minikafka.base.model import BrokerId, topic_id_text
+from minikafka.base.ports import Coordination
+from minikafka.zk import layout
+
+
+async def cluster_id(coordination: Coordination, random_id: Callable[[], bytes]) -> str:
+    """Return the cluster id; the first broker of a cluster creates it from 16 random bytes.
+
+    Raises ValueError when the node is not readable, CoordinationError.
+    """
+    try:
+        data, _ = await coordination.get(layout.CLUSTER_ID)
+    except NoNode:
+        data = layout.encode_cluster_id(topic_id_text(random_id()))
+        await coordination.ensure(layout.CLUSTER_ID.rpartition("/")[0])
+        with suppress(NodeExists):
+            await coordination.create(layout.CLUSTER_ID, data)
+        data, _ = await coordination.get(layout.CLUSTER_ID)
+    return layout.decode_cluster_id(data)
+
+
+async def claim_producer_ids(
+    coordination: Coordination, broker_id: BrokerId, size: int
+) -> tuple[int, int]:
+    """Claim the next block of `size` producer ids by compare-and-set; return its first and last id.
+
+    Raises ValueError when the node is not readable, CoordinationError; after OutcomeUnknown the block may be
+    claimed, and must not be used.
+    """
+    while True:
+        data, stat = await coordination.get(layout.PRODUCER_ID_BLOCK)
+        first = layout.decode_producer_ids(data)[2] + 1 if data else 0
+        last = first + size - 1
+        block = layout.encode_producer_ids(broker_id, first, last)
+        try:
+            await coordination.set(layout.PRODUCER_ID_BLOCK, block, stat.version)
+        except BadVersion:
+            continue
+        return first, last

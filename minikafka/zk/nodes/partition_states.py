@@ -1,0 +1,57 @@
+"""Partition states: the leader and ISR of each partition, in a node below its topic's node (A10)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.ports import Create, Set
+from minikafka.zk import layout
+from minikafka.zk.nodes.reader import NodeReader
+
+logger = logging.getLogger(__name__)
+
+ABSENT: Final = -1
+"""The version that a state has before its node exists."""
+
+
+def path_of(tp: TopicPartition) -> str:
+    """Return the path of a partition's state node."""
+    return layout.state_path(tp)
+
+
+def partitions_path(topic: str) -> str:
+    """Return the path of the parent of a topic's partitions; it exists once the controller has created one."""
+    return layout.partitions_path(topic)
+
+
+def parents_of(tp: TopicPartition) -> tuple[str, str]:
+    """Return the paths of the nodes above a partition's state node, the upper one first."""
+    return layout.partitions_path(tp.topic), layout.partition_path(tp)
+
+
+def write(tp: TopicPartition, state: LeaderAndIsr) -> Create | Set:
+    """Return the operation that writes the state at its version: a creation if the version is `ABSENT`."""
+    path, data = layout.state_path(tp), layout.encode_state(state)
+    return Create(path, data) if state.zk_version == ABSENT else Set(path, data, state.zk_version)
+
+
+async def read(
+    nodes: NodeReader, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, LeaderAndIsr]:
+    """Return the state of every partition that has a readable state node; log the others.
+
+    Raises CoordinationError.
+    """
+    found = await nodes.get_many([layout.state_path(tp) for tp in partitions])
+    states = {}
+    for tp, node in zip(partitions, found, strict=True):
+        if node is None:
+            continue
+        try:
+            states[tp] = layout.decode_state(node[0], node[1].version)
+        except ValueError as error:
+            logger.error("state node of %s is not readable: %s", tp, error)
+    return states

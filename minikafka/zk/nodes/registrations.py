@@ -1,0 +1,62 @@
+"""Broker registrations: the ephemeral nodes under `/brokers/ids` (A1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from minikafka.base.model import Broker, BrokerId
+from minikafka.base.ports import Coordination, Stat
+from minikafka.zk import layout
+from minikafka.zk.nodes.reader import NodeReader
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY: Final = layout.BROKER_IDS
+"""Its children are the ids of the registered brokers."""
+
+
+def path_of(broker_id: BrokerId) -> str:
+    """Return the path of a broker's registration."""
+    return layout.broker_path(broker_id)
+
+
+def ids(names: Iterable[str]) -> list[BrokerId]:
+    """Return the broker ids among the children of `DIRECTORY`."""
+    return [int(name) for name in names if name.isdigit()]
+
+
+async def read(nodes: NodeReader, broker_ids: Sequence[BrokerId]) -> dict[BrokerId, Broker]:
+    """Return the readable registrations of these brokers; log the others. Raises CoordinationError."""
+    found = await nodes.get_many([layout.broker_path(id_) for id_ in broker_ids])
+    brokers = {}
+    for id_, node in zip(broker_ids, found, strict=True):
+        if node is None:
+            continue
+        try:
+            brokers[id_] = layout.decode_broker(id_, *node)
+        except ValueError as error:
+            logger.error("registration of broker %d is not readable: %s", id_, error)
+    return brokers
+
+
+async def create(coordination: Coordination, broker: Broker, wall_ms: int, generation: int) -> Stat:
+    """Register the broker in the session of this generation; return the node's Stat.
+
+    Raises NodeExists when the id is registered already, StaleSession when the session is another one.
+    """
+    data = layout.encode_broker(broker, wall_ms)
+    path = layout.broker_path(broker.id)
+    _, stat = await coordination.create(path, data, ephemeral=True, generation=generation)
+    return stat
+
+
+async def stat(coordination: Coordination, broker_id: BrokerId) -> Stat | None:
+    """Return the Stat of a broker's registration, None if it is not registered. Raises CoordinationError."""
+    return await coordination.exists(layout.broker_path(broker_id))
+
+
+async def delete(coordination: Coordination, broker_id: BrokerId, version: int) -> None:
+    """Delete a broker's registration at this version. Raises CoordinationError."""
+    await coordination.delete(layout.broker_path(broker_id), version)

@@ -1,0 +1,12 @@
+"""The persistent parent nodes that every broker creates before anything else."""
+
+from __future__ import annotations
+
+from minikafka.base.ports import Coordination
+from minikafka.zk import layout
+
+
+async def ensure(coordination: Coordination) -> None:
+    """Create Kafka's persistent nodes where they are absent. Raises CoordinationError."""
+    for path in layout.PERSISTENT:
+        await coordination.ensure(path)
