@@ -1,6 +1,6 @@
-"""Which of the interpreters on PATH the programs of `scripts/` take.
+"""The interpreter that `scripts/environment` chooses on PATH, and how it ends when there is none.
 
-Each is this very interpreter, which tells another build of itself: `sitecustomize` of the project does it.
+Each candidate is the interpreter of this test run; `sitecustomize` of the project makes it pretend to be another build.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if build == "without venv":
 def project(tmp_path: Path) -> Path:
     made = make_project(tmp_path)
     (made / "site" / "sitecustomize.py").write_text(PRETEND)
-    (made / "scripts" / "show.py").write_text("import os; print(os.environ['TAKEN'])")
+    (made / "scripts" / "show.py").write_text("import os; print(os.environ['CANDIDATE'])")
     return made
 
 
 def run(
-    project: Path, *found: tuple[str, str], start: str = "", **environment: str
+    project: Path, *candidates: tuple[str, str], start: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A program that prints which it got of the interpreters on PATH: (name, build), each in a directory."""
+    """Run a program that prints the index of its interpreter among `candidates` on PATH: (name, build) pairs."""
     dirname = shutil.which("dirname")
     assert dirname is not None
-    directories = [project / f"directory {number}" for number in range(len(found))]
-    for number, (directory, (name, build)) in enumerate(zip(directories, found, strict=True)):
+    directories = [project / f"directory {number}" for number in range(len(candidates))]
+    for number, (directory, (name, build)) in enumerate(zip(directories, candidates, strict=True)):
         directory.mkdir()
-        told = f"BUILD='{build}' TAKEN={number} PYTHONPATH='{project / 'site'}'"
-        (directory / name).write_text(f'#!/bin/sh\n{told} exec {sys.executable} "$@"\n')
+        variables = f"BUILD='{build}' CANDIDATE={number} PYTHONPATH='{project / 'site'}'"
+        (directory / name).write_text(f'#!/bin/sh\n{variables} exec {sys.executable} "$@"\n')
         (directory / name).chmod(0o755)
     (project / "tools").mkdir()
     (project / "tools" / "dirname").symlink_to(dirname)
@@ -58,45 +58,31 @@ def run(
     )
 
 
-@pytest.mark.parametrize(
-    ("found", "taken"),
-    [
-        ([("python3.11", "plain"), ("python3.11", "optimized")], 1),
-        ([("python3.11", "plain"), ("python3", "distribution")], 1),
-        ([("python3.11", "optimized"), ("python3.11", "distribution")], 0),
-        ([("python3", "optimized"), ("python3.11", "distribution")], 1),
-        ([("python3.11", "plain"), ("python3.11", "plain")], 0),
-        ([("python3", "old"), ("python", "plain")], 1),
-        ([("python3.11", "without venv"), ("python3", "plain")], 1),
-        ([("python3.11", "plain"), ("python3.11", "without venv")], 0),
-    ],
-)
-def test_the_first_interpreter_that_was_optimized_is_taken_else_the_first_that_will_do(
-    project: Path, found: list[tuple[str, str]], taken: int
-) -> None:
-    ended = run(project, *found)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{taken}\n", "")
+def test_first_optimized_interpreter_of_a_supported_version_is_chosen(project: Path) -> None:
+    ended = run(
+        project,
+        ("python3", "old"),
+        ("python3.11", "without venv"),
+        ("python3.11", "plain"),
+        ("python3.11", "distribution"),
+        ("python3.11", "optimized"),
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "")
 
 
-@pytest.mark.parametrize("found", [[], [("python3", "old"), ("python", "without venv")]])
-def test_without_an_interpreter_that_will_do_the_programs_say_what_is_needed(
-    project: Path, found: list[tuple[str, str]]
-) -> None:
-    ended = run(project, *found)
+def test_missing_interpreter_is_reported_with_the_required_version(project: Path) -> None:
+    ended = run(project, ("python3", "old"), ("python", "without venv"))
     assert ended.returncode == 1
     assert ended.stderr.startswith("Python 3.11 or newer is needed, with its venv module")
 
 
-@pytest.mark.parametrize("other", [".", "elsewhere", "elsewhere:."])
-def test_where_a_shell_looks_for_other_directories_changes_nothing(
-    project: Path, other: str
-) -> None:
+def test_script_finds_its_project_when_cdpath_is_set(project: Path) -> None:
     (project / "elsewhere" / "scripts").mkdir(parents=True)
-    ended = run(project, ("python3", "plain"), start="scripts/environment", CDPATH=other)
+    ended = run(project, ("python3", "plain"), start="scripts/environment", CDPATH="elsewhere:.")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
 
 
-LOST = """
+INTERRUPT_IN_CALLBACK = """
 import weakref
 def look(event, arguments):
     if event == "import" and arguments[0] == "hashlib":
@@ -108,8 +94,8 @@ sys.addaudithook(look)
 """
 
 
-def test_an_interrupt_that_falls_into_an_import_is_not_lost(project: Path) -> None:
-    """A lock that an import is done with has such a callback: what is raised in it, Python ignores."""
-    (project / "site" / "sitecustomize.py").write_text(PRETEND + LOST)
+def test_interrupt_in_a_callback_of_an_import_ends_the_script(project: Path) -> None:
+    """Python ignores exceptions raised in a weak reference's callback, such as that of an import lock."""
+    (project / "site" / "sitecustomize.py").write_text(PRETEND + INTERRUPT_IN_CALLBACK)
     ended = run(project, ("python3.11", "optimized"))
     assert (ended.returncode, ended.stdout) == (-signal.SIGINT, "")

@@ -18,6 +18,8 @@ from minikafka.base.errors import ConfigError
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.processes import identify, is_paused
 
+SESSION_SECONDS = KEYS["zookeeper.session.timeout.ms"] / 1000
+
 
 @pytest.mark.row("D15", "I3")
 @pytest.mark.parametrize("fault", ["kill", "pause", "stop"])
@@ -45,13 +47,13 @@ async def test_a_controller_that_goes_away_is_followed_by_one_of_a_higher_epoch(
         assert after.controller_epoch > before.controller_epoch
 
 
-@pytest.mark.parametrize("seconds", [1, 6], ids=["shorter than a session", "longer"])
-async def test_the_cluster_goes_on_without_zookeeper_and_after_its_return(
-    cluster: LocalCluster, seconds: int
+@pytest.mark.parametrize("sessions", [0.25, 1.5], ids=["shorter than a session", "longer"])
+async def test_cluster_survives_zookeeper_being_away(
+    cluster: LocalCluster, sessions: float
 ) -> None:
-    async with load(cluster, f"zookeeper-away-{seconds}"):
+    async with load(cluster, f"zookeeper-away-{sessions}"):
         await cluster.kill_zookeeper()
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(sessions * SESSION_SECONDS)
         await cluster.start_zookeeper()
         await cluster.kill(await busiest(cluster))
 
@@ -148,7 +150,7 @@ async def test_a_broker_stands_still_when_pause_returns_and_goes_on_when_resume_
 ) -> None:
     process = cluster.process(1)
     assert process is not None
-    for _ in range(50):
+    for _ in range(20):
         await cluster.pause(1)
         assert is_paused(process)
         await cluster.resume(1)

@@ -1,4 +1,4 @@
-"""A stream of records around a fault, and its verdict: nothing acknowledged is lost."""
+"""A stream of records during a fault, and the check that no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from minikafka.cluster import LocalCluster
 from minikafka.history import verdict
 
 PARTITIONS = 3
-STREAM_SECONDS = 1.0
+STREAM_SECONDS = 0.3
 _CLIENT = ConfluentKafka()
 
 
 @asynccontextmanager
 async def load(cluster: LocalCluster, topic: str) -> AsyncIterator[None]:
-    """A stream to a new topic from before the fault to after the healing, then its verdict."""
+    """Write to a new topic while the block injects its fault and the cluster heals, then read everything back."""
     await create_topic(cluster, topic, PARTITIONS)
     with Writing(_CLIENT, cluster.bootstrap, topic, "none") as writing:
         await wait_for_records(cluster, [topic])

@@ -1,4 +1,4 @@
-"""A real cluster for all tests of a folder, healed after each of them; at the end its ledgers are gone through.
+"""A real cluster shared by all tests of a folder, healed after each test; its ledgers are checked at the end.
 
 from support.running_cluster import cluster, shared_cluster
 """
@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 
 import pytest
 from support.invariants import check_ledgers
 
 from minikafka.base.model import TopicPartition
+from minikafka.broker.broker import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import is_paused
 from minikafka.cluster.state import brokers_know
 from minikafka.runtime.clock import SystemClock
+from minikafka.zk.coordination import close_session
 
 BROKERS = (1, 2, 3)
 KEYS = {
-    "zookeeper.session.timeout.ms": 4_000,
-    "replica.lag.time.max.ms": 10_000,
+    "zookeeper.session.timeout.ms": 2_000,
+    "replica.lag.time.max.ms": 4_000,
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
-    "controlled.shutdown.retry.backoff.ms": 300,
+    "controlled.shutdown.retry.backoff.ms": 100,
 }
 
 
@@ -50,7 +53,7 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
 
 
 async def heal(cluster: LocalCluster) -> None:
-    """Everything runs, and every topic is fully replicated, as the next test expects it."""
+    """Resume and start every process, then wait until every topic is fully replicated."""
     for broker in BROKERS:
         process = cluster.process(broker)
         if process is not None and is_paused(process):
@@ -65,14 +68,22 @@ async def heal(cluster: LocalCluster) -> None:
     await eventually(is_whole)
 
 
+async def end_session(cluster: LocalCluster, broker: int) -> None:
+    """End the session of a killed or paused broker at once, as ZooKeeper does when it expires."""
+    file = cluster.directory.broker_data(broker) / SESSION_FILE
+    session = json.loads(file.read_bytes())
+    password = bytes.fromhex(session["password"])
+    await close_session(cluster.zookeeper, int(session["id"]), password, SystemClock())
+
+
 async def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None:
-    """With the cluster's replication factor of 3."""
+    """Create a topic with the cluster's replication factor of 3."""
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic(name, partitions, len(BROKERS)))
 
 
 async def known_everywhere(cluster: LocalCluster, topic: str) -> None:
-    """Until every broker's metadata shows it: a client asks any of them, and a creation waits for one."""
+    """Wait until every broker's metadata shows the topic: its creation waits for one broker only."""
     for broker in BROKERS:
 
         async def is_known(broker: int = broker) -> bool:
@@ -83,7 +94,7 @@ async def known_everywhere(cluster: LocalCluster, topic: str) -> None:
 
 
 async def wait_for_records(cluster: LocalCluster, topics: Collection[str]) -> None:
-    """Until every topic has some: clients take their time to begin."""
+    """Wait until every topic has committed records: clients need time to connect."""
 
     async def have_some() -> bool:
         views = (await cluster.state()).partitions.items()
@@ -93,7 +104,7 @@ async def wait_for_records(cluster: LocalCluster, topics: Collection[str]) -> No
 
 
 async def busiest(cluster: LocalCluster) -> int:
-    """The broker that leads most partitions."""
+    """Return the broker that leads most partitions."""
     leaders = [view.leader for view in (await cluster.state()).partitions.values()]
     return max(BROKERS, key=leaders.count)
 
@@ -101,7 +112,7 @@ async def busiest(cluster: LocalCluster) -> int:
 async def wait_for_leaders(
     cluster: LocalCluster, topics: Collection[str], partitions: int, without: int
 ) -> None:
-    """Until every partition of the topics is led by another broker than this one."""
+    """Wait until every partition of the topics is led by another broker than `without`."""
 
     async def are_led() -> bool:
         state = await cluster.state()
@@ -112,7 +123,7 @@ async def wait_for_leaders(
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Until it holds; what is asked is other processes, which announce nothing."""
+    """Poll until the condition holds: other processes announce nothing. Raises TimeoutError after 60 s."""
     async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.05)
