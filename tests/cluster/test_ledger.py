@@ -1,4 +1,4 @@
-"""The ledgers of a real cluster against what ZooKeeper and the brokers show; trace, why and plan over them."""
+"""The ledgers of a real cluster agree with ZooKeeper and the brokers; `trace`, `why` and `plan` read them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from support.invariants import check_ledgers
-from support.running_cluster import eventually
+from support.running_cluster import end_session, eventually, heal
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
+from minikafka.controller.steps import CREATION, STEPS
 from minikafka.explain.past import Past
 from minikafka.ledger.lifecycle import lifecycle
 from minikafka.ledger.reader import Line, read_all
@@ -27,21 +27,41 @@ from minikafka.zk import layout
 from minikafka.zk.coordination import ZooKeeperCoordination
 
 KEYS = {
-    "zookeeper.session.timeout.ms": 4_000,
+    "zookeeper.session.timeout.ms": 2_000,
     "replica.lag.time.max.ms": 30_000,
     "auto.leader.rebalance.enable": False,
 }
 PARTITIONS = 6
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    async with LocalCluster(3, data=tmp_path, config=KEYS) as running:
-        async with Client(running.bootstrap) as client:
-            await client.create_topics(NewTopic("t", PARTITIONS, 3))
-        await running.wait_for_isr("t")
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    running = LocalCluster(3, data=tmp_path_factory.mktemp("ledgers"), config=KEYS)
+    asyncio.run(running.start())
+    try:
         yield running
-    check_ledgers(tmp_path)
+    finally:
+        asyncio.run(running.stop())
+    check_ledgers(running.directory.path)
+
+
+@pytest.fixture
+async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
+    """The cluster with topic `t`, new for each test."""
+    async with Client(shared_cluster.bootstrap) as client:
+
+        async def is_created() -> bool:
+            """False while the deletion after the test before is in progress."""
+            topics = [NewTopic("t", PARTITIONS, 3)]
+            return (await client.admin.create_topics(topics))["t"].ok
+
+        await eventually(is_created)
+        await shared_cluster.wait_for_isr("t")
+        try:
+            yield shared_cluster
+        finally:
+            await heal(shared_cluster)
+            await client.admin.delete_topics(["t"])
 
 
 def lines_of(cluster: LocalCluster) -> list[Line]:
@@ -55,14 +75,14 @@ async def controller_of(cluster: LocalCluster) -> int:
 
 
 def written_and_sent(lines: list[Any]) -> list[Any]:
-    """What a plan and the real thing must have in common, in order."""
-    told = []
+    """Return the writes and requests that a plan and the real event must have in common, in order."""
+    found = []
     for line in lines:
         if line["kind"] == "write":
-            told.append((line["check"], line["outcome"], line["operations"]))
+            found.append((line["check"], line["outcome"], line["operations"]))
         elif line["kind"] == "request":
-            told.append((line["to"], line["request"], line["broker_epoch"], line["states"]))
-    return told
+            found.append((line["to"], line["request"], line["broker_epoch"], line["states"]))
+    return found
 
 
 async def planned(cluster: LocalCluster, **question: Any) -> list[Any]:
@@ -72,9 +92,10 @@ async def planned(cluster: LocalCluster, **question: Any) -> list[Any]:
 
 
 async def kill_and_wait(cluster: LocalCluster, broker: int) -> str:
-    """Kill it; the cause of the event by which the controller learned of it, once all was carried out."""
+    """Kill the broker, wait for the failover, and return the cause of the controller's event."""
     before = {line["cause"] for line in lines_of(cluster)}
     await cluster.kill(broker)
+    await end_session(cluster, broker)
     found: list[str] = []
 
     async def is_done() -> bool:
@@ -96,7 +117,7 @@ async def kill_and_wait(cluster: LocalCluster, broker: int) -> str:
 
 
 @pytest.mark.row("C38")
-async def test_a_plan_to_kill_a_broker_is_what_its_real_death_leads_to(
+async def test_plan_to_kill_a_broker_matches_its_real_death(
     cluster: LocalCluster,
 ) -> None:
     victim = 1 + await controller_of(cluster) % 3
@@ -107,7 +128,7 @@ async def test_a_plan_to_kill_a_broker_is_what_its_real_death_leads_to(
     assert any(line["kind"] == "write" for line in plan)
 
 
-async def test_a_plan_to_kill_the_controller_is_what_its_real_death_leads_to(
+async def test_plan_to_kill_the_controller_matches_its_real_death(
     cluster: LocalCluster,
 ) -> None:
     victim = await controller_of(cluster)
@@ -122,7 +143,7 @@ async def test_a_plan_to_kill_the_controller_is_what_its_real_death_leads_to(
 
 
 async def state_nodes(cluster: LocalCluster) -> dict[TopicPartition, tuple[bytes, int, int]]:
-    """(data, mzxid, version) of every state node of the topic, as ZooKeeper has them."""
+    """Return (data, mzxid, version) of the topic's state nodes in ZooKeeper."""
     tasks = TaskRegistry()
     coordination = ZooKeeperCoordination(
         cluster.zookeeper, 6_000, SystemClock(), SystemRng(), tasks
@@ -140,7 +161,7 @@ async def state_nodes(cluster: LocalCluster) -> dict[TopicPartition, tuple[bytes
 
 
 def last_write(lines: list[Line], tp: TopicPartition) -> tuple[int, int]:
-    """(zxid, version) of the last accepted write of the partition's state, whoever wrote it."""
+    """Return (zxid, version) of the last accepted write of the partition's state, by leader or controller."""
     line = Past(lines, tp).states[-1].line
     if line["kind"] == "isr":
         return line["zxid"], line["actual"]
@@ -149,7 +170,7 @@ def last_write(lines: list[Line], tp: TopicPartition) -> tuple[int, int]:
     return line["zxid"], actual
 
 
-async def test_the_ledger_is_what_zookeeper_shows_through_a_death_and_a_return(
+async def test_ledger_agrees_with_zookeeper_after_a_broker_died_and_returned(
     cluster: LocalCluster,
 ) -> None:
     victim = 1 + await controller_of(cluster) % 3
@@ -168,7 +189,7 @@ async def test_the_ledger_is_what_zookeeper_shows_through_a_death_and_a_return(
         )
 
 
-async def test_the_ledger_is_what_the_brokers_show(cluster: LocalCluster) -> None:
+async def test_ledger_agrees_with_the_brokers_after_a_failover(cluster: LocalCluster) -> None:
     victim = 1 + await controller_of(cluster) % 3
     await kill_and_wait(cluster, victim)
     lines = lines_of(cluster)
@@ -177,7 +198,7 @@ async def test_the_ledger_is_what_the_brokers_show(cluster: LocalCluster) -> Non
         assert (stages[-1].broker, stages[-1].epoch) == (view.leader, view.leader_epoch)
 
 
-async def test_every_controller_line_of_a_death_carries_the_id_of_its_event(
+async def test_lines_of_a_failover_carry_the_cause_of_its_event(
     cluster: LocalCluster,
 ) -> None:
     cause = await kill_and_wait(cluster, 1 + await controller_of(cluster) % 3)
@@ -198,7 +219,7 @@ async def test_every_controller_line_of_a_death_carries_the_id_of_its_event(
 
 
 def minikafka(cluster: LocalCluster, *arguments: str) -> Any:
-    """The JSON that a command prints."""
+    """Return the JSON that a command prints."""
     command = [sys.executable, "-m", "minikafka", *arguments, "--json"]
     done = subprocess.run(
         [*command, "--data", str(cluster.directory.path)],
@@ -210,7 +231,7 @@ def minikafka(cluster: LocalCluster, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-async def test_why_and_trace_answer_on_a_live_cluster_and_on_a_dead_one(
+async def test_why_and_trace_answer_while_the_cluster_runs_and_after_it_died(
     cluster: LocalCluster,
 ) -> None:
     assert minikafka(cluster, "why", "t-0")["healthy"]
@@ -232,7 +253,7 @@ async def test_why_and_trace_answer_on_a_live_cluster_and_on_a_dead_one(
     assert minikafka(cluster, "trace", "-t", "t", "-p", "0")["chains"] == chains
 
 
-async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
+async def test_why_names_the_paused_broker_that_a_reassignment_waits_for(
     cluster: LocalCluster,
 ) -> None:
     async with Client(cluster.bootstrap) as client:
@@ -247,7 +268,7 @@ async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
         if tp.topic == "pair" and other not in view.replicas
     )
     name = str(tp)
-    step = "reassignment.A1"  # the target hears nothing before it: it cannot be in sync already
+    step = "reassignment.A1"  # before it no request reaches the target, so it cannot be in sync yet
     async with Client(cluster.bootstrap) as client, asyncio.TaskGroup() as tasks:
         await cluster.hold(step, [controller])
         tasks.create_task(client.admin.alter_reassignments({tp: (replicas[0], other)}))
@@ -256,9 +277,9 @@ async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
         await cluster.release(step, [controller])
 
     async def is_stuck() -> bool:
-        told = minikafka(cluster, "why", name)
-        names = [finding["name"] for finding in told["findings"]]
-        return "reassigning" in names and told["blocking_brokers"] == [other]
+        shown = minikafka(cluster, "why", name)
+        names = [finding["name"] for finding in shown["findings"]]
+        return "reassigning" in names and shown["blocking_brokers"] == [other]
 
     await eventually(is_stuck)
     await cluster.resume(other)
@@ -271,25 +292,25 @@ async def test_a_reassignment_to_a_dead_broker_says_which_one_it_waits_for(
     await eventually(is_moved)
 
 
-async def test_a_deletion_that_is_held_at_a_step_is_explained_by_it(cluster: LocalCluster) -> None:
+async def test_why_names_the_step_at_which_a_deletion_is_held(cluster: LocalCluster) -> None:
     step = "deletion.deletion-started"
     async with Client(cluster.bootstrap) as client, asyncio.TaskGroup() as tasks:
         await client.create_topics(NewTopic("going", 1, 3))
         await cluster.hold(step)
         tasks.create_task(client.delete_topics("going"))
         holding = await cluster.held(step)
-        told = minikafka(cluster, "why", "going-0")
-        assert [finding["name"] for finding in told["findings"]] == ["not-deleted"]
-        assert f"held at step {step}" in json.dumps(told)
-        assert told["findings"][0]["events"]
-        assert told["blocking_brokers"] == [holding]
+        shown = minikafka(cluster, "why", "going-0")
+        assert [finding["name"] for finding in shown["findings"]] == ["not-deleted"]
+        assert f"held at step {step}" in json.dumps(shown)
+        assert shown["findings"][0]["events"]
+        assert shown["blocking_brokers"] == [holding]
         await cluster.release(step)
 
 
-async def test_a_step_that_was_reached_outlives_the_controller_that_reached_it(
+async def test_step_line_survives_sigkill_of_the_controller(
     cluster: LocalCluster,
 ) -> None:
-    """The line of a step is in the file before the step is done: SIGKILL leaves it."""
+    """The line of a step is in the file before the step is carried out."""
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic("late", 1, 3))
     controller = await controller_of(cluster)
@@ -299,4 +320,4 @@ async def test_a_step_that_was_reached_outlives_the_controller_that_reached_it(
         for line in read_all([cluster.directory.broker_ledger(controller)])
         if line["kind"] == "step" and "late" in line["partitions"]
     ]
-    assert steps == ["partitions-new", "replicas-new", "partitions-online", "replicas-online"]
+    assert steps == list(STEPS[CREATION])
