@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
-from support.running_cluster import eventually, known_everywhere
+from support.running_cluster import eventually, kill, known_everywhere
 
 from minikafka.base.errors import ErrorCode
 from minikafka.cluster import LocalCluster
@@ -209,7 +209,7 @@ async def test_preferred_leaders_are_elected_and_what_needs_none_says_so(
     assert codes[1] == ErrorCode.ELECTION_NOT_NEEDED
     assert codes[7] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes[0] in (None, 0, ErrorCode.ELECTION_NOT_NEEDED)
-    assert leaders(admin, "confluent-elect") == {0: 3, 1: 1}
+    await eventually(lambda: _is_led(admin, "confluent-elect", {0: 3, 1: 1}))
     everything = admin.elect_leaders(ElectionType.PREFERRED, None).result(60)
     assert all(tp.topic != "confluent-elect" for tp in everything)
 
@@ -219,9 +219,9 @@ async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_tu
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-unclean", [[2, 3]])
-    await cluster.kill(3)
+    await kill(cluster, 3)
     await eventually(lambda: _isr_is(cluster, "confluent-unclean", (2,)))
-    await cluster.kill(2)
+    await kill(cluster, 2)
     await cluster.start(3)
     await eventually(lambda: _shows_no_leader(admin, "confluent-unclean"))
     failed = admin.elect_leaders(
@@ -244,15 +244,15 @@ async def test_an_unclean_election_can_be_asked_for(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-asked", [[2, 3]])
-    await cluster.kill(3)
+    await kill(cluster, 3)
     await eventually(lambda: _isr_is(cluster, "confluent-asked", (2,)))
-    await cluster.kill(2)
+    await kill(cluster, 2)
     await cluster.start(3)
     await eventually(lambda: _shows_no_leader(admin, "confluent-asked"))
     partition = TopicPartition("confluent-asked", 0)
     result = admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(60)
     assert [error and error.code() for error in result.values()] in ([None], [0])
-    assert leaders(admin, "confluent-asked") == {0: 3}
+    await eventually(lambda: _is_led(admin, "confluent-asked", {0: 3}))
 
 
 async def _shows_isr(admin: AdminClient, topic: str, size: int) -> bool:

@@ -1,8 +1,9 @@
-"""What one client wrote every other reads, byte for byte, in every codec that both have."""
+"""Records that one client wrote are read by every other, byte for byte, in every codec that both have."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 from support.real_clients import CLIENTS, Client, Writing
@@ -19,18 +20,23 @@ STREAM_SECONDS = 0.3
 
 
 @pytest.mark.parametrize("writer", CLIENTS, ids=lambda client: client.name)
-async def test_what_a_client_wrote_every_client_reads(
+async def test_records_of_one_client_are_read_by_every_client(
     cluster: LocalCluster, writer: Client
 ) -> None:
     if not writer.codecs():
         pytest.skip("not installed")
-    for codec in writer.codecs():
-        topic = f"from-{writer.name}-{codec}"
-        await create_topic(cluster, topic, PARTITIONS)
-        with Writing(writer, cluster.bootstrap, topic, codec) as writing:
-            await wait_for_records(cluster, [topic])
-            await asyncio.sleep(STREAM_SECONDS)
+    topics = {codec: f"from-{writer.name}-{codec}" for codec in writer.codecs()}
+    await asyncio.gather(*(create_topic(cluster, t, PARTITIONS) for t in topics.values()))
+    with ExitStack() as stopped_at_the_end:
+        writers = [
+            stopped_at_the_end.enter_context(Writing(writer, cluster.bootstrap, topic, codec))
+            for codec, topic in topics.items()
+        ]
+        await wait_for_records(cluster, topics.values())
+        await asyncio.sleep(STREAM_SECONDS)
+        for writing in writers:
             await asyncio.to_thread(writing.finish)
+    for codec, topic in topics.items():
         expected = await read_natively(cluster, topic)
         assert any(expected.values())
         for reader in CLIENTS:

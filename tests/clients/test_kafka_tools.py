@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.running_cluster import eventually
+from support.running_cluster import eventually, kill
 
 from minikafka.cluster import LocalCluster
 
@@ -197,14 +197,14 @@ async def test_a_leader_is_elected_from_outside_the_isr(
     cluster: LocalCluster, tools: Tools
 ) -> None:
     await tools.create("tool-unclean", "2:3")
-    await cluster.kill(3)
+    await kill(cluster, 3)
 
     async def is_alone() -> bool:
         shown = await tools.describe("tool-unclean")
         return "Isr: 2\t" in shown
 
     await eventually(is_alone)
-    await cluster.kill(2)
+    await kill(cluster, 2)
     await cluster.start(3)
 
     async def is_leaderless() -> bool:

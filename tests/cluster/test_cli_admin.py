@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.commands import Ended, call
-from support.running_cluster import eventually
+from support.running_cluster import eventually, kill
 
 from minikafka.client import Client
 from minikafka.cluster import LocalCluster
@@ -101,9 +101,9 @@ async def test_an_unclean_election_gives_a_leader_where_the_isr_is_gone(
         *("topics", "create", "lost", "--replica-assignment", "2:3"),
         *("--config", "min.insync.replicas=1"),
     )
-    await cluster.kill(3)
+    await kill(cluster, 3)
     await wait_for_isr_of(cluster, "lost", [2])
-    await cluster.kill(2)
+    await kill(cluster, 2)
 
     async def offline() -> bool:
         return (await partitions(cluster, "lost"))[0]["leader"] is None

@@ -35,7 +35,7 @@ REPLICAS = 2
 """Of the topics that are made meanwhile: as many as there are brokers that live."""
 BETWEEN_SECONDS = 0.05
 CLIENT = ConfluentKafka()
-FAULTS = ("pause", "kill", "depose", "pause", "depose", "stop", "depose", "pause")
+FAULTS = ("pause", "kill", "depose", "stop", "depose", "pause")
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.invariants import check_ledgers
-from support.running_cluster import end_session, eventually, heal
+from support.running_cluster import eventually, heal, kill
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
@@ -30,6 +30,7 @@ KEYS = {
     "zookeeper.session.timeout.ms": 2_000,
     "replica.lag.time.max.ms": 30_000,
     "auto.leader.rebalance.enable": False,
+    "replica.fetch.backoff.ms": 100,
 }
 PARTITIONS = 6
 
@@ -94,8 +95,7 @@ async def planned(cluster: LocalCluster, **question: Any) -> list[Any]:
 async def kill_and_wait(cluster: LocalCluster, broker: int) -> str:
     """Kill the broker, wait for the failover, and return the cause of the controller's event."""
     before = {line["cause"] for line in lines_of(cluster)}
-    await cluster.kill(broker)
-    await end_session(cluster, broker)
+    await kill(cluster, broker)
     found: list[str] = []
 
     async def is_done() -> bool:

@@ -1,6 +1,6 @@
-"""A controller that was stopped in the middle of its work for longer than its session, and goes on.
+"""A controller that is paused in the middle of an operation, loses its session, and is resumed later.
 
-Another has taken over and finished the work meanwhile. Nothing that the former one does changes anything.
+Another broker has become controller and finished the operation. Nothing that the former controller does has an effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STOPPED_AT = [
     "deletion.topic-gone",
     "controlled-shutdown.leaders-moved",
 ]
-"""Steps that begin with a write to ZooKeeper or with orders to brokers."""
+"""Steps that begin with a write to ZooKeeper or with requests to brokers."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,9 @@ async def stage(shared_stage: RealStage) -> AsyncIterator[RealStage]:
 
 @pytest.mark.row("D1", "R9")
 @pytest.mark.parametrize("step", STOPPED_AT)
-async def test_what_a_zombie_controller_does_changes_nothing(stage: RealStage, step: str) -> None:
+async def test_zombie_controller_changes_nothing_when_it_is_resumed(
+    stage: RealStage, step: str
+) -> None:
     cast = Cast.of(stage)
     epoch = stage.controller_epoch()
     operation, _, named = step.partition(".")
@@ -58,6 +60,7 @@ async def test_what_a_zombie_controller_does_changes_nothing(stage: RealStage, s
         asked = asyncio.create_task(staging.ask())
         assert await stage.cluster.held(step) == cast.controller
         await stage.cluster.pause(cast.controller)
+        await stage.end_session(cast.controller)
         await stage.cluster.release(step)
         await eventually(lambda: stage.controller() not in (None, cast.controller))
         await asked
@@ -65,7 +68,7 @@ async def test_what_a_zombie_controller_does_changes_nothing(stage: RealStage, s
         await stream.stop()
         before = decided(stage)
 
-        # What releases it waits in its socket when it wakes up.
+        # The request that releases the step is in the socket of the paused controller when it is resumed.
         waiting = stage.unread(cast.controller)
         going_on = asyncio.create_task(stage.cluster.release(step, [cast.controller]))
         await eventually(lambda: stage.unread(cast.controller) > waiting)
@@ -75,14 +78,14 @@ async def test_what_a_zombie_controller_does_changes_nothing(stage: RealStage, s
         await stage.cluster.start()
 
         assert decided(stage) == before
-        await refuse(stage, epoch)
+        await assert_refused(stage, epoch)
         await eventually(lambda: not staging.missing(), staging.missing)
         await staging.confirm()
         await stream.check()
 
 
 def decided(stage: RealStage) -> dict[str, object]:
-    """Every node that a controller writes; of a partition's state what only a controller decides."""
+    """Return every node that a controller writes; of partition states only the fields that a controller sets."""
     tree: dict[str, object] = dict(stage.tree())
     for path in tree:
         if path.endswith("/state"):
@@ -91,8 +94,8 @@ def decided(stage: RealStage) -> dict[str, object]:
     return tree
 
 
-async def refuse(stage: RealStage, former_epoch: int) -> None:
-    """Every broker refuses requests of the former controller."""
+async def assert_refused(stage: RealStage, former_epoch: int) -> None:
+    """Check that every broker refuses requests of the former controller."""
     request = {
         "controller_id": 1,
         "controller_epoch": former_epoch,

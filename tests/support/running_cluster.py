@@ -29,6 +29,7 @@ KEYS = {
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
     "controlled.shutdown.retry.backoff.ms": 100,
+    "replica.fetch.backoff.ms": 100,
 }
 
 
@@ -66,6 +67,12 @@ async def heal(cluster: LocalCluster) -> None:
         return not state.not_serving(BROKERS) and all(state.has_isr(t, None) for t in topics)
 
     await eventually(is_whole)
+
+
+async def kill(cluster: LocalCluster, broker: int) -> None:
+    """Kill the broker and end its session at once: the failover need not wait until the session expires."""
+    await cluster.kill(broker)
+    await end_session(cluster, broker)
 
 
 async def end_session(cluster: LocalCluster, broker: int) -> None:
