@@ -26,8 +26,8 @@ from minikafka.cluster import LocalCluster
 from minikafka.zk import layout
 from minikafka.zk.managed import ManagedZooKeeper
 
-TICK_MS = 200
-TIMES = {"zookeeper.session.timeout.ms": 3_000, "replica.lag.time.max.ms": 3_000}
+TICK_MS = 300
+TIMES = {"zookeeper.session.timeout.ms": 4_000, "replica.lag.time.max.ms": 3_000}
 
 Ensemble = list[ManagedZooKeeper]
 

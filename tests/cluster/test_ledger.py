@@ -27,7 +27,7 @@ from minikafka.zk import layout
 from minikafka.zk.coordination import ZooKeeperCoordination
 
 KEYS = {
-    "zookeeper.session.timeout.ms": 2_000,
+    "zookeeper.session.timeout.ms": 4_000,
     "replica.lag.time.max.ms": 30_000,
     "auto.leader.rebalance.enable": False,
     "replica.fetch.backoff.ms": 100,

@@ -24,8 +24,8 @@ from minikafka.zk.coordination import close_session
 
 BROKERS = (1, 2, 3)
 KEYS = {
-    "zookeeper.session.timeout.ms": 2_000,
-    "replica.lag.time.max.ms": 4_000,
+    "zookeeper.session.timeout.ms": 3_000,
+    "replica.lag.time.max.ms": 10_000,
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
     "controlled.shutdown.retry.backoff.ms": 100,
