@@ -1,7 +1,7 @@
-"""Rule one of this suite: no task and no exception is lost in a loop.
+"""Settings of the whole suite: marks by folder, ports of the workers, and a guard against lost tasks.
 
-pytest does not see a background task that dies, nor one that a test leaves behind; the fixture here
-makes a failure of both. The tiers (conformance, cluster, clients, spark) are marked by path.
+pytest sees neither a background task that dies nor one that a test leaves behind; the fixture `watched_loop`
+turns both into failures. The tiers (conformance, cluster, clients, spark) are marked by path.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_lost_in_the_loop(request: pytest.FixtureRequest) -> None:
+def _watch_loop_of_coroutines(request: pytest.FixtureRequest) -> None:
     function = inspect.unwrap(getattr(request.node, "obj", None) or (lambda: None))
     if inspect.iscoroutinefunction(function):
         request.getfixturevalue("watched_loop")
@@ -61,7 +61,7 @@ def _nothing_is_lost_in_the_loop(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 async def watched_loop() -> AsyncIterator[None]:
-    """Fails the test when its loop swallowed an exception, or when a task outlives it."""
+    """Fail the test if its event loop swallowed an exception or a task outlives the test."""
     loop = asyncio.get_running_loop()
     swallowed: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: swallowed.append(context))
@@ -75,7 +75,7 @@ async def watched_loop() -> AsyncIterator[None]:
     gc.collect(1)
     loop.set_exception_handler(None)
     if swallowed:
-        told = [f"{context['message']}: {context.get('exception')!r}" for context in swallowed]
-        pytest.fail("the loop swallowed " + "; ".join(told), pytrace=False)
+        messages = [f"{context['message']}: {context.get('exception')!r}" for context in swallowed]
+        pytest.fail("the loop swallowed " + "; ".join(messages), pytrace=False)
     if names:
         pytest.fail("tasks outlive the test: " + "; ".join(names), pytrace=False)

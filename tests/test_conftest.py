@@ -1,4 +1,4 @@
-"""The suite's own guard: what a loop would swallow, and what would outlive a test, are failures."""
+"""The fixture that fails a test for an exception lost in its event loop or a task that outlives it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_bad_leaked_task():
 """
 
 
-def test_only_a_loop_that_lost_nothing_passes(tmp_path):
+def test_lost_exceptions_and_leaked_tasks_fail_their_test(tmp_path):
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text(CONFIG)
     (tmp_path / "test_sample.py").write_text(SAMPLES)

@@ -1,4 +1,4 @@
-"""The arrows between components hold (docs/architecture.md); the contracts are in pyproject.toml."""
+"""The dependencies between packages obey the contracts in pyproject.toml (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own: import-linter and a fresh import would both leave traces in this one."""
+    """Run Python in a new process: import-linter and a fresh import would both change the state of this one."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -24,13 +24,13 @@ def test_every_import_contract_is_kept():
     assert checked.returncode == 0, checked.stdout
 
 
-def test_no_contract_went_unnoticed():
+def test_number_of_import_contracts_is_known():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
     assert len(config["tool"]["importlinter"]["contracts"]) == 20
 
 
-def test_an_executor_that_imports_the_spark_package_loads_no_broker():
+def test_importing_the_spark_package_loads_no_broker():
     heavy = [
         "aiohttp",
         "aiozk",
@@ -45,7 +45,7 @@ def test_an_executor_that_imports_the_spark_package_loads_no_broker():
     assert python("-c", program).stdout.strip() == "[]"
 
 
-def test_the_package_gives_local_cluster_on_first_use_and_nothing_else():
+def test_package_imports_local_cluster_on_first_use():
     program = (
         "import sys, minikafka; lazy = 'minikafka.cluster' not in sys.modules; "
         "print(lazy, minikafka.LocalCluster.__name__, hasattr(minikafka, 'no_such_name'))"

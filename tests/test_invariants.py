@@ -1,4 +1,4 @@
-"""The monitor over ledgers: every violation is found, with the lines that show it, and nothing else."""
+"""The invariant checker for ledgers: each violation is found with its lines, and a correct ledger has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minikafka.ledger.reader import name_of
 
 @pytest.fixture
 def ledger() -> Lines:
-    """Broker 1 won epoch 1 at version 1 of the epoch node."""
+    """A ledger in which broker 1 became controller with epoch 1 at version 1 of the epoch node."""
     ledger = Lines()
     ledger.add("election", "1-0", outcome="won", epoch=1, zk_version=1, controller=1, reason="")
     return ledger
@@ -36,7 +36,7 @@ def became_leader(ledger: Lines, broker: int, epoch: int) -> dict[str, Any]:
     return ledger.add("effect", "1-2", broker, **head, error=0, results=[result])
 
 
-def test_a_sound_history_has_no_violation(ledger: Lines) -> None:
+def test_correct_history_has_no_violation(ledger: Lines) -> None:
     epoch_write(ledger, 1, 1)
     ledger.state("1-1", 2, 1, 0, 1, 2)
     became_leader(ledger, 1, 0)
@@ -47,7 +47,7 @@ def test_a_sound_history_has_no_violation(ledger: Lines) -> None:
     assert found(ledger) == ""
 
 
-def test_a_leader_epoch_that_falls(ledger: Lines) -> None:
+def test_falling_leader_epoch_is_a_violation(ledger: Lines) -> None:
     before = ledger.state("1-1", 5, 1, 3, 1)
     after = ledger.state("1-2", 6, 1, 2, 1)
     assert (
@@ -56,13 +56,13 @@ def test_a_leader_epoch_that_falls(ledger: Lines) -> None:
     )
 
 
-def test_the_order_is_zookeepers_and_not_that_of_the_lines(ledger: Lines) -> None:
+def test_lines_are_ordered_by_zxid(ledger: Lines) -> None:
     ledger.state("1-2", 6, 1, 3, 1)
     ledger.state("1-1", 5, 1, 2, 1)
     assert found(ledger) == ""
 
 
-def test_a_topic_that_was_made_anew_begins_anew(ledger: Lines) -> None:
+def test_leader_epoch_may_fall_when_the_topic_was_created_again(ledger: Lines) -> None:
     ledger.state("1-1", 5, 1, 3, 1)
     became_leader(ledger, 1, 0)
     ledger.state("1-2", 6, 2, 0, 2)["operations"][0]["op"] = "create"
@@ -70,24 +70,24 @@ def test_a_topic_that_was_made_anew_begins_anew(ledger: Lines) -> None:
     assert found(ledger) == ""
 
 
-def test_two_leaders_in_one_epoch_in_zookeeper(ledger: Lines) -> None:
+def test_two_leaders_in_one_epoch_in_zookeeper_are_a_violation(ledger: Lines) -> None:
     ledger.state("1-1", 5, 1, 3, 1, 2)
     ledger.isr(6, 2, 3, [1, 2], [2])
     assert "leaders 1 and 2 in epoch 3" in found(ledger)
 
 
-def test_two_brokers_that_lead_in_one_epoch(ledger: Lines) -> None:
+def test_two_brokers_leading_in_one_epoch_are_a_violation(ledger: Lines) -> None:
     became_leader(ledger, 1, 3)
     became_leader(ledger, 2, 3)
     assert "two leaders of t-0 in epoch 3: 1#2, 2#3" in found(ledger)
 
 
-def test_a_leader_outside_its_isr(ledger: Lines) -> None:
+def test_leader_outside_its_isr_is_a_violation(ledger: Lines) -> None:
     ledger.state("1-1", 5, 1, 3, 2)
     assert "leader 1 is not in the ISR [2]" in found(ledger)
 
 
-def test_an_empty_isr_wherever_it_is_told(ledger: Lines) -> None:
+def test_empty_isr_is_a_violation_in_every_kind_of_line(ledger: Lines) -> None:
     ledger.state("1-1", 5, -1, 3)
     ledger.isr(6, 1, 3, [1], [])
     ledger.request("1-1", 2, leader=-1, isr=[])
@@ -95,34 +95,34 @@ def test_an_empty_isr_wherever_it_is_told(ledger: Lines) -> None:
     assert found(ledger).count("an empty ISR") == 4
 
 
-def test_a_write_without_the_check(ledger: Lines) -> None:
+def test_write_without_an_epoch_check_is_a_violation(ledger: Lines) -> None:
     ledger.state("1-1", 5, 1, 3, 1)["check"] = None
     assert "a write without the check of the controller epoch: 1#2" in found(ledger)
 
 
-def test_a_write_with_the_check_of_another_epoch(ledger: Lines) -> None:
+def test_write_with_the_check_of_another_epoch_is_a_violation(ledger: Lines) -> None:
     ledger.state("1-1", 5, 1, 3, 1)["check"] = {"path": "/controller_epoch", "version": 7}
     assert "checked version 7, not 1: 1#2" in found(ledger)
 
 
-def test_an_epoch_that_two_candidates_won(ledger: Lines) -> None:
+def test_epoch_won_by_two_brokers_is_a_violation(ledger: Lines) -> None:
     ledger.add("election", "1-0", 2, outcome="won", epoch=1, zk_version=1, controller=2, reason="")
     assert "epoch 1 won twice: 1#1, 2#2" in found(ledger)
 
 
-def test_a_controller_epoch_that_does_not_rise(ledger: Lines) -> None:
+def test_controller_epoch_that_does_not_rise_is_a_violation(ledger: Lines) -> None:
     epoch_write(ledger, 1, 2)
     epoch_write(ledger, 2, 2)
     assert "the controller epoch went from 2 to 2" in found(ledger)
 
 
-def test_a_broker_that_obeys_a_former_controller(ledger: Lines) -> None:
+def test_broker_obeying_a_former_controller_is_a_violation(ledger: Lines) -> None:
     became_leader(ledger, 2, 1)["controller_epoch"] = 5
     became_leader(ledger, 2, 2)
     assert "obeyed an older controller: 2#2, 2#3" in found(ledger)
 
 
-def test_a_request_that_was_under_way_when_the_next_controller_spoke_is_no_disobedience(
+def test_request_in_progress_at_a_controller_change_is_no_violation(
     ledger: Lines,
 ) -> None:
     head = {"phase": "received", "request": "LeaderAndIsr", "from": 1, "controller_epoch": 1}
@@ -132,7 +132,7 @@ def test_a_request_that_was_under_way_when_the_next_controller_spoke_is_no_disob
     assert found(ledger) == ""
 
 
-def test_a_broker_that_was_started_again_may_hear_of_it_anew(ledger: Lines) -> None:
+def test_restarted_broker_may_receive_an_older_request_again(ledger: Lines) -> None:
     became_leader(ledger, 2, 1)["controller_epoch"] = 5
     ledger.add("broker", "", 2, fact="started")
     became_leader(ledger, 2, 2)

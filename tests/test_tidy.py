@@ -1,4 +1,4 @@
-"""What no linter says: sizes, doc blocks, documentation that is as the code is, and no unused vocabulary."""
+"""Checks that no linter has: sizes, module docstrings, up-to-date documentation and unused names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def functions_of(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from the first statement behind the docstring to the last."""
+    """Return the number of lines from the first statement after the docstring to the last statement."""
     body = function.body
     first = body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
@@ -71,11 +71,11 @@ def test_no_module_is_longer_than_six_hundred_lines():
     assert [f"{path}: {size}" for path, size in sizes.items() if size > MODULE_LINES_MAX] == []
 
 
-def test_every_module_opens_with_what_it_is():
+def test_every_module_has_a_docstring():
     assert [path for path in SOURCES if not ast.get_docstring(tree_of(path))] == []
 
 
-def test_tasks_are_made_in_one_place():
+def test_tasks_are_created_in_one_module():
     makers = {"create_task", "ensure_future"}
     found = [
         named(path, node)
@@ -88,7 +88,7 @@ def test_tasks_are_made_in_one_place():
     assert found == []
 
 
-def test_no_error_is_caught_without_a_name():
+def test_no_except_clause_catches_everything():
     found = [
         named(path, node)
         for path in SOURCES
@@ -105,7 +105,7 @@ def test_every_error_code_is_used():
     assert sorted({code.name for code in ErrorCode} - used) == []
 
 
-def test_every_broker_key_is_read_by_someone():
+def test_every_broker_key_is_used():
     """A key that nothing reads is an option that does nothing."""
     inherited = {name for key in TopicConfig.keys().values() for name, _ in key.synonyms}
     text = "".join(map(Path.read_text, PACKAGE.rglob("*.py")))
@@ -123,14 +123,14 @@ def test_every_key_is_documented():
 
 
 @pytest.mark.parametrize("page", ["configuration.md", "protocol.md", "conformance.md"])
-def test_generated_pages_are_as_the_code_is(page):
+def test_generated_pages_are_up_to_date(page):
     """If this fails: .venv/bin/python scripts/write_docs.py"""
     pages = runpy.run_path(str(ROOT / "scripts" / "write_docs.py"))["PAGES"]
 
     assert (ROOT / "docs" / page).read_text() == pages[page]()
 
 
-def test_every_served_api_has_its_block_in_a_family():
+def test_every_served_api_is_documented_in_its_family():
     protocol = (ROOT / "docs" / "protocol.md").read_text()
     families = protocol[protocol.index("## `apis/") :]
     for api in SERVED:
@@ -138,7 +138,7 @@ def test_every_served_api_has_its_block_in_a_family():
 
 
 def prose_of(path: Path) -> Iterator[str]:
-    """Comments, free strings and names of tests: where a reader is referred to a rule."""
+    """Yield comments, docstrings and test names: the texts that cite ids."""
     with path.open("rb") as source:
         for token in tokenize.tokenize(source.readline):
             if token.type == tokenize.COMMENT:
@@ -151,11 +151,11 @@ def prose_of(path: Path) -> Iterator[str]:
 
 
 def ids_of(page: str) -> set[str]:
-    """The first cells of the tables of a page, as far as they are ids."""
+    """Return the ids in the first cells of a page's tables."""
     return set(re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE))
 
 
-def test_every_id_that_is_cited_can_be_looked_up():
+def test_every_cited_id_is_documented():
     known = ids_of("conformance.md") | ids_of("rules.md")
     cited = {
         (str(path.relative_to(ROOT)), reference)
@@ -172,7 +172,7 @@ def test_every_id_that_is_cited_can_be_looked_up():
     assert sorted((where, reference) for where, reference in cited if reference not in known) == []
 
 
-def test_the_rules_name_modules_that_exist_and_are_no_rows():
+def test_rules_name_existing_modules_and_repeat_no_row_id():
     rules = (ROOT / "docs" / "rules.md").read_text()
     modules = re.findall(r"`([a-z_/]+\.py)`", rules.replace("tests/test_tidy.py", ""))
 
@@ -194,21 +194,21 @@ def test_unit_tests_mirror_the_modules():
     assert strays == []
 
 
-def test_the_shipped_cluster_file_is_valid():
+def test_shipped_cluster_file_is_valid():
     config = ClusterConfig.parse((ROOT / "cluster.toml").read_text())
 
     assert config.brokers == 3
     assert config.broker["zookeeper.session.timeout.ms"] == 6000
 
 
-def test_nothing_is_pinned_to_an_address():
+def test_lock_names_no_address():
     lock = (ROOT / "requirements.lock").read_text()
 
     assert "://" not in lock
     assert not re.search(r"^\s*-", lock.replace("    --hash=", ""), re.MULTILINE)
 
 
-def test_the_readme_names_folders_that_exist():
+def test_readme_names_existing_folders():
     readme = (ROOT / "README.md").read_text()
     named_folders = re.findall(r"^\| `([a-z]+)/` ", readme, re.MULTILINE)
 
@@ -216,7 +216,7 @@ def test_the_readme_names_folders_that_exist():
     assert [name for name in named_folders if not (ROOT / name).is_dir()] == []
 
 
-def test_the_package_readme_has_a_line_for_every_package():
+def test_package_readme_lists_every_package():
     readme = (PACKAGE / "README.md").read_text()
     packages = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
 
@@ -227,7 +227,7 @@ def test_the_package_readme_has_a_line_for_every_package():
     "folder",
     sorted(str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*/__init__.py")),
 )
-def test_the_file_map_names_every_module(folder):
+def test_file_map_lists_every_module(folder):
     page = (ROOT / "docs" / "architecture.md").read_text()
     [row] = re.findall(rf"^\| `{folder}/` .*$", page, re.MULTILINE)
     modules = {path.name for path in (PACKAGE / folder).glob("[!_]*.py")}
@@ -235,7 +235,7 @@ def test_the_file_map_names_every_module(folder):
     assert modules == set(re.findall(r"`(\w+\.py)`", row))
 
 
-def test_the_spark_page_has_every_option_with_its_default():
+def test_spark_page_lists_every_option_with_its_default():
     page = (ROOT / "docs" / "spark.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \| (.+?) \|", page, re.MULTILINE)
 

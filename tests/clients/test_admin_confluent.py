@@ -1,4 +1,4 @@
-"""confluent-kafka's AdminClient administers the cluster: what succeeds, and Kafka's code for each item that cannot."""
+"""confluent-kafka's AdminClient against a cluster: successful operations, and Kafka's code for each rejected one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNCLEAN = "unclean.leader.election.enable"
 
 
 def outcomes(futures: dict[Any, Future[Any]]) -> dict[Any, int]:
-    """0 or the error code of each item."""
+    """Return the error code of each item, 0 on success."""
     codes = {}
     for item, future in futures.items():
         try:
@@ -81,7 +81,7 @@ def change(
 
 
 @pytest.mark.row("I9")
-async def test_partitions_are_added_by_number_and_by_hand(
+async def test_partitions_are_added_with_and_without_an_assignment(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-more", [[1, 2], [2, 3]])
@@ -110,7 +110,7 @@ async def _is_led(admin: AdminClient, topic: str, by: dict[int, int]) -> bool:
         ),
     ],
 )
-async def test_partitions_that_cannot_be_added_have_kafkas_code(
+async def test_rejected_partitions_have_kafkas_error_code(
     cluster: LocalCluster, admin: AdminClient, asked: tuple[Any, ...], code: ErrorCode, words: str
 ) -> None:
     if "confluent-few" not in admin.list_topics(timeout=30).topics:
@@ -121,7 +121,7 @@ async def test_partitions_that_cannot_be_added_have_kafkas_code(
 
 
 @pytest.mark.row("R71")
-async def test_a_topics_settings_are_changed_key_by_key_and_replaced(
+async def test_topic_settings_are_changed_by_key_and_replaced(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     name = "confluent-configs"
@@ -157,7 +157,7 @@ async def test_a_topics_settings_are_changed_key_by_key_and_replaced(
         (BROKER, "2", {"min_insync_replicas": "0"}, ErrorCode.INVALID_CONFIG, "at least 1"),
     ],
 )
-async def test_settings_that_cannot_be_have_kafkas_code_and_name_the_key(
+async def test_invalid_settings_have_kafkas_error_code_and_name_the_key(
     cluster: LocalCluster,
     admin: AdminClient,
     kind: Any,
@@ -174,7 +174,7 @@ async def test_settings_that_cannot_be_have_kafkas_code_and_name_the_key(
 
 
 @pytest.mark.row("R71")
-async def test_brokers_settings_are_changed_while_they_run_and_show_where_they_come_from(
+async def test_broker_settings_change_at_runtime_and_show_their_source(
     admin: AdminClient,
 ) -> None:
     set_, delete = AlterConfigOpType.SET, AlterConfigOpType.DELETE
@@ -196,7 +196,7 @@ def reads(admin: AdminClient, broker: str, value: str, source: ConfigSource) -> 
 
 
 @pytest.mark.row("R61")
-async def test_preferred_leaders_are_elected_and_what_needs_none_says_so(
+async def test_preferred_election_reports_partitions_that_need_none(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-elect", [[3, 1, 2], [1, 3, 2]])
@@ -215,7 +215,7 @@ async def test_preferred_leaders_are_elected_and_what_needs_none_says_so(
 
 
 @pytest.mark.row("R63", "H3")
-async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_turned_on(
+async def test_leaderless_partition_gets_a_leader_when_unclean_election_is_enabled(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-unclean", [[2, 3]])
@@ -240,7 +240,7 @@ async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_tu
 
 
 @pytest.mark.row("R61", "H3")
-async def test_an_unclean_election_can_be_asked_for(
+async def test_unclean_election_on_request_elects_a_leader(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-asked", [[2, 3]])
@@ -270,7 +270,7 @@ async def _isr_is(cluster: LocalCluster, topic: str, isr: tuple[int, ...]) -> bo
 
 
 @pytest.mark.row("L1", "L6")
-async def test_a_topic_is_deleted_and_made_again_under_its_name(
+async def test_deleted_topic_can_be_created_again(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     for _ in range(3):
@@ -283,6 +283,6 @@ async def test_a_topic_is_deleted_and_made_again_under_its_name(
 
 
 async def _is_gone(admin: AdminClient, topic: str) -> bool:
-    """Whether a topic of that name could be created."""
+    """True if a topic with this name could be created."""
     asked = NewTopic(topic, 1, 3)
     return outcomes(admin.create_topics([asked], validate_only=True)) == {topic: 0}

@@ -1,4 +1,4 @@
-"""kafka-python's and aiokafka's admin clients administer the cluster."""
+"""kafka-python's and aiokafka's admin clients against a cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def create(
 
 
 @pytest.mark.row("R55", "R57", "I5")
-async def test_replicas_are_moved_and_each_partition_has_its_own_answer(
+async def test_reassignment_reports_each_partition(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
     await create(cluster, admin, "python-move", [[1, 2], [2, 3]])
@@ -68,7 +68,7 @@ async def test_replicas_are_moved_and_each_partition_has_its_own_answer(
 
 @pytest.mark.row("R57")
 @pytest.mark.parametrize("target", [[1, 1], [1, -2], [1, 9]])
-async def test_replicas_cannot_be_moved_to_what_is_no_assignment(
+async def test_reassignment_to_an_invalid_assignment_is_rejected(
     cluster: LocalCluster, admin: KafkaAdminClient, target: list[int]
 ) -> None:
     if "python-wrong" not in admin.list_topics():
@@ -80,7 +80,7 @@ async def test_replicas_cannot_be_moved_to_what_is_no_assignment(
 
 
 @pytest.mark.row("X12", "R57")
-async def test_a_move_that_waits_is_listed_can_be_replaced_and_taken_back(
+async def test_pending_reassignment_is_listed_replaced_and_cancelled(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
     await create(cluster, admin, "python-wait", [[1, 2]])
@@ -117,7 +117,7 @@ async def _replicas_are(
 
 
 @pytest.mark.row("R71")
-async def test_settings_are_altered_in_the_older_and_the_newer_way(
+async def test_settings_are_altered_by_both_alter_requests(
     cluster: LocalCluster,
     admin: KafkaAdminClient,
 ) -> None:
@@ -168,7 +168,7 @@ async def test_log_directories_show_every_replica(
     assert moved == {replica: kafka_errors.LogDirNotFoundError}
 
 
-async def test_producers_of_a_partition_are_shown(
+async def test_producers_of_a_partition_are_described(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
     await create(cluster, admin, "python-producers", [[1, 2, 3]])
@@ -180,7 +180,7 @@ async def test_producers_of_a_partition_are_shown(
     assert state.last_sequence == 2
 
 
-async def test_there_is_no_authorizer(admin: KafkaAdminClient) -> None:
+async def test_acl_requests_report_that_security_is_disabled(admin: KafkaAdminClient) -> None:
     every = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
     with pytest.raises(kafka_errors.SecurityDisabledError):
         admin.describe_acls(ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, every))
@@ -190,7 +190,9 @@ async def _is_gone(cluster: LocalCluster, topic: str) -> bool:
     return topic not in {tp.topic for tp in (await cluster.state()).partitions}
 
 
-async def test_aiokafka_creates_extends_configures_and_deletes(cluster: LocalCluster) -> None:
+async def test_aiokafka_creates_extends_configures_and_deletes_a_topic(
+    cluster: LocalCluster,
+) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     await admin.start()
     try:

@@ -1,4 +1,4 @@
-"""Kafka 3.9's own command line tools administer the cluster.
+"""The command line tools of Kafka 3.9 against a cluster.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 (kafka_2.13, kafka-tools
 and all that they depend on) and a `java` is on the path.
@@ -36,14 +36,14 @@ pytestmark = pytest.mark.skipif(
 
 
 class Tools:
-    """The tools against one cluster; files they read go into `directory`."""
+    """The tools, run against one cluster; their input files are written to `directory`."""
 
     def __init__(self, cluster: LocalCluster, directory: Path) -> None:
         self.bootstrap = cluster.bootstrap
         self.directory = directory
 
     async def run(self, tool: str, *arguments: str) -> str:
-        """What it printed, both streams."""
+        """Run a tool and return its standard output and error."""
         process = await asyncio.create_subprocess_exec(
             "java",
             *QUICK,
@@ -61,7 +61,7 @@ class Tools:
         return printed.decode()
 
     async def do(self, tool: str, *arguments: str) -> str:
-        """What it printed; it must not have failed."""
+        """Run a tool that must succeed and return its output."""
         printed = await self.run(tool, *arguments)
         assert "Exception" not in printed, printed
         assert "Error" not in printed, printed
@@ -92,7 +92,7 @@ def tools(cluster: LocalCluster, tmp_path: Path) -> Tools:
 
 
 @pytest.mark.row("I9", "L1", "L6")
-async def test_topics_are_created_extended_shown_and_deleted(tools: Tools) -> None:
+async def test_topics_are_created_extended_described_and_deleted(tools: Tools) -> None:
     await tools.create("tool-topic", "1:2,2:3", "--config", "retention.ms=60000")
     shown = await tools.describe("tool-topic")
     assert (
@@ -113,7 +113,7 @@ async def test_topics_are_created_extended_shown_and_deleted(tools: Tools) -> No
 
 
 @pytest.mark.row("R55", "R57", "I5")
-async def test_replicas_are_moved_with_a_throttle_that_goes_afterwards(
+async def test_reassignment_removes_its_throttle_when_it_completed(
     cluster: LocalCluster, tools: Tools
 ) -> None:
     await tools.create("tool-move", "1:2,2:3")
@@ -145,7 +145,7 @@ async def test_replicas_are_moved_with_a_throttle_that_goes_afterwards(
 
 
 @pytest.mark.row("R57")
-async def test_a_move_is_listed_while_it_waits_and_is_cancelled(
+async def test_pending_reassignment_is_listed_and_cancelled(
     cluster: LocalCluster, tools: Tools
 ) -> None:
     await tools.create("tool-cancel", "1:2")
@@ -169,7 +169,7 @@ async def test_a_move_is_listed_while_it_waits_and_is_cancelled(
 
 
 @pytest.mark.row("R61", "H6")
-async def test_leaders_are_elected(cluster: LocalCluster, tools: Tools) -> None:
+async def test_preferred_leaders_are_elected(cluster: LocalCluster, tools: Tools) -> None:
     await tools.create("tool-elect", "2:1")
     await cluster.stop(2)
     await cluster.start(2)
@@ -193,7 +193,7 @@ async def test_leaders_are_elected(cluster: LocalCluster, tools: Tools) -> None:
 
 
 @pytest.mark.row("R61", "H3")
-async def test_a_leader_is_elected_from_outside_the_isr(
+async def test_unclean_election_elects_a_leader_outside_the_isr(
     cluster: LocalCluster, tools: Tools
 ) -> None:
     await tools.create("tool-unclean", "2:3")
@@ -222,7 +222,7 @@ async def test_a_leader_is_elected_from_outside_the_isr(
 
 
 @pytest.mark.row("R71")
-async def test_settings_of_topics_and_brokers_are_altered_and_shown(tools: Tools) -> None:
+async def test_topic_and_broker_settings_are_altered_and_described(tools: Tools) -> None:
     await tools.create("tool-configs", "1:2:3")
     await tools.configs(
         "topics", "tool-configs", "--alter", "--add-config", "segment.bytes=100000,segment.ms=5000"
@@ -252,7 +252,7 @@ async def test_settings_of_topics_and_brokers_are_altered_and_shown(tools: Tools
     assert "Cannot update these configs dynamically: broker.rack" in refused
 
 
-async def test_log_directories_are_shown(cluster: LocalCluster, tools: Tools) -> None:
+async def test_log_directories_are_described(cluster: LocalCluster, tools: Tools) -> None:
     await tools.create("tool-dirs", "1:2:3")
     printed = await tools.do("logdirs", "--describe", "--topic-list", "tool-dirs")
     shown = json.loads(printed.splitlines()[-1])
@@ -263,7 +263,7 @@ async def test_log_directories_are_shown(cluster: LocalCluster, tools: Tools) ->
         assert [row["partition"] for row in directory["partitions"]] == ["tool-dirs-0"]
 
 
-async def test_what_is_not_there_is_refused_with_kafkas_error(tools: Tools) -> None:
+async def test_unsupported_requests_have_kafkas_errors(tools: Tools) -> None:
     assert "SecurityDisabledException" in await tools.run("acls", "--list")
     quotas = await tools.run("configs", "--describe", "--entity-type", "users")
     assert "UnsupportedVersionException" in quotas

@@ -1,4 +1,4 @@
-"""One cluster for all tests of this folder."""
+"""The real cluster that the tests of this folder share."""
 
 from __future__ import annotations
 

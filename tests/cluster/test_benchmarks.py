@@ -1,4 +1,4 @@
-"""The benchmarks run as a test, with small numbers, so that they do not rot."""
+"""Every benchmark runs once at a small scale, so that a change that breaks one is noticed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     return ran
 
 
-def test_one_run_measures_the_cluster_beside_the_floor_and_keeps_a_line(tmp_path):
+def test_benchmarks_compare_the_cluster_with_the_floor(tmp_path):
     results = tmp_path / "results.jsonl"
 
     ran = run("--rounds=1", "--scale=0.01", f"--json={results}")
@@ -36,7 +36,7 @@ def test_one_run_measures_the_cluster_beside_the_floor_and_keeps_a_line(tmp_path
     assert sum(row["bytes"] for row in facts["catch_up"]) > 0
 
 
-def test_a_catch_up_alone_has_something_to_read(tmp_path):
+def test_catch_up_benchmark_produces_the_records_that_it_reads(tmp_path):
     results = tmp_path / "results.jsonl"
     options = ["--only=catch-up", "--scale=0.01", f"--json={results}"]
 
@@ -48,7 +48,7 @@ def test_a_catch_up_alone_has_something_to_read(tmp_path):
     assert all(row["bytes"] > 1_000_000 for row in facts["catch_up"])
 
 
-def test_the_controllers_benchmark_compares_every_scenario_with_its_target(tmp_path):
+def test_controller_benchmark_measures_every_scenario(tmp_path):
     results = tmp_path / "results.jsonl"
     command = ["controller", "--rounds=1", "--scale=0.005", f"--json={results}"]
 

@@ -1,4 +1,4 @@
-"""A bit flips in a closed segment, below everything that a restart would check again (S36)."""
+"""A flipped bit in a closed segment, which recovery after a restart does not read again (S36)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEGMENT = {"segment.bytes": "16384"}
 
 
 async def make_topic(cluster: LocalCluster, topic: str) -> None:
-    """One partition in several segments, a batch for each record."""
+    """Create a topic with one partition in several segments, one batch per record."""
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic(topic, 1, len(BROKERS), configs=SEGMENT))
         for value in VALUES:
@@ -36,9 +36,9 @@ def directory(cluster: LocalCluster, broker: int, topic: str) -> Path:
 
 
 def flip(cluster: LocalCluster, broker: int, topic: str) -> None:
-    """One bit of a value in the middle of the first segment."""
+    """Damage one value in the middle of the first segment."""
     first, *others = sorted(directory(cluster, broker, topic).glob("*.log"))
-    assert others, "it is closed"
+    assert others, "the first segment is still open"
     with first.open("r+b") as file:
         at = first.read_bytes().index(VALUES[len(VALUES) // len(others) // 3])
         file.seek(at + 100)
@@ -51,7 +51,7 @@ async def read(cluster: LocalCluster, topic: str) -> list[bytes | None]:
 
 
 def read_by_kafka_python(cluster: LocalCluster, topic: str) -> None:
-    """It compares checksums unless told not to."""
+    """Read the topic to its end; kafka-python compares checksums by default."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=cluster.bootstrap)
     try:
         consumer.assign([kafka.TopicPartition(topic, 0)])
@@ -63,13 +63,13 @@ def read_by_kafka_python(cluster: LocalCluster, topic: str) -> None:
 
 
 async def replace(cluster: LocalCluster, broker: int, topic: str) -> None:
-    """What an operator does to a bad replica: away with it while its broker is down."""
+    """Stop the broker, delete the replica's directory and start the broker, as an operator would."""
     await cluster.stop(broker)
     shutil.rmtree(directory(cluster, broker, topic))
     await cluster.start(broker)
 
 
-async def test_a_damaged_batch_of_the_leader_is_read_by_nobody_and_copied_by_nobody(
+async def test_damaged_batch_of_a_leader_is_neither_read_nor_replicated(
     cluster: LocalCluster,
 ) -> None:
     topic = "rotten-leader"
@@ -107,7 +107,7 @@ async def test_a_damaged_batch_of_the_leader_is_read_by_nobody_and_copied_by_nob
     assert len(logs) == 1
 
 
-async def test_a_damaged_batch_of_a_follower_hurts_nobody_and_is_replaced_from_the_leader(
+async def test_damaged_batch_of_a_follower_is_replaced_from_the_leader(
     cluster: LocalCluster,
 ) -> None:
     topic = "rotten-follower"

@@ -1,4 +1,4 @@
-"""`topics`, `elect`, `configs` and `cluster` over real brokers."""
+"""The commands `topics`, `elect`, `configs` and `cluster` against real brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def partitions(cluster: LocalCluster, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("M4")
-async def test_a_topic_is_placed_by_hand_described_and_given_more_partitions(
+async def test_topic_with_manual_placement_is_described_and_extended(
     cluster: LocalCluster,
 ) -> None:
     await ok(
@@ -58,7 +58,7 @@ async def test_a_topic_is_placed_by_hand_described_and_given_more_partitions(
     assert "UNKNOWN_TOPIC_OR_PARTITION" in missing.err
 
 
-async def test_what_misses_replicas_is_found_and_elections_bring_leaders_back(
+async def test_preferred_election_restores_leaders_after_a_broker_returned(
     cluster: LocalCluster,
 ) -> None:
     await ok(cluster, "topics", "create", "led", "--replica-assignment", "2:1,1:2,1:3")
@@ -93,7 +93,7 @@ async def test_what_misses_replicas_is_found_and_elections_bring_leaders_back(
     assert "UNKNOWN_TOPIC_OR_PARTITION" in unknown.out
 
 
-async def test_an_unclean_election_gives_a_leader_where_the_isr_is_gone(
+async def test_unclean_election_elects_a_leader_when_the_isr_is_down(
     cluster: LocalCluster,
 ) -> None:
     await ok(
@@ -126,7 +126,7 @@ async def wait_for_isr_of(cluster: LocalCluster, topic: str, isr: list[int]) -> 
     await eventually(shrunk)
 
 
-async def test_deletion_can_be_waited_for_and_the_name_is_free_afterwards(
+async def test_topic_name_is_free_after_delete_with_wait(
     cluster: LocalCluster,
 ) -> None:
     for _ in range(2):
@@ -138,7 +138,7 @@ async def test_deletion_can_be_waited_for_and_the_name_is_free_afterwards(
     assert "short-lived" not in json.loads(await ok(cluster, "topics", "list", "--json"))
 
 
-async def test_settings_of_topics_and_brokers_change_while_they_run(cluster: LocalCluster) -> None:
+async def test_topic_and_broker_settings_change_at_runtime(cluster: LocalCluster) -> None:
     await ok(cluster, "topics", "create", "tuned")
     await ok(
         cluster, "configs", "set", "--topic", "tuned", "retention.ms=5000", "segment.bytes=99999"
@@ -160,7 +160,7 @@ async def test_settings_of_topics_and_brokers_change_while_they_run(cluster: Loc
     assert sources["min.insync.replicas"] == "STATIC_BROKER_CONFIG"
 
 
-async def test_the_cluster_is_described_with_epochs_and_log_directories(
+async def test_cluster_describe_shows_epochs_and_log_directories(
     cluster: LocalCluster,
 ) -> None:
     done = await call("cluster", "describe", "--data", str(cluster.directory.path), "--json")

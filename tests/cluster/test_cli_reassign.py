@@ -1,4 +1,4 @@
-"""`reassign` over real brokers: moves that complete, that are refused, and that are interrupted."""
+"""The command `reassign` against real brokers: moves that complete, are rejected or are interrupted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from minikafka.cluster import LocalCluster
 
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Sessions last so long that a paused broker counts as alive through a whole test."""
+    """A cluster whose sessions outlast every test, so that a paused broker counts as alive."""
     keys = {**KEYS, "zookeeper.session.timeout.ms": 40_000}
     running = LocalCluster(3, data=tmp_path_factory.mktemp("patient"), config=keys)
     asyncio.run(running.start())
@@ -47,12 +47,12 @@ async def replicas_of(cluster: LocalCluster, topic: str) -> list[tuple[int, ...]
     return [partition.replicas for _, partition in sorted(info.partitions.items())]
 
 
-async def not_the_controller(cluster: LocalCluster) -> tuple[int, int, int]:
-    """A broker that does not rule, then the other two, the controller first."""
-    ruler = (await cluster.state()).controller
-    assert ruler is not None
-    one, other = (broker for broker in (1, 2, 3) if broker != ruler)
-    return other, ruler, one
+async def by_role(cluster: LocalCluster) -> tuple[int, int, int]:
+    """Return a broker that is not the controller, then the controller, then the third broker."""
+    controller = (await cluster.state()).controller
+    assert controller is not None
+    one, other = (broker for broker in (1, 2, 3) if broker != controller)
+    return other, controller, one
 
 
 async def reassign(cluster: LocalCluster, *arguments: str) -> Ended:
@@ -65,7 +65,7 @@ def move(topic: str, partition: int, *replicas: int) -> list[str]:
 
 
 @pytest.mark.row("K1", "K4", "M4")
-async def test_partitions_are_moved_to_other_brokers_with_their_records(
+async def test_reassign_moves_partitions_with_their_records(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     await create(cluster, "moved", (1, 2), (2, 3), (3, 1))
@@ -89,7 +89,7 @@ async def test_partitions_are_moved_to_other_brokers_with_their_records(
 
 
 @pytest.mark.row("K1", "K12")
-async def test_what_cannot_be_moved_is_refused_with_its_reason_and_the_rest_is_moved(
+async def test_reassign_rejects_partitions_one_by_one_and_moves_the_rest(
     cluster: LocalCluster,
 ) -> None:
     await create(cluster, "partly", (1, 2))
@@ -111,8 +111,8 @@ async def test_what_cannot_be_moved_is_refused_with_its_reason_and_the_rest_is_m
 
 
 @pytest.mark.row("K3")
-async def test_ctrl_c_says_what_completed_and_the_controller_goes_on(cluster: LocalCluster) -> None:
-    slow, first, second = await not_the_controller(cluster)
+async def test_interrupted_reassign_reports_what_completed(cluster: LocalCluster) -> None:
+    slow, first, second = await by_role(cluster)
     await create(cluster, "halfway", (first, second), (first, second))
     await cluster.pause(slow)
     arguments = [*move("halfway", 0, first, slow), *move("halfway", 1, second, first)]
@@ -154,8 +154,8 @@ async def test_ctrl_c_says_what_completed_and_the_controller_goes_on(cluster: Lo
 
 
 @pytest.mark.row("K7", "R57")
-async def test_a_move_that_cannot_complete_is_listed_and_cancelled(cluster: LocalCluster) -> None:
-    slow, first, second = await not_the_controller(cluster)
+async def test_incomplete_reassignment_is_listed_and_cancelled(cluster: LocalCluster) -> None:
+    slow, first, second = await by_role(cluster)
     await create(cluster, "stuck", (first, second))
     await cluster.pause(slow)
     begun = await reassign(cluster, *move("stuck", 0, slow, first), "--timeout", "1")
@@ -172,7 +172,9 @@ async def test_a_move_that_cannot_complete_is_listed_and_cancelled(cluster: Loca
 
 
 @pytest.mark.row("K2")
-async def test_the_api_returns_whether_the_replicas_are_the_target(cluster: LocalCluster) -> None:
+async def test_reassign_partition_returns_whether_the_target_was_reached(
+    cluster: LocalCluster,
+) -> None:
     await create(cluster, "called", (1, 2))
     async with Client(cluster.bootstrap) as client:
         assert await client.admin.reassign_partition("called", 0, [3, 2]) is True
@@ -181,7 +183,7 @@ async def test_the_api_returns_whether_the_replicas_are_the_target(cluster: Loca
     assert await replicas_of(cluster, "called") == [(3, 2)]
 
 
-async def test_a_throttle_is_there_while_partitions_move_and_gone_afterwards(
+async def test_throttle_is_removed_when_the_reassignment_completed(
     cluster: LocalCluster,
 ) -> None:
     await create(cluster, "throttled", (1, 2))
@@ -205,7 +207,7 @@ async def test_a_throttle_is_there_while_partitions_move_and_gone_afterwards(
 
 
 @pytest.mark.row("R70")
-async def test_a_proposed_plan_can_be_carried_out(cluster: LocalCluster, tmp_path: Path) -> None:
+async def test_generated_plan_can_be_carried_out(cluster: LocalCluster, tmp_path: Path) -> None:
     await create(cluster, "spread", (1, 2), (1, 2), (1, 2))
     both = json.loads((await reassign(cluster, "--generate", "--topics", "spread", "--json")).out)
     assert [row["replicas"] for row in both["current"]["partitions"]] == [[1, 2]] * 3
@@ -217,8 +219,10 @@ async def test_a_proposed_plan_can_be_carried_out(cluster: LocalCluster, tmp_pat
     assert leaders == {1, 2, 3}
 
 
-async def test_a_move_is_followed_through_a_change_of_controller(cluster: LocalCluster) -> None:
-    slow, ruler, stays = await not_the_controller(cluster)
+async def test_reassign_follows_its_move_through_a_controller_failover(
+    cluster: LocalCluster,
+) -> None:
+    slow, controller, stays = await by_role(cluster)
     await create(cluster, "outlives", (stays,))
     await cluster.pause(slow)
     moving = asyncio.ensure_future(reassign(cluster, *move("outlives", 0, slow, stays)))
@@ -228,8 +232,10 @@ async def test_a_move_is_followed_through_a_change_of_controller(cluster: LocalC
             return bool(await client.admin.list_reassignments())
 
     await eventually(accepted)
-    await cluster.kill(ruler)
-    await cluster.start(ruler)  # which ends the session of before, and its rule
+    await cluster.kill(controller)
+    await cluster.start(
+        controller
+    )  # the start ends the former session, so another controller is elected
     await cluster.resume(slow)
     done = await moving
     assert done.code == 0, done

@@ -1,4 +1,4 @@
-"""The commands over a cluster of their own: up, status, topics, produce, consume, stop, start, down."""
+"""The commands `up`, `status`, `topics`, `produce`, `consume`, `stop`, `start` and `down` on a real cluster."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def status(cwd: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory in which a cluster is up."""
+    """The working directory of a running cluster."""
     directory = tmp_path_factory.mktemp("cluster")
     (directory / "cluster.toml").write_text(
         "[cluster]\nport = 0\n[broker]\nzookeeper.session.timeout.ms = 4_000\n"
@@ -61,7 +61,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         run("down", cwd=directory)
 
 
-def test_up_again_says_that_it_runs_and_changes_nothing(here: Path) -> None:
+def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
     before = status(here)
     again = run("up", "--json", cwd=here)
     assert again.returncode == 0
@@ -77,7 +77,7 @@ def test_up_again_says_that_it_runs_and_changes_nothing(here: Path) -> None:
         assert Path(broker["log_dir"], "meta.properties").exists()
 
 
-def test_records_go_in_and_come_out_in_order(here: Path) -> None:
+def test_consume_returns_produced_records_in_order(here: Path) -> None:
     assert ok(
         "topics", "create", "lines", "--partitions", "2", "--replication-factor", "3", cwd=here
     )
@@ -113,7 +113,7 @@ def test_topics_are_listed_described_and_deleted(here: Path) -> None:
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
 
 
-def test_a_broker_killed_from_outside_is_shown_and_started_by_hand_as_the_same(here: Path) -> None:
+def test_broker_started_by_hand_keeps_its_id_and_port(here: Path) -> None:
     before = status(here)["brokers"][0]
     os.kill(before["pid"], signal.SIGKILL)
     gone = status(here)["brokers"][0]
@@ -138,7 +138,7 @@ def test_a_broker_killed_from_outside_is_shown_and_started_by_hand_as_the_same(h
     assert status(here)["brokers"][0]["state"] == "up"
 
 
-def test_down_ends_everything_and_up_brings_the_same_cluster_with_its_data(here: Path) -> None:
+def test_up_after_down_restores_the_cluster_with_its_data(here: Path) -> None:
     ok("topics", "create", "kept", "--replication-factor", "3", cwd=here)
     ok("produce", "kept", cwd=here, stdin="precious\n")
     before = status(here)
@@ -150,10 +150,10 @@ def test_down_ends_everything_and_up_brings_the_same_cluster_with_its_data(here:
     assert ok("consume", "kept", "-e", cwd=here) == "precious\n"
 
 
-def test_leftovers_of_a_cluster_whose_record_names_other_processes_are_not_touched(
+def test_up_leaves_a_foreign_process_with_a_recorded_pid_alone(
     here: Path,
 ) -> None:
-    """A pid that was given out again belongs to somebody else now."""
+    """The kernel may have given the pid of a dead broker to another process."""
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         cluster = LocalCluster(data=here / "data", attached=False)
@@ -169,7 +169,7 @@ def test_leftovers_of_a_cluster_whose_record_names_other_processes_are_not_touch
         bystander.wait()
 
 
-def test_a_line_that_is_too_large_is_told_by_its_number_and_the_others_are_stored(
+def test_produce_names_the_line_that_is_too_large_and_stores_the_others(
     here: Path,
 ) -> None:
     ok("topics", "create", "narrow", "--config", "max.message.bytes=300", cwd=here)
@@ -185,7 +185,7 @@ def test_a_line_that_is_too_large_is_told_by_its_number_and_the_others_are_store
     assert "its offsets are 0 to 99" in beyond.stderr
 
 
-def test_streams_that_cannot_be_written_end_consume_as_they_end_other_tools(here: Path) -> None:
+def test_consume_ends_like_other_tools_when_its_output_cannot_be_written(here: Path) -> None:
     ok("topics", "create", "shown", cwd=here)
     ok("produce", "shown", cwd=here, stdin="one\ntwo\nthree\n")
     command = [sys.executable, "-m", "minikafka", "consume", "shown"]
@@ -204,7 +204,7 @@ def test_streams_that_cannot_be_written_end_consume_as_they_end_other_tools(here
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-def test_a_topic_that_is_not_there_has_no_leader_and_no_isr_to_wait_for(here: Path) -> None:
+def test_waiting_for_an_unknown_topic_fails_at_once(here: Path) -> None:
     cluster = LocalCluster(data=here / "data", attached=False)
     with pytest.raises(ClusterError, match="minikafka topics create never-made"):
         asyncio.run(cluster.leader_of("never-made", 0, timeout_ms=3_600_000))
@@ -214,7 +214,7 @@ def test_a_topic_that_is_not_there_has_no_leader_and_no_isr_to_wait_for(here: Pa
     assert "UNKNOWN_TOPIC_OR_PARTITION: never-made: no such topic" in missing.stderr
 
 
-def test_a_running_cluster_grows_behind_its_own_ports_and_a_broker_comes_back_on_its_own(
+def test_growing_cluster_keeps_the_ports_of_its_brokers(
     tmp_path: Path,
 ) -> None:
     try:
@@ -230,7 +230,7 @@ def test_a_running_cluster_grows_behind_its_own_ports_and_a_broker_comes_back_on
         run("down", "--data", "D", cwd=tmp_path)
 
 
-def test_an_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
+def test_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text("[cluster]\nport = 0\n")
     command = [sys.executable, "-m", "minikafka", "up"]
     up = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
@@ -244,7 +244,7 @@ def test_an_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
     assert not any(map(is_alive, started))
 
 
-def test_a_cluster_dies_with_the_process_that_started_it_and_its_directory_can_be_used_again(
+def test_attached_cluster_ends_with_its_owner_and_can_be_started_again(
     tmp_path: Path,
 ) -> None:
     code = (
@@ -262,10 +262,10 @@ def test_a_cluster_dies_with_the_process_that_started_it_and_its_directory_can_b
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    asyncio.run(_use_again(cluster, [record.zookeeper_process, record.brokers[0].process]))
+    asyncio.run(_start_again(cluster, [record.zookeeper_process, record.brokers[0].process]))
 
 
-async def _use_again(cluster: LocalCluster, former: list[ProcessId | None]) -> None:
+async def _start_again(cluster: LocalCluster, former: list[ProcessId | None]) -> None:
     for process in former:
         assert process is not None
         assert await processes.wait_until_gone(process, SystemClock(), 10_000)

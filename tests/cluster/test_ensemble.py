@@ -1,4 +1,4 @@
-"""Brokers on an ensemble of three ZooKeeper servers, of which members go away under load."""
+"""Brokers on an ensemble of three ZooKeeper servers whose members fail under load."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def cluster(brokers: LocalCluster, members: Ensemble) -> AsyncIterator[Loc
 
 
 async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper:
-    """The server that the broker's session is on."""
+    """Return the server that the broker's session is connected to."""
 
     def session() -> int:
         kazoo = KazooClient(",".join(one.connect for one in members))
@@ -83,15 +83,15 @@ async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper:
     raise AssertionError(f"no server has the session of broker {broker}")
 
 
-async def take_away(member: ManagedZooKeeper, fault: str) -> None:
+async def fail(member: ManagedZooKeeper, fault: str) -> None:
     if fault == "kill":
         await member.kill()
     else:
         member.signal(signal.SIGSTOP)
 
 
-async def has_moved(broker: int, members: Ensemble, away: ManagedZooKeeper) -> None:
-    """Until the broker's session is on another server."""
+async def wait_for_move(broker: int, members: Ensemble, away: ManagedZooKeeper) -> None:
+    """Wait until the broker's session is connected to another server than `away`."""
     others = [member for member in members if member is not away]
 
     async def is_on_another() -> bool:
@@ -105,7 +105,7 @@ async def has_moved(broker: int, members: Ensemble, away: ManagedZooKeeper) -> N
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 @pytest.mark.parametrize("whose", ["the controller", "another broker"])
-async def test_the_cluster_goes_on_without_the_server_that_a_session_is_on(
+async def test_cluster_survives_the_loss_of_a_sessions_server(
     cluster: LocalCluster, members: Ensemble, fault: str, whose: str
 ) -> None:
     topic = f"{whose}-{fault}".replace(" ", "-")
@@ -114,8 +114,8 @@ async def test_the_cluster_goes_on_without_the_server_that_a_session_is_on(
         assert controller is not None
         broker = controller if whose == "the controller" else controller % len(BROKERS) + 1
         away = await member_of(broker, members)
-        await take_away(away, fault)
-        await has_moved(broker, members, away)
+        await fail(away, fault)
+        await wait_for_move(broker, members, away)
         await create_topic(cluster, f"{topic}-meanwhile")
         victim = await busiest(cluster)
         await cluster.kill(victim)
@@ -123,7 +123,7 @@ async def test_the_cluster_goes_on_without_the_server_that_a_session_is_on(
         await heal_servers(members)
 
 
-async def test_the_cluster_comes_back_when_the_quorum_does(
+async def test_cluster_recovers_when_the_quorum_returns(
     cluster: LocalCluster, members: Ensemble
 ) -> None:
     async with load(cluster, "no-quorum"):
@@ -135,7 +135,7 @@ async def test_the_cluster_comes_back_when_the_quorum_does(
         await cluster.kill(await busiest(cluster))
 
 
-async def test_in_all_of_this_no_two_controllers_wrote(
+async def test_no_two_controllers_wrote_in_the_tests_above(
     cluster: LocalCluster, members: Ensemble
 ) -> None:
     found = audit(transactions(*(member.data_dir for member in members)))

@@ -1,4 +1,4 @@
-"""Brokers, the controller, sessions and ZooKeeper itself go away under load; nothing acknowledged is lost."""
+"""No acknowledged record is lost when brokers, the controller, sessions or ZooKeeper fail under load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION_SECONDS = KEYS["zookeeper.session.timeout.ms"] / 1000
 
 @pytest.mark.row("D15", "I3")
 @pytest.mark.parametrize("fault", ["kill", "pause", "stop"])
-async def test_a_leader_that_goes_away_loses_nothing(cluster: LocalCluster, fault: str) -> None:
+async def test_no_record_is_lost_when_a_leader_goes_away(cluster: LocalCluster, fault: str) -> None:
     topic = f"leader-{fault}"
     async with load(cluster, topic):
         victim = await busiest(cluster)
@@ -32,7 +32,7 @@ async def test_a_leader_that_goes_away_loses_nothing(cluster: LocalCluster, faul
 
 
 @pytest.mark.row("D15", "D9", "A8")
-async def test_a_controller_that_goes_away_is_followed_by_one_of_a_higher_epoch(
+async def test_killed_controller_is_replaced_with_a_higher_epoch(
     cluster: LocalCluster,
 ) -> None:
     async with load(cluster, "controller-kill"):
@@ -58,7 +58,9 @@ async def test_cluster_survives_zookeeper_being_away(
         await cluster.kill(await busiest(cluster))
 
 
-async def test_sessions_that_all_expired_are_made_anew(cluster: LocalCluster) -> None:
+async def test_brokers_register_again_when_all_their_sessions_expired(
+    cluster: LocalCluster,
+) -> None:
     async with load(cluster, "sessions-expired"):
         before = await epochs(cluster)
         for broker in BROKERS:
@@ -75,7 +77,7 @@ async def test_sessions_that_all_expired_are_made_anew(cluster: LocalCluster) ->
 
 
 @pytest.mark.row("E9")
-async def test_a_broker_whose_session_expired_registers_again_and_loses_nothing(
+async def test_leader_registers_again_when_its_session_expired(
     cluster: LocalCluster,
 ) -> None:
     async with load(cluster, "session-expired"):
@@ -92,7 +94,7 @@ async def test_a_broker_whose_session_expired_registers_again_and_loses_nothing(
 
 
 async def nobody_is_registered(cluster: LocalCluster) -> bool:
-    """By ZooKeeper itself, as no broker can be asked."""
+    """True if ZooKeeper holds no registration; no broker can answer while all are paused."""
 
     def ask() -> bool:
         kazoo = KazooClient(cluster.zookeeper)
@@ -107,13 +109,13 @@ async def nobody_is_registered(cluster: LocalCluster) -> bool:
 
 
 async def epochs(cluster: LocalCluster) -> dict[int, int]:
-    """Broker epochs of the brokers that answer."""
+    """Return the broker epochs of the brokers that answer."""
     answers = (await cluster.state()).answers
     return {broker: answer["broker_epoch"] for broker, answer in answers.items()}
 
 
 @pytest.mark.row("A1", "R10", "I4")
-async def test_a_killed_broker_that_is_started_again_is_the_same_broker(
+async def test_restarted_broker_keeps_its_ports(
     cluster: LocalCluster,
 ) -> None:
     before = cluster.record.broker(2)
@@ -128,7 +130,7 @@ async def test_a_killed_broker_that_is_started_again_is_the_same_broker(
         await cluster.start(2)
 
 
-async def test_all_brokers_killed_at_once_come_back_with_every_record(
+async def test_no_record_is_lost_when_all_brokers_are_killed_at_once(
     cluster: LocalCluster,
 ) -> None:
     async with load(cluster, "all-killed"):
@@ -138,14 +140,14 @@ async def test_all_brokers_killed_at_once_come_back_with_every_record(
 
 
 @pytest.mark.row("D15", "I8")
-async def test_a_restarted_broker_leaves_and_comes_back(cluster: LocalCluster) -> None:
+async def test_brokers_are_restarted_one_by_one_under_load(cluster: LocalCluster) -> None:
     async with load(cluster, "restart"):
         for broker in BROKERS:
             await cluster.restart(broker)
             await cluster.wait_for_isr("restart")
 
 
-async def test_a_broker_stands_still_when_pause_returns_and_goes_on_when_resume_does(
+async def test_broker_is_stopped_when_pause_returns_and_running_after_resume(
     cluster: LocalCluster,
 ) -> None:
     process = cluster.process(1)
@@ -157,7 +159,7 @@ async def test_a_broker_stands_still_when_pause_returns_and_goes_on_when_resume_
         assert not is_paused(process)
 
 
-async def test_what_is_not_running_cannot_be_paused(cluster: LocalCluster) -> None:
+async def test_pause_of_a_broker_that_is_not_running_is_refused(cluster: LocalCluster) -> None:
     await cluster.kill(1)
     assert cluster.process(1) is None
     with pytest.raises(ClusterError, match="broker 1 is not running"):
@@ -167,7 +169,7 @@ async def test_what_is_not_running_cannot_be_paused(cluster: LocalCluster) -> No
     assert identify(os.getpid()) is not None
 
 
-async def test_an_ensemble_that_is_there_is_used_below_its_chroot(
+async def test_cluster_uses_an_existing_zookeeper_below_its_chroot(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     connect = f"{cluster.zookeeper}/second"
@@ -178,14 +180,14 @@ async def test_an_ensemble_that_is_there_is_used_below_its_chroot(
     assert set((await cluster.state()).answers) == set(BROKERS)
 
 
-async def test_a_directory_in_use_is_left_alone(cluster: LocalCluster) -> None:
+async def test_start_refuses_a_directory_that_another_process_uses(cluster: LocalCluster) -> None:
     other = LocalCluster(data=cluster.directory.path, attached=False)
     with pytest.raises(ClusterError, match=f"in use by process {os.getpid()}"):
         await other.start()
     assert set((await cluster.state()).answers) == set(BROKERS)
 
 
-async def test_a_port_that_somebody_listens_on_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+async def test_start_names_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         wanted = LocalCluster(1, data=tmp_path, port=port)
@@ -195,12 +197,12 @@ async def test_a_port_that_somebody_listens_on_is_named_and_nothing_is_left(tmp_
         assert wanted.zookeeper_process() is None
 
 
-async def test_zookeeper_is_started_as_soon_as_its_port_is_free_again(
+async def test_zookeeper_starts_when_its_port_becomes_free(
     cluster: LocalCluster,
 ) -> None:
     port = int(cluster.zookeeper.rpartition(":")[2])
     await cluster.kill_zookeeper()
-    with await take(port):
+    with await listen_on(port):
         starting = asyncio.create_task(cluster.start_zookeeper())
         await asyncio.sleep(0.2)
         assert not starting.done()
@@ -208,8 +210,8 @@ async def test_zookeeper_is_started_as_soon_as_its_port_is_free_again(
     assert cluster.zookeeper_process() is not None
 
 
-async def take(port: int) -> socket.socket:
-    """Listen on it; the kernel closes the sockets of the dead a moment after they are seen dead."""
+async def listen_on(port: int) -> socket.socket:
+    """Listen on the port, as soon as the kernel has closed the sockets of the process that had it."""
     while True:
         try:
             return socket.create_server(("127.0.0.1", port))
@@ -218,7 +220,7 @@ async def take(port: int) -> socket.socket:
         await asyncio.sleep(0)
 
 
-async def test_a_key_that_cannot_be_is_named_before_anything_starts(tmp_path: Path) -> None:
+async def test_start_names_an_unknown_key_before_it_starts_anything(tmp_path: Path) -> None:
     wanted = LocalCluster(1, data=tmp_path, config={"log.segment.byts": 1})
     with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
         await wanted.start()

@@ -1,4 +1,4 @@
-"""At no instant do two controllers write: ZooKeeper's own log of a run in which controllers come and go."""
+"""No two controllers write at the same time: checked in ZooKeeper's transaction log while controllers are replaced."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from minikafka.history import verdict
 TOPIC = "stream"
 PARTITIONS = 6
 REPLICAS = 2
-"""Of the topics that are made meanwhile: as many as there are brokers that live."""
+"""Replication factor of the topics created meanwhile: the number of brokers that stay alive."""
 BETWEEN_SECONDS = 0.05
 CLIENT = ConfluentKafka()
 FAULTS = ("pause", "kill", "depose", "stop", "depose", "pause")
 
 
 @asynccontextmanager
-async def topics_made_all_the_time(cluster: LocalCluster) -> AsyncIterator[None]:
-    """The controller always has something to write."""
+async def topics_created(cluster: LocalCluster) -> AsyncIterator[None]:
+    """Create topics during the block, so that the controller always has something to write."""
 
     async def make() -> None:
         async with Client(cluster.bootstrap) as client:
             for number in count():
-                with suppress(KafkaError, OSError):  # while nobody rules
+                with suppress(KafkaError, OSError):  # while there is no controller
                     await client.create_topics(NewTopic(f"made-{number}", 2, REPLICAS))
                 await asyncio.sleep(BETWEEN_SECONDS)
 
@@ -59,9 +59,9 @@ async def topics_made_all_the_time(cluster: LocalCluster) -> AsyncIterator[None]
 
 
 async def replace_controller(cluster: LocalCluster, fault: str) -> None:
-    """The controller loses its office in that way, and another is elected.
+    """Remove the controller by the fault and wait until another is elected.
 
-    One that was paused comes back as a zombie; one that was deposed never lost its session.
+    A paused controller is resumed as a zombie; a deposed one keeps its session.
     """
     before = await cluster.state()
     assert before.controller is not None
@@ -69,18 +69,18 @@ async def replace_controller(cluster: LocalCluster, fault: str) -> None:
     former, epoch = before.controller, before.controller_epoch
     await (depose(cluster) if fault == "depose" else getattr(cluster, fault)(former))
 
-    async def next_one_rules() -> bool:
+    async def is_replaced() -> bool:
         now = await cluster.state()
         return now.controller is not None and (now.controller_epoch or 0) > epoch
 
-    await eventually(next_one_rules)
+    await eventually(is_replaced)
     if fault == "pause":
         await cluster.resume(former)
     await cluster.start()
 
 
 async def depose(cluster: LocalCluster) -> None:
-    """As an operator does who wants another controller."""
+    """Delete `/controller`, as an operator does to force an election."""
 
     def delete() -> None:
         kazoo = KazooClient(cluster.zookeeper)
@@ -95,13 +95,13 @@ async def depose(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.row("R1", "R2", "R9")
-async def test_controllers_that_die_and_come_back_never_write_beside_their_successors(
+async def test_former_controllers_never_write_after_their_successors(
     tmp_path: Path,
 ) -> None:
     async with LocalCluster(len(BROKERS), data=tmp_path, config=KEYS) as cluster:
         await create_topic(cluster, TOPIC, PARTITIONS)
         with Writing(CLIENT, cluster.bootstrap, TOPIC, "none") as writing:
-            async with topics_made_all_the_time(cluster):
+            async with topics_created(cluster):
                 for fault in FAULTS:
                     await replace_controller(cluster, fault)
             await heal(cluster)
@@ -162,17 +162,17 @@ BAD = {
 OPERATOR = 6
 
 
-def test_the_audit_finds_nothing_in_a_good_history() -> None:
+def test_audit_accepts_a_correct_history() -> None:
     assert audit(GOOD).faults == []
     assert audit(GOOD).elections == 2
 
 
-def test_what_an_operator_does_is_no_fault_of_a_controller() -> None:
+def test_audit_accepts_the_deletion_of_controller_by_an_operator() -> None:
     deposed = write(OPERATOR, Operation(DELETE, "/controller"))
     found = audit([*GOOD, deposed, election(9, 3)])
     assert (found.faults, found.epoch) == ([], 3)
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_the_audit_notices(kind: str) -> None:
+def test_audit_reports_a_faulty_write(kind: str) -> None:
     assert len(audit([*GOOD, BAD[kind]]).faults) == 1

@@ -1,4 +1,4 @@
-"""The scripts on a terminal, where their progress is shown by lines that are rewritten."""
+"""The scripts on a terminal, where they show progress by rewriting lines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from support.script_project import ROOT, make_project, processes_of, start
 
 
 class Terminal:
-    """A terminal of 120 columns, and all that was written on it."""
+    """A terminal of 120 columns that records everything written to it."""
 
     def __init__(self) -> None:
         self._master, self.slave = pty.openpty()
         self._written = b""
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -32,20 +32,20 @@ class Terminal:
         while True:
             try:
                 data = os.read(self._master, 65536)
-            except OSError:  # nobody has it open any more
+            except OSError:  # no process has the terminal open
                 return
-            with self._news:
+            with self._changed:
                 self._written += data
-                self._news.notify_all()
+                self._changed.notify_all()
 
     @property
     def text(self) -> str:
-        """Without the codes that move the cursor and colour."""
+        """Everything written so far, without control sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._written.decode(errors="replace"))
 
     def wait_for(self, text: str) -> None:
-        with self._news:
-            assert self._news.wait_for(lambda: text in self.text, timeout=60), self.text
+        with self._changed:
+            assert self._changed.wait_for(lambda: text in self.text, timeout=60), self.text
 
     def close(self) -> None:
         os.close(self.slave)
@@ -72,9 +72,7 @@ def run(program: str, project: Path, terminal: Terminal, *words: str) -> subproc
     return start(command, project, terminal=terminal.slave)
 
 
-def test_chaos_shows_what_it_does_and_ends_with_its_verdict(
-    project: Path, terminal: Terminal
-) -> None:
+def test_chaos_prints_its_verdict(project: Path, terminal: Terminal) -> None:
     running = run("chaos", project, terminal, "--seconds", "3")
     assert running.wait(180) == 0, terminal.text
     assert "Traceback" not in terminal.text
@@ -82,9 +80,7 @@ def test_chaos_shows_what_it_does_and_ends_with_its_verdict(
     assert processes_of(project) == []
 
 
-def test_quickstart_shows_its_steps_and_ends_quietly_when_it_is_interrupted(
-    project: Path, terminal: Terminal
-) -> None:
+def test_quickstart_ends_quietly_when_it_is_interrupted(project: Path, terminal: Terminal) -> None:
     running = run("quickstart", project, terminal)
     terminal.wait_for("records")
     os.killpg(running.pid, signal.SIGINT)
@@ -102,7 +98,7 @@ def test_quickstart_shows_its_steps_and_ends_quietly_when_it_is_interrupted(
         ("chaos", ["--seconds", "nan"], 2, "must be more than 0 seconds"),
     ],
 )
-def test_words_that_mean_nothing_are_refused_before_anything_is_started(
+def test_script_refuses_invalid_arguments(
     project: Path, terminal: Terminal, program: str, words: list[str], code: int, said: str
 ) -> None:
     running = run(program, project, terminal, *words)
@@ -110,7 +106,7 @@ def test_words_that_mean_nothing_are_refused_before_anything_is_started(
     terminal.wait_for(said)
 
 
-async def test_a_spark_job_that_says_nothing_is_named_with_its_log(
+async def test_silent_spark_job_is_reported_with_its_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
@@ -127,8 +123,8 @@ async def test_a_spark_job_that_says_nothing_is_named_with_its_log(
         await silent.wait()
 
 
-class StandingStill:
-    """A stream that goes on, acked no more."""
+class StalledStream:
+    """A stream that is alive but whose records are no longer acknowledged."""
 
     acked = 17
 
@@ -136,7 +132,7 @@ class StandingStill:
         return True
 
 
-async def test_a_stream_that_stands_still_ends_quickstart_with_what_was_acked(
+async def test_quickstart_fails_when_its_stream_stalls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
@@ -144,7 +140,7 @@ async def test_a_stream_that_stands_still_ends_quickstart_with_what_was_acked(
     monkeypatch.setattr(job, "STALLED_SECONDS", 0.1)
     said = pytest.raises(RuntimeError, match=r"no ack for 0\.1 s, after 17 of 100")
     with said, job.Display() as display, display.step("stream") as step:
-        await job.show_progress(step, StandingStill(), 100, lambda: False)
+        await job.show_progress(step, StalledStream(), 100, lambda: False)
 
 
 JOB_THAT_FAILS = """
@@ -156,7 +152,7 @@ endings.run("quickstart", job)
 """
 
 
-def test_what_the_client_of_a_script_cannot_do_is_said_in_one_line() -> None:
+def test_client_error_of_a_script_is_reported_in_one_line() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", JOB_THAT_FAILS],
         cwd=ROOT / "scripts",
