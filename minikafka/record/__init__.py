@@ -1,1 +1,1 @@
-"""Record batches v2 kept opaque: header checks, CRC, compression, and the records when asked."""
+"""Record batches v2 as opaque bytes: header checks, CRC, compression, and decoding of records on demand."""

@@ -1,8 +1,8 @@
 """RecordBatch v2 (KIP-98) as a view over a buffer: check, stamp in place, iterate, build.
 
-Invariant: a batch is opaque to the broker. Only base offset and leader epoch, which lie outside the
-CRC, are ever written into one (and the time of a LogAppendTime topic, with a new CRC). A header is
-the plain tuple that `HEADER` unpacks; its fields by index are the constants below.
+Invariant: the broker does not change the content of a batch. It writes only base offset and leader
+epoch, which lie outside the CRC, and in topics with LogAppendTime the timestamp, with a new CRC. A
+header is the plain tuple that `HEADER` unpacks; the constants below are the indexes of its fields.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from minikafka.record.codecs import compress, crc32c, decompress, read_varint, v
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
 OVERHEAD: Final = 12
-"""Bytes before what `batch_length` counts."""
+"""Size of the fields before the bytes that `batch_length` counts."""
 CRC_START: Final = 21
-"""The CRC covers everything from here, the attributes, to the end of the batch."""
+"""The CRC covers the bytes from here, the attributes, to the end of the batch."""
 
 (
     BASE_OFFSET, BATCH_LENGTH, LEADER_EPOCH, MAGIC, CRC, ATTRIBUTES, LAST_OFFSET_DELTA, BASE_TIMESTAMP,
@@ -34,16 +34,18 @@ CONTROL: Final = 0x20
 
 NO_PRODUCER_ID: Final = -1
 DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
-"""Most bytes that the records of one batch may decompress to when they are read here."""
+"""Maximum decompressed size of one batch's records when they are read here."""
 
 _LAST_CODEC: Final = 4
 _LEAST_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, key length, value length, header count."""
 _COMPRESSION_MAX: Final = 1024
-"""No codec makes a batch this much smaller: offset deltas differ. A count beyond it only burns offsets."""
+"""Upper bound of any codec's compression ratio; a record count that would need more is invalid."""
 stamp: Final = Struct(">qii").pack_into
-"""stamp(buf, start, base_offset, batch_length, leader_epoch): what the leader writes into a batch, in one call;
-the length is there only because it lies between."""
+"""stamp(buf, start, base_offset, batch_length, leader_epoch): write the leader's fields in one call.
+
+`batch_length` is written unchanged, because it lies between the other two fields.
+"""
 _UINT32: Final = Struct(">I")
 _APPEND_TIME: Final = Struct(">h")
 _INT64: Final = Struct(">q")
@@ -55,7 +57,7 @@ _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _UNSUPPORTED_CODEC: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _MAGIC_AT: Final = 16
 _LEAST_LEGACY_BYTES: Final = 14
-"""What Kafka takes for the least length of any message, of every magic."""
+"""Kafka's minimum message length for any magic."""
 
 Header = tuple[int, ...]
 
@@ -71,10 +73,10 @@ class Record(NamedTuple):
 
 
 def check_produced(view: memoryview, start: int, end: int, header: Header) -> int:
-    """The error code for a records field [start, end) that a client produced; 0 when it may be appended.
+    """Return the error code for a produced records field [start, end); 0 if it may be appended.
 
-    `header` is `HEADER` unpacked at `start`. Rules of ProduceRequest, UnifiedLog and LogValidator;
-    the CRC comes last because it costs most.
+    `header` is `HEADER` unpacked at `start`. Same rules as Kafka's ProduceRequest, UnifiedLog and
+    LogValidator; the CRC is checked last because it costs most.
     """
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (
@@ -95,10 +97,11 @@ def check_produced(view: memoryview, start: int, end: int, header: Header) -> in
 
 
 def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
-    """The error for a records field too short for a batch header, null and empty ones included.
+    """Return the error code for a records field too short for a batch header, including null and
+    empty ones.
 
-    As a Kafka broker cuts the field into messages: garbage is CORRUPT_MESSAGE; nothing whole, or an old
-    message (magic 0 or 1), which no retry makes acceptable, is INVALID_RECORD.
+    Same result as a Kafka broker that splits the field into messages: garbage is CORRUPT_MESSAGE.
+    No whole message, or an old one (magic 0 or 1), is INVALID_RECORD, which clients do not retry.
     """
     field = bytes(memoryview(buf)[start:end]) if 0 <= start < end else b""
     if len(field) < OVERHEAD:
@@ -117,7 +120,7 @@ def _refusal_by_magic(magic: int, is_whole: bool) -> int:
 
 
 def _refusal(size: int, header: Header) -> int:
-    """The error of a header that is not of the plain kind, 0 when it is only unusual."""
+    """Return the error code for an unusual header; 0 if it is unusual but valid."""
     length, attributes, producer_id = header[BATCH_LENGTH], header[ATTRIBUTES], header[PRODUCER_ID]
     if length < _LEAST_LEGACY_BYTES:
         return _CORRUPT
@@ -202,7 +205,7 @@ def unsound_error(
 
 
 def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:
-    """Turn the batch into a LogAppendTime one: timestamp type, max timestamp and a new CRC."""
+    """Turn the batch into a LogAppendTime one: set timestamp type and max timestamp, and a new CRC."""
     attributes = _unpack_header(buf, start)[ATTRIBUTES]
     _APPEND_TIME.pack_into(buf, start + CRC_START, attributes | LOG_APPEND_TIME)
     _INT64.pack_into(buf, start + 35, wall_ms)
@@ -210,9 +213,10 @@ def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> Non
 
 
 def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
-    """The records of any number of whole batches, in order; those of control batches only if asked for.
+    """Yield the records of any number of whole batches in order; those of control batches only with
+    `control`.
 
-    A batch that is cut off at the end is left out, as in a fetch answer. Raises CorruptBatch.
+    A batch that is cut off at the end is left out, as in a Fetch response. Raises CorruptBatch.
     """
     view = memoryview(buf)
     at = 0
@@ -281,9 +285,10 @@ def build(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """One batch of at least one record; offsets count up from `base_offset`, the records' own are not looked at.
+    """Return one batch of at least one record, with offsets counted up from `base_offset`.
 
-    `codec` goes into the attributes; other attribute bits (TRANSACTIONAL, CONTROL) come by `attributes`.
+    The records' own offsets are ignored. `codec` is stored in the attributes; `attributes` adds
+    other bits (TRANSACTIONAL, CONTROL).
     """
     base_timestamp = records[0].timestamp
     max_timestamp = max(record.timestamp for record in records)

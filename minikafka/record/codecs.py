@@ -1,7 +1,7 @@
-"""The one door to CRC-32C, compression and varints of record batches.
+"""CRC-32C, compression and varints of record batches, for all packages.
 
-Invariant: no function here makes more output than the caller allows, whatever the input claims, and
-bad input is always `CorruptBatch`.
+Invariant: no function produces more output than the caller allows, whatever the input claims, and
+invalid input is always `CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LZ4: Final = 3
 ZSTD: Final = 4
 
 crc32c = crc32.iscsi
-"""crc32c(buffer, value=None) -> int: CRC-32C, continued from `value` (takes memoryviews)."""
+"""crc32c(buffer, value=None) -> int: CRC-32C, continued from `value` (accepts memoryviews)."""
 
 _BLOCK: Final = Struct(">i")
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_HEAD: Final = bytes.fromhex("04224d18604082")
-"""Magic, flags (version 1, independent blocks), block size 64 KiB, and the checksum byte of the two."""
+"""Magic, flags (version 1, independent blocks), block size 64 KiB, and the header checksum byte."""
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_SIZE: Final = Struct("<I")
 _LZ4_STORED: Final = 1 << 31
@@ -38,7 +38,9 @@ _VARINT_BITS: Final = 63
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """Record bytes in a codec of the batch attributes (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)."""
+    """Return record bytes compressed with a codec of the batch attributes (0 none, 1 gzip, 2
+    snappy, 3 lz4, 4 zstd).
+    """
     if codec == NONE:
         return bytes(data)
     if codec == SNAPPY:
@@ -49,7 +51,7 @@ def compress(codec: int, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> bytes:
-    """The record bytes, at most `limit` of them. Raises CorruptBatch when broken, unknown or larger."""
+    """Return the decompressed record bytes. Raises CorruptBatch if invalid or larger than `limit`."""
     if codec == NONE:
         return bytes(data)
     if codec == SNAPPY:
@@ -68,7 +70,9 @@ def _module(codec: int) -> Any:
 
 
 def _decompress_growing(module: Any, data: bytes, limit: int) -> bytes:
-    """Into a buffer that grows until the output fits, so that a claim of the input allocates nothing."""
+    """Decompress into a buffer that grows as needed, so that a size claimed by the input allocates
+    nothing.
+    """
     size = min(limit, max(_FIRST_GUESS_BYTES, 4 * len(data)))
     while True:
         out = bytearray(size)
@@ -111,7 +115,7 @@ def _unsnappy_block(data: bytes, limit: int) -> bytes:
 
 
 def _xerial(data: bytes) -> bytes:
-    """Snappy in the framing of the Java client, which every client reads."""
+    """Return snappy bytes in the framing of the Java client, which every client can read."""
     out = [_XERIAL_HEAD]
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
@@ -120,7 +124,9 @@ def _xerial(data: bytes) -> bytes:
 
 
 def _lz4_frame(data: bytes) -> bytes:
-    """An LZ4 frame of independent 64 KiB blocks: the Java client reads no others, and cramjam links its blocks."""
+    """Return an LZ4 frame of independent 64 KiB blocks: the Java client reads no others, cramjam
+    writes linked ones.
+    """
     out = [_LZ4_HEAD]
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
         raw = data[start : start + _LZ4_BLOCK_BYTES]
@@ -134,7 +140,7 @@ def _lz4_frame(data: bytes) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """A signed 64-bit number, zigzag encoded (records use it for every length and delta)."""
+    """Return a signed 64-bit number as a zigzag varint, as used for every length and delta in a record."""
     number = (number << 1) ^ (number >> 63)
     if number < 128:
         return bytes((number,))
@@ -147,7 +153,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """(number, position behind it). Raises CorruptBatch when cut off or too long."""
+    """Return (number, position after it). Raises CorruptBatch if it is truncated or too long."""
     number = shift = 0
     try:
         while True:

@@ -1,10 +1,10 @@
-"""The controller's way to the brokers: one ordered queue per broker, one request in flight (R15).
+"""Channels from the controller to the brokers: one ordered queue per broker, one request in flight (R15).
 
 Invariant: a broker receives the requests of one controller in the order of `send`, each at least
-once, and none after `remove` or `stop`; `on_response` is called in that order, once per request.
-A request that got no answer is sent again until the broker is removed: only the disappearance of
-its registration says that a broker is gone. Stale epochs are the broker's to refuse and the
-caller's to read in the answer (R5, R6); the queue goes on.
+once, and none after `remove` or `stop`; `on_response` is called in that order, once per request. A
+request without a response is repeated until the broker is removed, since only the end of its
+registration shows that a broker is gone. A broker refuses stale epochs, and the caller finds that
+in the response (R5); the queue continues.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from minikafka.rpc.messages import SharedRows, decode_response, encode
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_MS: Final = 30_000
-"""Kafka's `controller.socket.timeout.ms`."""
+"""Default of Kafka's `controller.socket.timeout.ms`."""
 RETRY_MS: Final = 100
 RETRY_SPREAD_MS: Final = 10
-"""Channels to brokers that died together do not all wake in the same turn of the loop."""
+"""Jitter of retries, so that channels to brokers that died together do not all wake at once."""
 
 OnResponse: TypeAlias = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
 
 
 class Channels:
-    """The channels of one active controller; empty, and ready for the next term, after `stop`."""
+    """The channels of one active controller; empty, and reusable in the next term, after `stop`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Channels:
         self._shared = SharedRows()
 
     def add(self, broker: Broker) -> None:
-        """Open the channel; one to an older incarnation or address of it is dropped (R19)."""
+        """Open a channel; one to an older registration or address of the broker is dropped (R19)."""
         known = self._channels.get(broker.id)
         if known is not None:
             if known.broker == broker:
@@ -74,7 +74,7 @@ class Channels:
         self._tasks.spawn(channel.run(), f"channel-to-{broker.id}")
 
     def remove(self, broker_id: BrokerId) -> None:
-        """Drop what is queued for the broker and give up on the request in flight."""
+        """Drop the broker's queued requests and give up on the request in flight."""
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.stop()
@@ -82,31 +82,33 @@ class Channels:
     def send(
         self, broker_id: BrokerId, request: ControllerRequest, on_response: OnResponse
     ) -> None:
-        """Queue a request; one for a broker without a channel is dropped: it is not registered."""
+        """Queue a request; a request to an unregistered broker, which has no channel, is dropped."""
         channel = self._channels.get(broker_id)
         if channel is None:
-            logger.warning("%s to offline broker %d dropped", type(request).__name__, broker_id)
+            logger.warning(
+                "Dropped %s to unregistered broker %d", type(request).__name__, broker_id
+            )
             return
         channel.send(request, on_response)
 
     def waiting(self, broker_id: BrokerId) -> int:
-        """Requests that wait for this broker's answer, the one in flight included; 0 without a channel."""
+        """Return the number of requests waiting for this broker's response, including the one in flight."""
         channel = self._channels.get(broker_id)
         return len(channel.queue) if channel is not None else 0
 
     def backlog(self) -> dict[BrokerId, int]:
-        """`waiting` of every broker with a channel (C39)."""
+        """Return broker id -> number of waiting requests, for every channel (C39)."""
         return {id_: len(channel.queue) for id_, channel in self._channels.items()}
 
     def stop(self) -> None:
-        """Resign: drop everything at once, without another byte to any broker."""
+        """Drop all channels at once, after resignation, without sending another byte to any broker."""
         for broker_id in list(self._channels):
             self.remove(broker_id)
         self._shared = SharedRows()
 
 
 class _Channel:
-    """One broker's queue and the task that works it off."""
+    """One broker's queue and the task that sends its requests."""
 
     def __init__(
         self,
@@ -141,7 +143,9 @@ class _Channel:
             self._task.cancel()
 
     async def run(self) -> None:
-        """Until stopped. The task is remembered, because stopping must not wait for an answer."""
+        """Send queued requests until stopped. The task is kept, so that `stop` can cancel it
+        without waiting.
+        """
         self._task = asyncio.current_task()
         while not self._stopped:
             if not self.queue:
@@ -154,7 +158,7 @@ class _Channel:
             on_response(self.broker.id, request, response)
 
     async def _deliver(self, request: ControllerRequest) -> ControllerResponse:
-        """Send until there is an answer."""
+        """Send a request until there is a response."""
         method, body = encode(request, self._shared)
         attempt = 0
         while True:
@@ -163,23 +167,27 @@ class _Channel:
                 return await self._call(method, body)
             except OSError as error:
                 if attempt == 1:
-                    logger.warning("%s to broker %d: %s", method, self.broker.id, error)
+                    logger.warning(
+                        "No response to %s from broker %d: %s", method, self.broker.id, error
+                    )
                 if attempt & (attempt - 1) == 0:
                     self._note_retry(request, attempt, error)
             await self._clock.sleep(RETRY_MS + self._rng.uniform(0, RETRY_SPREAD_MS))
 
     def _note_retry(self, request: ControllerRequest, attempt: int, error: OSError) -> None:
-        """At attempts 1, 2, 4, 8, …: a broker may be away for long."""
+        """Log attempts 1, 2, 4, 8, … only, because a broker may be down for a long time."""
         fields = {"to": self.broker.id, "request": name_of(request), "attempt": attempt}
         fields["error"] = f"{type(error).__name__} {error}"
         self._ledger.record(RETRY, request.cause, fields)
 
     async def _call(self, method: str, body: dict[str, object]) -> ControllerResponse:
-        """One attempt. A refusal is an answer, unless a stranger gives it on the broker's port."""
+        """Make one attempt. A refusal counts as a response, unless another process answers on the
+        broker's port.
+        """
         broker = self.broker
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
-            raise ConnectionError(f"it registered no listener {self._listener}")
+            raise ConnectionError(f"broker has no listener {self._listener}")
         try:
             answer = await self._control_plane.call(
                 endpoint.host, endpoint.port, method, body, timeout_ms=CALL_TIMEOUT_MS
@@ -187,8 +195,8 @@ class _Channel:
             return decode_response(answer)
         except KafkaError as error:
             if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                raise ConnectionError(f"not let in: {error}") from error
+                raise ConnectionError(f"authentication failed: {error}") from error
             if error.code is ErrorCode.NETWORK_EXCEPTION:
-                raise ConnectionError(f"not carried out: {error}") from error
-            logger.error("%s to broker %d was refused: %s", method, broker.id, error)
+                raise ConnectionError(f"request failed: {error}") from error
+            logger.error("Broker %d refused %s: %s", broker.id, method, error)
             return ControllerResponse(int(error.code))

@@ -1,9 +1,9 @@
-"""Controller RPC bodies: the values of `base.model` as what msgpack can carry, and back, checked.
+"""Bodies of controller RPCs: the values of `base.model` converted to and from msgpack values, and checked.
 
-Invariant: what `decode…` returns has the types and ranges that `base.model` promises, topic names
-that may be used as directory names, and lists no longer than their limits; anything else is
-`KafkaError(INVALID_REQUEST)`, and nothing was built from it. A body is a map with exactly the keys
-named here; partitions and brokers are rows (lists of fixed length): one LeaderAndIsr carries
+Invariant: a value returned by a `decode…` function has the types and ranges that `base.model`
+promises, topic names that may be used as directory names, and lists within their limits; anything
+else raises `KafkaError(INVALID_REQUEST)`. A body is a map with exactly the keys named here.
+Partitions and brokers are rows (lists of fixed length), because one LeaderAndIsr contains
 thousands.
 """
 
@@ -36,25 +36,31 @@ STOP_REPLICA: Final = "stop_replica"
 CONTROLLED_SHUTDOWN: Final = "controlled_shutdown"
 CREATE_TOPICS: Final = "create_topics"
 STATE: Final = "state"
-"""Read-only: an empty map in, any map out (for `minikafka status`)."""
+"""Read-only: empty map in, state of the broker out (for `minikafka status`)."""
 EXPLAIN: Final = "explain"
-"""Read-only: `topic` and `partition` in, what this broker knows of it out (for `minikafka why`)."""
+"""Read-only: `topic` and `partition` in, this broker's data about the partition out (for `minikafka
+why`).
+"""
 PLAN: Final = "plan"
-"""Read-only, to the active controller: a question in, the lines of what would follow out (`minikafka plan`)."""
+"""Read-only, to the active controller: a planned change in, its consequences as lines out
+(`minikafka plan`).
+"""
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
-"""Controller to broker; their order per broker is kept from the queue to the handler."""
+"""Requests of the controller to brokers, delivered to each broker's handler in order."""
 HOLD_STEP: Final = "hold_step"
 RELEASE_STEP: Final = "release_step"
 STEPS: Final = "steps"
-"""Which steps are held and who stands at one; waits for somebody at a step for as long as it is told."""
+"""Returns the held steps and the blocked operations; waits up to the given time for an operation to
+block.
+"""
 GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
-"""From a tool to the gate at a broker's named steps (`broker/step_gate.py`)."""
+"""Calls of a tool to the gate at a broker's named steps (`broker/step_gate.py`)."""
 
 ROWS_MAX: Final = 262_144
-"""Partitions, brokers or topics in one body."""
+"""Maximum number of partitions, brokers or topics in one body."""
 REPLICAS_MAX: Final = 1024
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
-"""Kafka's rule; a topic name becomes a directory name."""
+"""Kafka's rule for topic names, which become directory names."""
 _LISTENER_NAME: Final = re.compile(r"[A-Z0-9._-]{1,255}")
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
 _REQUEST_FIELDS: Final = (
@@ -84,7 +90,7 @@ class NewTopic(NamedTuple):
 
 
 class Rows(list[list[Any]]):
-    """Rows that several bodies share; `packed` is what they are as bytes, once somebody found out."""
+    """Rows shared by several bodies; `packed` caches their msgpack encoding."""
 
     __slots__ = ("packed",)
 
@@ -94,23 +100,25 @@ class Rows(list[list[Any]]):
 
 
 class SharedRows:
-    """The rows of what was encoded last: the same partitions go to every broker at about the same time."""
+    """A cache of the rows encoded last: the same partitions are sent to every broker at about the
+    same time.
+    """
 
     def __init__(self) -> None:
         self._partitions: tuple[PartitionState, ...] = ()
         self._rows = Rows(())
 
     def of(self, partitions: tuple[PartitionState, ...]) -> Rows:
-        """Rows of these partitions; they must not be changed."""
+        """Return the rows of these partitions; the caller must not change them."""
         if partitions is not self._partitions:
-            # A state's fields are in the order of a row.
+            # The fields of a PartitionState have the order of a row.
             self._rows = Rows([*state.tp, *state[1:]] for state in partitions)
             self._partitions = partitions
         return self._rows
 
 
 def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tuple[str, Body]:
-    """Method name and body of a controller request."""
+    """Return method name and body of a controller request."""
     body: Body = {
         "controller_id": request.controller_id,
         "controller_epoch": request.controller_epoch,
@@ -130,7 +138,7 @@ def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tupl
 
 
 def decode(method: str, body: object) -> ControllerRequest:
-    """The controller request in a body. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the controller request in a body. Raises KafkaError(INVALID_REQUEST)."""
     if method == STOP_REPLICA:
         fields = _fields(body, *_REQUEST_FIELDS)
         return StopReplicaRequest(
@@ -150,7 +158,7 @@ def decode(method: str, body: object) -> ControllerRequest:
 
 
 def encode_response(response: ControllerResponse) -> Body:
-    """Body of a broker's answer to a controller request."""
+    """Return the body of a broker's response to a controller request."""
     return {
         "error": int(response.error),
         "partitions": [[*tp, int(error)] for tp, error in response.partitions],
@@ -158,81 +166,83 @@ def encode_response(response: ControllerResponse) -> Body:
 
 
 def decode_response(body: object) -> ControllerResponse:
-    """A broker's answer. Raises KafkaError(INVALID_REQUEST)."""
+    """Return a broker's response. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "error", "partitions")
     partitions = _rows(fields["partitions"], _Decoder().result)
     return ControllerResponse(_error(fields["error"]), partitions)
 
 
 def encode_controlled_shutdown(broker_id: int, broker_epoch: int) -> Body:
-    """Body by which a broker asks the controller to move its leaderships away (R23)."""
+    """Return the body with which a broker asks the controller to move its leaderships (R23)."""
     return {"broker_id": broker_id, "broker_epoch": broker_epoch}
 
 
 def decode_controlled_shutdown(body: object) -> tuple[int, int]:
-    """(broker id, broker epoch). Raises KafkaError(INVALID_REQUEST)."""
+    """Return (broker id, broker epoch). Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "broker_id", "broker_epoch")
     return _broker_id(fields["broker_id"]), _integer(fields["broker_epoch"], -1, _INT64_MAX)
 
 
 def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
-    """Answer to a controlled shutdown: the partitions that the broker still leads."""
+    """Return the response to a controlled shutdown: the partitions that the broker still leads."""
     return {"remaining": [list(tp) for tp in remaining]}
 
 
 def decode_remaining(body: object) -> list[TopicPartition]:
-    """The partitions that the broker still leads. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the partitions that the broker still leads. Raises KafkaError(INVALID_REQUEST)."""
     return list(_rows(_fields(body, "remaining")["remaining"], _topic_partition))
 
 
 def encode_create_topics(topics: Iterable[NewTopic]) -> Body:
-    """Body by which a broker asks the controller to create topics."""
+    """Return the body with which a broker asks the controller to create topics."""
     return {"topics": [list(topic) for topic in topics]}
 
 
 def decode_create_topics(body: object) -> list[NewTopic]:
-    """The topics to create. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the topics to create. Raises KafkaError(INVALID_REQUEST)."""
     return list(_rows(_fields(body, "topics")["topics"], _new_topic))
 
 
 def encode_created(results: Iterable[tuple[str, int]]) -> Body:
-    """Answer to create_topics: (topic, Kafka error code) each."""
+    """Return the response to create_topics: (topic, Kafka error code) each."""
     return {"topics": [[topic, int(error)] for topic, error in results]}
 
 
 def decode_created(body: object) -> dict[str, int]:
-    """Kafka error code by topic. Raises KafkaError(INVALID_REQUEST)."""
+    """Return topic -> Kafka error code. Raises KafkaError(INVALID_REQUEST)."""
     return dict(_rows(_fields(body, "topics")["topics"], _created))
 
 
 def encode_step(step: str) -> Body:
-    """Body by which a tool holds or releases a named step."""
+    """Return the body with which a tool holds or releases a named step."""
     return {"step": step}
 
 
 def decode_step(body: object) -> str:
-    """The step's name; whether there is one of that name, the gate knows. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the step's name; the gate checks that the step exists. Raises KafkaError(INVALID_REQUEST)."""
     return _text(_fields(body, "step")["step"], _STEP)
 
 
 def encode_steps(step: str, wait_ms: int) -> Body:
-    """Body that asks for the gate, and waits up to so long until somebody stands at this step."""
+    """Return the body that asks for the gate's state, after waiting up to `wait_ms` for this step
+    to block.
+    """
     return {"step": step, "wait_ms": wait_ms}
 
 
 def decode_steps(body: object) -> tuple[str, int]:
-    """(step, ms to wait). Raises KafkaError(INVALID_REQUEST)."""
+    """Return (step, ms to wait). Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "step", "wait_ms")
     return _text(fields["step"], _STEP), _integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
 
 
 def encode_standing(held: Iterable[str], standing: Iterable[str]) -> Body:
-    """The gate's answer: the steps that are held, and those at which somebody stands."""
+    """Return the gate's response: the held steps, and the steps at which an operation is blocked."""
     return {"held": list(held), "standing": list(standing)}
 
 
 def decode_standing(body: object) -> tuple[list[str], list[str]]:
-    """(held, standing). Raises KafkaError(INVALID_REQUEST)."""
+    """Return (held steps, blocked steps). Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "held", "standing")
     return list(_rows(fields["held"], _step)), list(_rows(fields["standing"], _step))
 
@@ -242,20 +252,20 @@ def _step(value: object) -> str:
 
 
 class _Decoder:
-    """Decodes the rows of one body: names and lists of brokers that were checked once are known."""
+    """Decodes the rows of one body; names and broker lists that were already checked are cached."""
 
     def __init__(self) -> None:
         self._topics: dict[str, str] = {}
         self._ids: dict[tuple[Any, ...], tuple[int, ...]] = {(): ()}
 
     def result(self, row: object) -> tuple[TopicPartition, int]:
-        """A partition and its error code. Raises KafkaError(INVALID_REQUEST)."""
+        """Return a partition and its error code. Raises KafkaError(INVALID_REQUEST)."""
         topic, partition, error = _list(row, 3)
         tp = TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX))
         return tp, _error(error)
 
     def state(self, row: object) -> PartitionState:
-        """A partition's state. Raises KafkaError(INVALID_REQUEST)."""
+        """Return a partition's state. Raises KafkaError(INVALID_REQUEST)."""
         topic, partition, leader, epoch, isr, zk_version, controller_epoch, *rest = _list(row, 12)
         replicas, adding, removing, offline, is_new = rest
         return PartitionState(
@@ -280,7 +290,7 @@ class _Decoder:
         return known
 
     def _broker_ids(self, value: object) -> tuple[int, ...]:
-        """Equal lists become one tuple, which saves memory too."""
+        """Intern equal broker lists as one tuple, to save memory."""
         if not isinstance(value, list | tuple) or len(value) > REPLICAS_MAX:
             raise _invalid(f"expected a list of at most {REPLICAS_MAX} broker ids")
         key = tuple(value)
@@ -364,7 +374,7 @@ def _cause(fields: Body) -> str:
 
 
 def _fields(body: object, *names: str) -> Body:
-    """The body, if it is a map with exactly these keys."""
+    """Return the body if it is a map with exactly these keys; raise KafkaError otherwise."""
     if not isinstance(body, dict) or body.keys() != set(names):
         raise _invalid(f"the body must be a map with the keys {', '.join(names)}")
     return body

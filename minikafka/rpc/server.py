@@ -1,11 +1,11 @@
-"""The control plane over HTTP: signed msgpack bodies, a wary server, a keep-alive client.
+"""The control plane over HTTP: signed msgpack bodies, a strict server, a keep-alive client.
 
-Invariant: nothing of a body is read before the headers' signature was verified, nothing of it is
-decoded before its hash was, and state changes of one sender reach the handler in the order in which
-they were sent, one at a time. Every connection has a time in which a whole request must arrive,
-because aiohttp has none; strangers get 401 and no reason.
+Invariant: no byte of a body is read before the signature of the headers is verified, the body is
+not decoded before its hash is verified, and state changes of one sender reach the handler one at a
+time, in the order in which they were sent. Every connection has a deadline for a whole request,
+which aiohttp does not provide. A caller without a valid signature gets 401 without a reason.
 
-Sizes: a partition of a LeaderAndIsr takes 30 bytes and its topic's name, so `BODY_MAX_BYTES` is
+Sizes: a partition in a LeaderAndIsr takes 30 bytes and its topic's name, so `BODY_MAX_BYTES` is
 enough for `messages.ROWS_MAX` partitions in one request.
 """
 
@@ -35,21 +35,21 @@ BODY_MAX_BYTES: Final = 64 * 1024 * 1024
 TEXT_MAX_BYTES: Final = 64 * 1024
 MAP_MAX: Final = 1024
 READ_TIMEOUT_MS: Final = 30_000
-"""A connection without a whole request for so long is dropped: idle, or fed drop by drop."""
+"""A connection without a whole request for this long is closed, whether idle or very slow."""
 IDLE_CLIENT_SECONDS: Final = 15
-"""Our client gives an idle connection up well before a server drops it."""
+"""Idle time after which the client closes a connection, well before a server does."""
 CONNECTIONS_MAX: Final = 256
 INCARNATIONS_MAX: Final = 1024
-"""Senders whose last state change is remembered; far more than can be alive."""
+"""Number of senders whose last state change is remembered; far more than can be alive."""
 _SERVER_NAME: Final = {"Server": "minikafka"}
 
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
 class HttpControlPlane:
-    """The ControlPlane port; one per process, with the identity it signs as.
+    """The ControlPlane port; one per process, with the identity that signs its calls.
 
-    `cluster_id` must be the same on both sides (`""` where it is not known yet on either).
+    `cluster_id` must be equal on both sides (`""` while it is unknown on both).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class HttpControlPlane:
         self._servers: list[_Server] = []
 
     async def serve(self, handler: Handler, host: str, port: int) -> Listener:
-        """See ControlPlane. A KafkaError that leaves the handler becomes the caller's."""
+        """Serve calls on a port; a KafkaError raised by the handler is returned to the caller."""
         server = _Server(handler, self._verifier, self._clock)
         await server.start(host, port)
         self._servers.append(server)
@@ -72,7 +72,9 @@ class HttpControlPlane:
     async def call(
         self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
     ) -> dict[str, Any]:
-        """See ControlPlane."""
+        """Make one call. Raises OSError (TimeoutError included) without a response, `KafkaError` if
+        refused.
+        """
         path = f"/{method}"
         data = _pack(body)
         headers = self._signer.headers("POST", path, data, self._clock.wall_ms())
@@ -80,7 +82,7 @@ class HttpControlPlane:
         try:
             async with self._client().post(
                 url,
-                data=BytesIO(data),  # given as bytes, a large body would be one write and a warning
+                data=BytesIO(data),  # a large body passed as bytes would log a warning
                 headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
@@ -90,7 +92,7 @@ class HttpControlPlane:
             raise ConnectionError(f"{host}:{port}: {error}") from error
 
     async def close(self) -> None:
-        """See ControlPlane; listeners that are still open are closed too."""
+        """Close all connections and listeners."""
         for server in self._servers:
             await server.close()
         self._servers.clear()
@@ -99,7 +101,7 @@ class HttpControlPlane:
             self._session = None
 
     def _client(self) -> aiohttp.ClientSession:
-        """Made at the first call, because it binds to the running loop."""
+        """Return the HTTP client, created at the first call because it binds to the running loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CLIENT_SECONDS),
@@ -111,7 +113,7 @@ class HttpControlPlane:
 
 
 class _Server:
-    """One listening control plane."""
+    """One listener of the control plane."""
 
     def __init__(self, handler: Handler, verifier: Verifier, clock: Clock) -> None:
         self.port = 0
@@ -129,7 +131,7 @@ class _Server:
             access_log=None,
             handle_signals=False,
             auto_decompress=False,
-            lingering_time=0,  # the rest of a refused body is not worth reading
+            lingering_time=0,  # do not read the rest of a refused body
             shutdown_timeout=1.0,
         )
         self._listening: asyncio.Server
@@ -145,9 +147,11 @@ class _Server:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting, give running handlers a moment, drop the connections; harmless twice.
+        """Stop accepting, give running handlers a moment, close the connections; a second call has
+        no effect.
 
-        aiohttp forgets a handler whose caller has gone; none may go on in a broker that is closed.
+        aiohttp forgets a handler whose caller has disconnected; none may continue in a closed
+        broker.
         """
         self._listening.close()
         await self._runner.cleanup()
@@ -166,7 +170,7 @@ class _Server:
         return connection
 
     def _expect_request(self, connection: RequestHandler, limit_ms: int) -> None:
-        """From now on a whole request must arrive within the limit."""
+        """Start the time limit for a whole request."""
         expire = partial(self._expire, connection)
         self._deadlines[connection] = self._clock.call_later(limit_ms, expire)
 
@@ -187,7 +191,7 @@ class _Server:
                 self._expect_request(connection, READ_TIMEOUT_MS)
 
     async def _respond(self, request: web.Request) -> web.Response:
-        """Headers first, then the body's hash, then its decoding, then the handler."""
+        """Verify the headers, then the body's hash, then decode the body and call the handler."""
         sealed = self._verifier.verify(
             request.method,
             request.raw_path,
@@ -228,7 +232,7 @@ class _Server:
     async def _handle(self, call: Call, sealed: Sealed) -> dict[str, Any]:
         if call.method not in STATE_CHANGES:
             return await self._handler(call)
-        # A call that was given up by its sender may be read after the ones that followed it.
+        # A call that its sender gave up may be read after later calls.
         if sealed.sequence <= self._latest.get(sealed.incarnation, 0):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "overtaken by a later state change")
         self._latest.pop(sealed.incarnation, None)
@@ -240,22 +244,24 @@ class _Server:
 
 
 def _refusal(status: int) -> web.Response:
-    """No body, no reason, and the connection ends."""
+    """Return a response without body or reason that closes the connection."""
     response = web.Response(status=status, headers=_SERVER_NAME)
     response.force_close()
     return response
 
 
 def _outcome(status: int, data: bytes) -> dict[str, Any]:
-    """The answer of a call, or the KafkaError it was refused with."""
+    """Return the response of a call, or raise the KafkaError in it."""
     if status == 401:
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the secret or the clock differs")
+        raise KafkaError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the cluster secret or the clock differs"
+        )
     if status not in (200, 409):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"HTTP status {status}")
     try:
         body = _unpack(data)
     except ValueError as error:
-        raise ConnectionError("the answer is not one of a control plane") from error
+        raise ConnectionError("the response is not from a control plane") from error
     if status == 200:
         return body
     try:
@@ -266,13 +272,13 @@ def _outcome(status: int, data: bytes) -> dict[str, Any]:
 
 
 async def _limited(response: aiohttp.ClientResponse) -> bytes:
-    """The body of an answer, up to the size that a request may have."""
+    """Read the body of a response, at most as large as a request may be."""
     pieces = []
     size = 0
     async for piece in response.content.iter_any():
         size += len(piece)
         if size > BODY_MAX_BYTES:
-            raise ConnectionError("the answer is too large")
+            raise ConnectionError("the response is too large")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -295,7 +301,7 @@ def _pack(body: dict[str, Any]) -> bytes:
 
 
 def _unpack(data: bytes) -> dict[str, Any]:
-    """A map with text keys, no larger than the limits. Raises ValueError."""
+    """Decode a map with text keys within the limits. Raises ValueError."""
     body = msgpack.unpackb(
         data,
         strict_map_key=True,

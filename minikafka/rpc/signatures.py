@@ -1,10 +1,9 @@
-"""Who may speak on the control plane: HMAC-SHA256 with the cluster's secret, and no replays.
+"""Authentication of control-plane calls: HMAC-SHA256 with the cluster's secret, and replay protection.
 
-Pure: times are given. The signature covers method, path, hash of the body, cluster id, sender,
-wall time and nonce, so a server can refuse a stranger from the
-headers alone, before it reads a byte of the body. Invariant of a `Verifier`: a nonce is accepted
-once, and only while its time is within `WINDOW_MS` of the server's; it is remembered as long as
-that can be.
+Pure: times are passed in. The signature covers method, path, hash of the body, cluster id, sender,
+wall time and nonce, so a server can refuse an unauthenticated call from its headers alone, before
+it reads a byte of the body. Invariant of a `Verifier`: a nonce is accepted once, and only while its
+time is within `WINDOW_MS` of the server's; it is remembered for that long.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 WINDOW_MS: Final = 60_000
-"""Largest difference of two brokers' clocks, and how old a call may be when it is read."""
+"""Maximum difference between two brokers' clocks, and maximum age of a call when it is read."""
 CLUSTER: Final = "X-Minikafka-Cluster"
 SENDER: Final = "X-Minikafka-Sender"
 TIME: Final = "X-Minikafka-Time"
@@ -25,13 +24,15 @@ NONCE: Final = "X-Minikafka-Nonce"
 BODY_HASH: Final = "X-Minikafka-Body"
 SIGNATURE: Final = "X-Minikafka-Signature"
 NONCES_MAX: Final = 200_000
-"""More calls than this within one window are refused; a control plane sees a few per second."""
+"""Maximum number of calls within one window; a control plane sees a few per second."""
 _NONCE: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class Sealed(NamedTuple):
-    """A verified call: the incarnation of its sender, its number there, and its body's hash."""
+    """A verified call: the process (incarnation) that sent it, its sequence number there, and its
+    body's hash.
+    """
 
     incarnation: str
     sequence: int
@@ -39,12 +40,12 @@ class Sealed(NamedTuple):
 
 
 def body_hash(body: bytes) -> str:
-    """SHA-256 of a body, in hex, as it stands in the header."""
+    """Return the SHA-256 of a body in hex, as used in the header."""
     return hashlib.sha256(body).hexdigest()
 
 
 class Signer:
-    """Signs the calls of one incarnation of one sender; `sequence` counts them."""
+    """Signs the calls of one process; `sequence` counts them."""
 
     def __init__(self, secret: bytes, cluster_id: str, sender_id: int, incarnation: bytes) -> None:
         """`incarnation`: eight random bytes, new for every process."""
@@ -56,7 +57,7 @@ class Signer:
         self._sequence = 0
 
     def headers(self, method: str, path: str, body: bytes, wall_ms: int) -> dict[str, str]:
-        """Headers for one call; never the same twice."""
+        """Return the headers for one call; never the same twice."""
         self._sequence += 1
         headers = {
             CLUSTER: self._cluster_id,
@@ -70,7 +71,7 @@ class Signer:
 
 
 class Verifier:
-    """Decides about the headers of incoming calls."""
+    """Verifies the headers of incoming calls."""
 
     def __init__(self, secret: bytes, cluster_id: str) -> None:
         assert secret, "a control plane without a secret would trust everybody"
@@ -82,12 +83,12 @@ class Verifier:
     def verify(
         self, method: str, path: str, headers: Mapping[str, str], wall_ms: int, now: int
     ) -> Sealed | str:
-        """What the call says of itself, or the reason (for our log only) to refuse it."""
+        """Return the verified call, or the reason for refusing it (for the server's log only)."""
         expected = _signature(self._secret, method, path, headers)
         given = headers.get(SIGNATURE, "")
         if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "surrogateescape")):
             return "the signature is missing or wrong"
-        # From here on a holder of the secret wrote these headers.
+        # The signature is right: a holder of the secret wrote these headers.
         nonce = _NONCE.fullmatch(headers[NONCE])
         if nonce is None or not _INTEGER.fullmatch(headers[TIME]):
             return "its time or nonce is malformed"
@@ -100,7 +101,7 @@ class Verifier:
         return Sealed(nonce[1], int(nonce[2]), headers[BODY_HASH])
 
     def _remember(self, nonce: str, now: int) -> bool:
-        """Note a nonce for as long as its time can be in the window: twice its width."""
+        """Remember a nonce for twice the window, the time during which it could be accepted."""
         while self._expiries and self._expiries[0][0] < now:
             self._seen.discard(self._expiries.popleft()[1])
         if nonce in self._seen or len(self._seen) >= NONCES_MAX:
@@ -111,7 +112,7 @@ class Verifier:
 
 
 def _signature(secret: bytes, method: str, path: str, headers: Mapping[str, str]) -> str:
-    """Hex HMAC over the lines of what is signed; header values cannot hold a line feed."""
+    """Return the hex HMAC over the signed lines; header values cannot contain a line feed."""
     signed = (CLUSTER, SENDER, TIME, NONCE, BODY_HASH)
     text = "\n".join((method, path, *(headers.get(name, "") for name in signed)))
     return hmac.new(secret, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()

@@ -1,1 +1,1 @@
-"""The production side of the ports: clock, chance, tasks, files and sockets of this machine."""
+"""Production implementations of the ports: clock, randomness, tasks, files and sockets of this machine."""

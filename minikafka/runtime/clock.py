@@ -1,7 +1,7 @@
-"""Time and chance of this machine: the production side of the Clock and Rng ports.
+"""Time and randomness of this machine: the production implementations of the Clock and Rng ports.
 
-Invariant: `now` never goes back and counts on while the machine's wall clock is set; nothing drawn
-here can be predicted (ids and secrets are drawn from it).
+Invariant: `now` never decreases, even when the machine's clock is set. Random values are suitable
+for ids and secrets: nobody can predict them.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ _MS_PER_S: Final = 1_000
 
 
 class SystemClock:
-    """The Clock port over the running event loop."""
+    """The Clock port, implemented with the running event loop."""
 
     def now(self) -> int:
-        """See Clock."""
+        """Return monotonic milliseconds."""
         return time.monotonic_ns() // _NS_PER_MS
 
     def wall_ms(self) -> int:
-        """See Clock."""
+        """Return Unix milliseconds; jumps when the machine's clock is set."""
         return time.time_ns() // _NS_PER_MS
 
     async def sleep(self, ms: float) -> None:
-        """See Clock."""
+        """Wait for this many milliseconds."""
         await asyncio.sleep(ms / _MS_PER_S)
 
     def call_later(self, ms: float, callback: Callable[[], None]) -> Timer:
-        """See Clock."""
+        """Run the callback once after this many milliseconds."""
         return asyncio.get_running_loop().call_later(ms / _MS_PER_S, callback)
 
 
 class SystemRng:
-    """The Rng port over the operating system's source of randomness."""
+    """The Rng port, implemented with the operating system's source of randomness."""
 
     def __init__(self) -> None:
         self._random = random.SystemRandom()
 
     def bytes(self, count: int) -> bytes:
-        """See Rng."""
+        """Return this many random bytes, suitable for secrets and ids."""
         return os.urandom(count)
 
     def uniform(self, low: float, high: float) -> float:
-        """See Rng."""
+        """Return a random number between the two bounds, for jitter."""
         return self._random.uniform(low, high)
 
     def shuffled(self, items: Sequence[Any]) -> list[Any]:
-        """See Rng."""
+        """Return the same items in random order."""
         return self._random.sample(items, len(items))

@@ -1,7 +1,7 @@
-"""Whether a control group limits this process's processor time (cgroups(7): `cpu.max`, `cpu.cfs_quota_us`).
+"""Check for a processor quota of this process's control group (cgroups(7): `cpu.max`, `cpu.cfs_quota_us`).
 
-A container with a quota pays for polled time with time that its brokers need: they are held for the rest of
-a period of 100 ms once it is used up.
+In a container with a quota, busy polling uses up the time that brokers need: after that they are
+stopped for the rest of a period of 100 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOUNT: Final = Path("/sys/fs/cgroup")
 
 
 def has_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> bool:
-    """Of the process's own group or of one above it; False where there are no control groups."""
+    """True if this process's control group, or one above it, has a quota; False without control groups."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -32,7 +32,7 @@ def has_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> bool:
 
 
 def _limits(mount: Path, path: str, name: str) -> Iterator[str]:
-    """The first word of the file in the group and in each above it, up to the mount.
+    """Yield the first word of the file in the group and in each one above it, up to the mount.
 
     A container may see its group's path from outside, and its group itself as the mount.
     """

@@ -1,7 +1,7 @@
-"""The Storage port over the operating system.
+"""The Storage port, implemented with the operating system's files.
 
-Invariant: every OSError leaves as `StorageFailed` with the path it concerns, and a write either
-happened whole or raised.
+Invariant: every OSError is raised as `StorageFailed` with its path, and a write either completes or
+raises.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer
 
 _SLICES_MAX: Final = 1024
-"""IOV_MAX of Linux; more slices than that are joined first."""
+"""IOV_MAX of Linux; more slices are joined first."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ class DiskFile:
         self._fd = fd
 
     def pread(self, count: int, position: int) -> bytes:
-        """At most so many bytes from there; fewer only at the end of the file."""
+        """Read at most this many bytes at a position; fewer only at the end of the file."""
         try:
             data = os.pread(self._fd, count, position)
             if len(data) == count or not data:
@@ -48,7 +48,7 @@ class DiskFile:
             raise StorageFailed(self.path, error) from error
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Write all the slices there; the bytes written."""
+        """Write all slices at a position; return the number of bytes."""
         try:
             if len(slices) > _SLICES_MAX:
                 slices = (b"".join(slices),)
@@ -61,28 +61,30 @@ class DiskFile:
             raise StorageFailed(self.path, error) from error
 
     def _write_rest(self, data: bytes, written: int, position: int) -> None:
-        """The kernel took only a part: go on until all is in the file, or it says why not."""
+        """Write the rest after a partial write, until everything is in the file or the kernel
+        reports an error.
+        """
         view = memoryview(data)
         while written < len(data):
             written += os.pwrite(self._fd, view[written:], position + written)
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the size of the file in bytes."""
         with _failing_as(self.path):
             return os.fstat(self._fd).st_size
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to that size."""
+        """Cut or extend the file to this size."""
         with _failing_as(self.path):
             os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """fsync: data and size."""
+        """Flush data and size to the disk (fsync)."""
         with _failing_as(self.path):
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Give the descriptor back; harmless twice."""
+        """Close the file; a second call has no effect."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with _failing_as(self.path):
@@ -90,24 +92,24 @@ class DiskFile:
 
 
 class DiskStorage:
-    """The file system of this machine."""
+    """The Storage port backed by the local file system."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """The file for reading and writing."""
+        """Open a file for reading and writing."""
         with _failing_as(path):
             return DiskFile(
                 path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
             )
 
     def read(self, path: str) -> bytes:
-        """The whole file."""
+        """Return the content of a file."""
         with _failing_as(path), open(path, "rb") as file:
             return file.read()
 
     def write_atomically(
         self, path: str, data: bytes, *, private: bool = False, sync: bool = True
     ) -> None:
-        """Replace the file as a whole: write beside, fsync, rename, fsync the directory."""
+        """Replace a file as a whole: write a temporary file, fsync, rename, fsync the directory."""
         beside = path + ".tmp"
         with _failing_as(path):
             fd = os.open(
@@ -130,20 +132,20 @@ class DiskStorage:
                 self.sync_directory(os.path.dirname(path) or ".")
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """True if a file or directory with this path exists."""
         return os.path.exists(path)
 
     def names(self, directory: str) -> list[str]:
-        """Entries of the directory, sorted."""
+        """Return the entries of a directory, sorted."""
         with _failing_as(directory):
             return sorted(os.listdir(directory))
 
     def is_directory(self, path: str) -> bool:
-        """Whether it is a directory."""
+        """True if the path is a directory."""
         return os.path.isdir(path)
 
     def make_directories(self, path: str) -> bool:
-        """Create it with its parents; False when it was there already."""
+        """Create a directory with its parents; False if it already existed."""
         with _failing_as(path):
             try:
                 os.mkdir(path)
@@ -156,14 +158,14 @@ class DiskStorage:
             return True
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
-        """Move a file or directory, and fsync the parent."""
+        """Move a file or directory, and fsync the parent directory."""
         with _failing_as(old):
             os.rename(old, new)
         if sync:
             self.sync_directory(os.path.dirname(new) or ".")
 
     def link(self, path: str, other: str) -> bool:
-        """Give the file a second name; False where that cannot be, whatever the reason."""
+        """Add a hard link to the file; False if impossible for any reason."""
         try:
             os.link(path, other)
         except OSError:
@@ -171,7 +173,7 @@ class DiskStorage:
         return True
 
     def remove(self, path: str) -> None:
-        """Delete one file; no error when it is not there."""
+        """Delete one file; no error if it does not exist."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -180,13 +182,13 @@ class DiskStorage:
             raise StorageFailed(path, error) from error
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory with all in it; no error when it is not there."""
+        """Delete a directory with its content; no error if it does not exist."""
         with _failing_as(path):
             if os.path.exists(path):
                 shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
-        """fsync the directory entry itself."""
+        """Flush the entries of a directory to the disk (fsync)."""
         with _failing_as(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -195,13 +197,13 @@ class DiskStorage:
                 os.close(fd)
 
     def room(self, path: str) -> tuple[int, int]:
-        """(total, usable) bytes of the disk that the path is on."""
+        """Return the (total, usable) bytes of the disk that holds the path."""
         with _failing_as(path):
             disk = os.statvfs(path)
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def lock(self, path: str) -> DiskFile | None:
-        """Hold an exclusive lock file until closed; None when another process holds it."""
+        """Hold an exclusive lock file until it is closed; None if another process holds it."""
         with _failing_as(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

@@ -1,8 +1,7 @@
-"""Background work with an owner: the Tasks and Executor ports of the production loop.
+"""Background tasks with an owner: the Tasks and Executor ports of the production loop.
 
-The only place that makes tasks which go on when their maker returns. Invariant: a task is kept until it
-has ended, its crash is never lost (logged, then given to the owner), and after `close` none of them runs
-any more.
+The only module that creates tasks which outlive their creator. Invariant: a task is referenced
+until it has ended, its exception is logged and passed to the owner, and no task runs after `close`.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ class TaskRegistry:
         self._is_closed = False
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> Awaitable[None]:
-        """See Tasks. Whoever awaits the task sees its end, not its exception.
+        """Start a task. Awaiting the task waits for its end but does not raise its exception.
 
-        After `close` the coroutine is not begun: work that is asked for while its owner goes down has
-        nobody left who would wait for it.
+        After `close` the coroutine is not started: its owner is shutting down and nobody would wait
+        for it.
         """
         task = asyncio.get_running_loop().create_task(self._run(coroutine, name), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # A task that is cancelled before its first step has not touched the coroutine.
+        # A task that is cancelled before its first step has not started the coroutine.
         task.add_done_callback(lambda _: coroutine.close())
         if self._is_closed:
             task.cancel()
         return task
 
     async def close(self) -> None:
-        """See Tasks. A task that calls it is not cancelled by it, nor waited for."""
+        """Cancel all tasks and wait for them, except for the task that calls this method."""
         self._is_closed = True
         caller = asyncio.current_task()
         while others := [task for task in self._tasks if task is not caller]:
@@ -48,7 +47,7 @@ class TaskRegistry:
             await asyncio.wait(others)
 
     def names(self) -> list[str]:
-        """Names of the tasks that have not ended, sorted."""
+        """Return the names of the tasks that have not ended, sorted."""
         return sorted(task.get_name() for task in self._tasks)
 
     async def _run(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
@@ -61,8 +60,8 @@ class TaskRegistry:
 
 
 class ThreadExecutor:
-    """The Executor port over the loop's pool of threads."""
+    """The Executor port, implemented with the event loop's thread pool."""
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """See Executor."""
+        """Run the function in a thread and return its result."""
         return await asyncio.to_thread(function)

@@ -1,9 +1,10 @@
-"""TCP behind the Transport port: asyncio or uvloop accepts, connects and reads; writes go direct.
+"""The Transport port over TCP: asyncio or uvloop accepts, connects and reads; writes go directly to
+the socket.
 
-Invariant: bytes leave in the order of the `send` calls. A direct write happens only while the
-loop's own queue is empty; whatever the socket did not take is copied into that queue.
-After `close`, `abort`, an end of file or a lost connection the descriptor is never touched again: its
-number may already be another connection's.
+Invariant: bytes are sent in the order of the `send` calls. A direct write happens only while the
+loop's own queue is empty; bytes that the socket did not take are copied into that queue. After
+`close`, `abort`, an end of file or a lost connection the descriptor is never used again, since its
+number may already belong to another connection.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaint
 from minikafka.base.ports import Buffer, Listener, StreamHandler
 
 QUEUE_MARK_BYTES: Final = 64 * 1024
-"""`StreamHandler.drained` is called each time the queue falls from above this to this or below."""
+"""`StreamHandler.drained` is called each time the queue shrinks to this size or below."""
 SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `writev` refuses more slices in one call."""
 BACKLOG: Final = 1024
 
 
 class SocketConnection(asyncio.BufferedProtocol):
-    """One TCP connection: the protocol that the loop calls, and the Link its handler writes to."""
+    """One TCP connection: the protocol that the event loop calls, and the Link for its handler."""
 
     def __init__(self, handler: StreamHandler, after_read: Callable[[], None] | None) -> None:
         self.handler = handler
@@ -34,7 +35,7 @@ class SocketConnection(asyncio.BufferedProtocol):
         self._peer = "?"
         self._error: OSError | None = None
         self._transport: asyncio.Transport
-        # The loop looks these three up on the instance: bound here, a read costs no call of ours.
+        # The event loop calls these three attributes directly, which saves one call per read.
         self.get_buffer = handler.get_buffer  # type: ignore[method-assign,assignment]
         self.buffer_updated = (  # type: ignore[method-assign]
             _both(handler.buffer_updated, after_read) if after_read else handler.buffer_updated  # type: ignore[assignment]
@@ -42,7 +43,7 @@ class SocketConnection(asyncio.BufferedProtocol):
         self.resume_writing = handler.drained  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop; TCP_NODELAY is already set by asyncio and by uvloop."""
+        """Called by the event loop; asyncio and uvloop have already set TCP_NODELAY."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=QUEUE_MARK_BYTES, low=QUEUE_MARK_BYTES)
         self._fd = transport.get_extra_info("socket").fileno()
@@ -51,17 +52,21 @@ class SocketConnection(asyncio.BufferedProtocol):
         self.handler.connected(self)
 
     def eof_received(self) -> bool:
-        """The peer will send no more: as in Kafka that ends the connection, answers included."""
+        """Close the connection when the peer has finished sending, as Kafka does; pending responses
+        are dropped.
+        """
         self._open = False
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the loop once, last; the descriptor is closed right after."""
+        """Called by the event loop as the last call; the descriptor is closed right after it."""
         self._open = False
         self.handler.disconnected(exc or self._error)
 
     def send(self, slices: Sequence[Buffer]) -> None:
-        """See Link. A dead connection swallows the bytes: `disconnected` has come or will come."""
+        """Write at once if nothing is queued, else queue. A dead connection drops the bytes without
+        an error.
+        """
         if not self._open:
             return
         transport = self._transport
@@ -83,49 +88,53 @@ class SocketConnection(asyncio.BufferedProtocol):
             transport.write(_rest(slices, taken))
 
     def queued_bytes(self) -> int:
-        """See Link; 0 once the connection is closing."""
+        """Return the bytes accepted by `send` but not yet taken by the socket; 0 once the
+        connection is closing.
+        """
         return self._transport.get_write_buffer_size() if self._open else 0
 
     def pause_reading(self) -> None:
-        """See Link."""
+        """Stop calling `buffer_updated` until `resume_reading`; a second call has no effect."""
         if self._open:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """See Link."""
+        """Continue reading after `pause_reading`; a second call has no effect."""
         if self._open:
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """See Link."""
+        """Send all queued bytes, then close."""
         self._open = False
         self._transport.close()
 
     def abort(self) -> None:
-        """See Link."""
+        """Close the connection at once and drop queued bytes."""
         self._open = False
         self._transport.abort()
 
     def peer(self) -> str:
-        """See Link."""
+        """Return host:port of the other side, for logs."""
         return self._peer
 
 
 class SocketListener:
-    """A listening socket; `port` is the real one."""
+    """A listening socket; `port` is the actual port."""
 
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
         self.port: int = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting. Not `wait_closed`: since Python 3.12 it waits for the connections."""
+        """Stop accepting connections. Not `wait_closed`, which waits for open connections since
+        Python 3.12.
+        """
         self._server.close()
-        await asyncio.sleep(0)  # uvloop gives the port back in its next turn
+        await asyncio.sleep(0)  # uvloop frees the port in its next iteration
 
 
 class SocketTransport:
-    """The Transport port over the running loop's TCP; `after_read` is called after each read was handled."""
+    """The Transport port over TCP; `after_read` is called after each read was handled."""
 
     def __init__(self, after_read: Callable[[], None] | None = None) -> None:
         self._after_read = after_read
@@ -141,7 +150,7 @@ class SocketTransport:
         require_plaintext(security)
         loop = asyncio.get_running_loop()
         if port == 0:
-            # A name with several addresses would get another free port on each: take the first.
+            # A name with several addresses would get a different free port on each: use the first.
             found = await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
             host = str(found[0][4][0])
         server = await loop.create_server(
@@ -166,7 +175,7 @@ class SocketTransport:
 
 
 def _both(handle: Callable[[int], None], after: Callable[[], None]) -> Callable[[int], None]:
-    """One function of the two: what the loop calls for each read."""
+    """Return one function that calls both, for the event loop to call on each read."""
 
     def buffer_updated(count: int) -> None:
         handle(count)
@@ -176,7 +185,7 @@ def _both(handle: Callable[[int], None], after: Callable[[], None]) -> Callable[
 
 
 def _rest(slices: Sequence[Buffer], taken: int) -> bytes:
-    """A copy of what follows the first `taken` bytes; there is at least one byte."""
+    """Return a copy of the bytes after the first `taken` ones; there is at least one."""
     index = 0
     while taken >= len(slices[index]):
         taken -= len(slices[index])
@@ -185,7 +194,7 @@ def _rest(slices: Sequence[Buffer], taken: int) -> bytes:
 
 
 def _address_text(address: tuple[str, int] | None) -> str:
-    """host:port, with brackets around an IPv6 host; "?" when the peer is already gone."""
+    """Return host:port, with brackets around an IPv6 host; "?" if the peer is already gone."""
     if not address:
         return "?"
     host, port = address[:2]

@@ -270,7 +270,7 @@ async def test_channel_keeps_the_request_while_the_broker_has_no_control_listene
     await world.settle()
     assert world.plane.attempts.empty()
     assert world.channels.backlog()[2] == 1
-    assert "to broker 2: it registered no listener CONTROLLER" in caplog.text
+    assert "from broker 2: broker has no listener CONTROLLER" in caplog.text
 
 
 async def test_after_a_stop_the_next_term_begins_with_fresh_channels(world: World) -> None:
