@@ -41,8 +41,10 @@ class BrokerConfig:
     """Settings of one broker; the attribute of a key is its name with `_` for `.`."""
 
     # Identity and listeners.
-    broker_id: int = key(INT, -1, "Number of this broker in the cluster; must be set.", low=0)
-    broker_rack: str | None = key(STRING, None, "Rack; replicas are spread over racks.")
+    broker_id: int = key(INT, -1, "Id of this broker in the cluster; required.", low=0)
+    broker_rack: str | None = key(
+        STRING, None, "Rack of the broker; replicas of a partition are spread over racks."
+    )
     listeners: tuple[str, ...] = key(
         LIST,
         ("PLAINTEXT://127.0.0.1:9092", "CONTROLLER://127.0.0.1:0"),
@@ -66,7 +68,7 @@ class BrokerConfig:
     minikafka_cluster_secret: str = key(
         PASSWORD,
         "",
-        "Shared by the brokers of one cluster; signs what goes over the control plane.",
+        "Secret shared by the brokers of one cluster; signs requests on the control plane.",
         low=16,
     )
 
@@ -75,133 +77,174 @@ class BrokerConfig:
         STRING, "", "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end."
     )
     zookeeper_session_timeout_ms: int = key(
-        INT, 18_000, "Silence after which ZooKeeper takes the broker for dead.", low=1
+        INT,
+        18_000,
+        "Time without a heartbeat after which ZooKeeper considers the broker dead.",
+        low=1,
     )
     zookeeper_connection_timeout_ms: int = key(
-        INT, 18_000, "How long a broker that starts waits for ZooKeeper.", low=1
+        INT, 18_000, "Maximum time for which a starting broker waits for ZooKeeper.", low=1
     )
 
     # Topics.
-    num_partitions: int = key(INT, 1, "Partitions of a topic made without a number.", low=1)
+    num_partitions: int = key(
+        INT, 1, "Number of partitions of a topic that is created without one.", low=1
+    )
     default_replication_factor: int = key(
-        INT, 1, "Replicas of a topic made without a number.", low=1, high=32_767
+        INT, 1, "Replication factor of a topic that is created without one.", low=1, high=32_767
     )
     auto_create_topics_enable: bool = key(
-        BOOLEAN, True, "Whether asking for the metadata of an unknown topic creates it."
+        BOOLEAN, True, "If true, a metadata request for an unknown topic creates it."
     )
-    delete_topic_enable: bool = key(BOOLEAN, True, "Whether topics can be deleted.")
+    delete_topic_enable: bool = key(BOOLEAN, True, "If false, topics cannot be deleted.")
     min_insync_replicas: int = key(
-        INT, 1, "In-sync replicas without which acks=all is refused.", low=1
+        INT, 1, "Minimum number of in-sync replicas; with fewer, acks=all is refused.", low=1
     )
     unclean_leader_election_enable: bool = key(
-        BOOLEAN, False, "Whether a replica outside the ISR may lead: it loses acknowledged records."
+        BOOLEAN,
+        False,
+        "If true, a replica outside the ISR may become leader, which loses acknowledged records.",
     )
     compression_type: str = key(
-        STRING, "producer", "Codec of the log; producer keeps the producer's.", choices=_CODECS
+        STRING,
+        "producer",
+        "Codec of the log; `producer` keeps the codec of each producer.",
+        choices=_CODECS,
     )
-    compression_gzip_level: int = key(INT, -1, "Level of gzip.", low=-1, high=9)
-    compression_lz4_level: int = key(INT, 9, "Level of lz4.", low=1, high=17)
-    compression_zstd_level: int = key(INT, 3, "Level of zstd.", low=-131_072, high=22)
-    message_max_bytes: int = key(INT, 1_048_588, "Largest record batch.", low=0)
+    compression_gzip_level: int = key(INT, -1, "Compression level of gzip.", low=-1, high=9)
+    compression_lz4_level: int = key(INT, 9, "Compression level of lz4.", low=1, high=17)
+    compression_zstd_level: int = key(INT, 3, "Compression level of zstd.", low=-131_072, high=22)
+    message_max_bytes: int = key(INT, 1_048_588, "Maximum size of a record batch in bytes.", low=0)
 
     # The log.
     log_dir: str = key(STRING, "/tmp/kafka-logs", "Directory of the logs, if log.dirs is not set.")  # noqa: S108 - Kafka's default
     log_dirs: tuple[str, ...] = key(LIST, (), "Directories of the logs.")
-    log_segment_bytes: int = key(INT, 1_073_741_824, "Size at which a segment is full.", low=14)
-    log_roll_ms: int | None = key(LONG, None, "Age at which a segment is full.", low=1)
-    log_roll_hours: int = key(INT, 168, "As log.roll.ms, which goes before it.", low=1)
-    log_roll_jitter_ms: int | None = key(LONG, None, "Taken off log.roll.ms at random.", low=0)
-    log_roll_jitter_hours: int = key(INT, 0, "As log.roll.jitter.ms.", low=0)
-    log_index_size_max_bytes: int = key(INT, 10_485_760, "Largest index of a segment.", low=4)
-    log_index_interval_bytes: int = key(INT, 4_096, "Bytes of log per index entry.", low=0)
+    log_segment_bytes: int = key(
+        INT, 1_073_741_824, "Size in bytes at which a new segment is started.", low=14
+    )
+    log_roll_ms: int | None = key(LONG, None, "Age at which a new segment is started.", low=1)
+    log_roll_hours: int = key(
+        INT, 168, "As log.roll.ms, in hours; log.roll.ms takes precedence.", low=1
+    )
+    log_roll_jitter_ms: int | None = key(
+        LONG, None, "Maximum random time subtracted from log.roll.ms.", low=0
+    )
+    log_roll_jitter_hours: int = key(INT, 0, "As log.roll.jitter.ms, in hours.", low=0)
+    log_index_size_max_bytes: int = key(
+        INT, 10_485_760, "Maximum size of a segment's index in bytes.", low=4
+    )
+    log_index_interval_bytes: int = key(
+        INT, 4_096, "Bytes of log between two index entries.", low=0
+    )
     log_message_timestamp_type: str = key(
-        STRING, "CreateTime", "Whose time a record carries.", choices=_TIMESTAMP_TYPES
+        STRING,
+        "CreateTime",
+        "Source of a record's timestamp: the producer or the append.",
+        choices=_TIMESTAMP_TYPES,
     )
     log_message_timestamp_before_max_ms: int = key(
-        LONG, LONG_MAX, "How far in the past a record's time may lie.", low=0
+        LONG, LONG_MAX, "Maximum age of a record's timestamp when it is appended.", low=0
     )
     log_message_timestamp_after_max_ms: int = key(
-        LONG, LONG_MAX, "How far in the future a record's time may lie.", low=0
+        LONG, LONG_MAX, "Maximum distance of a record's timestamp into the future.", low=0
     )
-    log_message_downconversion_enable: bool = key(BOOLEAN, True, "Serve old record formats.")
-    log_preallocate: bool = key(BOOLEAN, False, "Make segments at their full size.")
-    log_flush_interval_messages: int = key(LONG, LONG_MAX, "Records per fsync.", low=1)
-    log_flush_interval_ms: int | None = key(LONG, None, "Time per fsync.", low=0)
+    log_message_downconversion_enable: bool = key(
+        BOOLEAN, True, "If true, old record formats are served."
+    )
+    log_preallocate: bool = key(BOOLEAN, False, "If true, segments are created at their full size.")
+    log_flush_interval_messages: int = key(
+        LONG, LONG_MAX, "Number of records after which a log is fsynced.", low=1
+    )
+    log_flush_interval_ms: int | None = key(LONG, None, "Time after which a log is fsynced.", low=0)
     log_flush_offset_checkpoint_interval_ms: int = key(
-        INT, 60_000, "How often recovery points and log start offsets are written.", low=1
+        INT, 60_000, "Interval at which recovery points and log start offsets are written.", low=1
     )
     log_cleanup_policy: tuple[str, ...] = key(
-        LIST, ("delete",), "What happens to old records.", choices=("delete", "compact")
+        LIST, ("delete",), "Treatment of old records.", choices=("delete", "compact")
     )
-    log_retention_bytes: int = key(LONG, -1, "Size of a log; -1: no limit.", low=-1)
-    log_retention_ms: int | None = key(LONG, None, "Age of a record; -1: no limit.", low=-1)
-    log_retention_minutes: int | None = key(INT, None, "As log.retention.ms.", low=-1)
-    log_retention_hours: int = key(INT, 168, "As log.retention.ms.", low=-1)
+    log_retention_bytes: int = key(
+        LONG, -1, "Maximum size of a log in bytes; -1: no limit.", low=-1
+    )
+    log_retention_ms: int | None = key(LONG, None, "Maximum age of a record; -1: no limit.", low=-1)
+    log_retention_minutes: int | None = key(INT, None, "As log.retention.ms, in minutes.", low=-1)
+    log_retention_hours: int = key(INT, 168, "As log.retention.ms, in hours.", low=-1)
     log_segment_delete_delay_ms: int = key(
-        LONG, 60_000, "Wait between taking a file out of the log and removing it.", low=0
+        LONG, 60_000, "Time between removing a file from the log and deleting it.", low=0
     )
     log_cleaner_delete_retention_ms: int = key(
-        LONG, 86_400_000, "How long compaction keeps the mark of a deletion.", low=0
+        LONG, 86_400_000, "Time for which compaction keeps a delete marker.", low=0
     )
     log_cleaner_min_compaction_lag_ms: int = key(
-        LONG, 0, "How long compaction leaves a record.", low=0
+        LONG, 0, "Minimum age of a record before compaction may remove it.", low=0
     )
     log_cleaner_max_compaction_lag_ms: int = key(
-        LONG, LONG_MAX, "When compaction takes a record.", low=1
+        LONG, LONG_MAX, "Maximum age of a record before its log must be compacted.", low=1
     )
     log_cleaner_min_cleanable_ratio: float = key(
-        DOUBLE, 0.5, "Share of a log that compaction waits for.", low=0, high=1
+        DOUBLE, 0.5, "Minimum ratio of uncompacted bytes in a log before compaction.", low=0, high=1
     )
     producer_id_expiration_ms: int = key(
-        INT, 86_400_000, "How long the sequence numbers of a silent producer are kept.", low=1
+        INT, 86_400_000, "Time for which the sequence numbers of an idle producer are kept.", low=1
     )
 
     # Replication.
     replica_lag_time_max_ms: int = key(
-        LONG, 30_000, "How long a follower may be behind and stay in the ISR.", low=1
+        LONG, 30_000, "Maximum time for which a follower may lag and stay in the ISR.", low=1
     )
     replica_fetch_max_bytes: int = key(
-        INT, 1_048_576, "Bytes a follower asks per partition.", low=0
+        INT, 1_048_576, "Maximum bytes per partition in a follower's fetch.", low=0
     )
     replica_fetch_response_max_bytes: int = key(
-        INT, 10_485_760, "Bytes a follower asks for in one request.", low=0
+        INT, 10_485_760, "Maximum bytes in a follower's fetch.", low=0
     )
     replica_fetch_wait_max_ms: int = key(
-        INT, 500, "How long the leader may keep a follower's request.", low=0
+        INT, 500, "Maximum time for which the leader holds a follower's fetch.", low=0
     )
-    replica_fetch_min_bytes: int = key(INT, 1, "Bytes a follower waits for.", low=0)
-    replica_fetch_backoff_ms: int = key(INT, 1_000, "Pause of a fetcher after an error.", low=0)
+    replica_fetch_min_bytes: int = key(
+        INT, 1, "Minimum bytes before the leader answers a follower's fetch.", low=0
+    )
+    replica_fetch_backoff_ms: int = key(
+        INT, 1_000, "Pause of a follower's fetcher after an error.", low=0
+    )
     replica_high_watermark_checkpoint_interval_ms: int = key(
-        LONG, 5_000, "How often high watermarks are written.", low=1
+        LONG, 5_000, "Interval at which high watermarks are written.", low=1
     )
 
     # Controlled shutdown.
     auto_leader_rebalance_enable: bool = key(
         BOOLEAN,
         True,
-        "Whether the controller gives leaderships back to preferred replicas by itself.",
+        "If true, the controller regularly moves leaderships back to preferred replicas.",
     )
     leader_imbalance_per_broker_percentage: int = key(
         INT,
         10,
-        "Share of the partitions preferring a broker that others may lead before that happens.",
+        "Maximum percentage of a broker's preferred partitions that other brokers may lead.",
         low=0,
     )
     leader_imbalance_check_interval_seconds: int = key(
-        LONG, 300, "How often the controller looks at that.", low=1
+        LONG, 300, "Interval at which the controller checks the leader balance.", low=1
     )
     controlled_shutdown_enable: bool = key(
-        BOOLEAN, True, "Whether a broker hands its leaderships over before it ends."
+        BOOLEAN, True, "If true, a broker moves its leaderships to other brokers before it exits."
     )
-    controlled_shutdown_max_retries: int = key(INT, 3, "Attempts at that.", low=0)
-    controlled_shutdown_retry_backoff_ms: int = key(LONG, 5_000, "Pause between them.", low=0)
+    controlled_shutdown_max_retries: int = key(
+        INT, 3, "Maximum attempts of a controlled shutdown.", low=0
+    )
+    controlled_shutdown_retry_backoff_ms: int = key(
+        LONG, 5_000, "Pause between attempts of a controlled shutdown.", low=0
+    )
 
     # Client connections.
-    connections_max_idle_ms: int = key(LONG, 600_000, "Silence that ends a connection; -1: none.")
-    socket_request_max_bytes: int = key(INT, 104_857_600, "Largest request.", low=1)
+    connections_max_idle_ms: int = key(
+        LONG, 600_000, "Idle time after which a connection is closed; -1: never."
+    )
+    socket_request_max_bytes: int = key(
+        INT, 104_857_600, "Maximum size of a request in bytes.", low=1
+    )
 
     given: frozenset[str] = frozenset()
-    """Return the keys that were set explicitly, as opposed to defaults."""
+    """The keys that were set explicitly, as opposed to defaults."""
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
@@ -285,13 +328,13 @@ class TopicConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         LIST,
         (),
-        "Followers whose fetching is throttled, as partition:broker.",
+        "Followers whose replication is throttled, as partition:broker.",
         form="[0-9]+:[0-9]+",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         LIST,
         (),
-        "Leaders whose serving of followers is throttled, as partition:broker.",
+        "Leaders whose replication is throttled, as partition:broker.",
         form="[0-9]+:[0-9]+",
     )
     index_interval_bytes: int = _inherit("log.index.interval.bytes")
@@ -316,13 +359,13 @@ class TopicConfig:
     segment_jitter_ms: int = _inherit(
         "log.roll.jitter.ms",
         ("log.roll.jitter.hours", _HOUR_MS),
-        doc="Taken off segment.ms at random.",
+        doc="Maximum random time subtracted from segment.ms.",
     )
     segment_ms: int = _inherit("log.roll.ms", ("log.roll.hours", _HOUR_MS))
     unclean_leader_election_enable: bool = _inherit("unclean.leader.election.enable")
 
     given: frozenset[str] = frozenset()
-    """Return the keys that the topic overrides."""
+    """The keys that the topic overrides."""
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
@@ -373,14 +416,14 @@ class ClusterConfig:
             if section not in ("cluster", "zookeeper", "broker"):
                 raise unknown_key(section, ["cluster", "zookeeper", "broker"])
         own = {name: table_of(document, name) for name in ("cluster", "zookeeper")}
-        told = parse_all(_CLUSTER_KEYS, flatten(own))
+        values = parse_all(_CLUSTER_KEYS, flatten(own))
         tables = table_of(document, "broker")
         singles = _tables_of_brokers(tables)
         common = flatten({name: value for name, value in tables.items() if name not in singles})
         overrides = {int(name): flatten(tables[name]) for name in singles}
         for keys in (common, *overrides.values()):
             _check_cluster_keys(keys)
-        fields = {name.removeprefix("cluster_"): value for name, value in told.items()}
+        fields = {name.removeprefix("cluster_"): value for name, value in values.items()}
         zookeeper = fields.pop("zookeeper_connect", None)
         return cls(**fields, zookeeper=zookeeper, broker=common, overrides=overrides)
 
@@ -393,20 +436,20 @@ _TOPIC_KEYS: Final = table(TopicConfig)
 _CLUSTER_KEYS: Final = {
     row.name: row
     for row in (
-        Key(INT, 3, "Brokers, numbered from 1.", low=1, high=1000, name="cluster.brokers"),
+        Key(INT, 3, "Number of brokers; their ids start at 1.", low=1, high=1000, name="cluster.brokers"),
         Key(
             INT,
             9092,
-            "Kafka port of broker 1, the others follow; 0: free ports.",
+            "Kafka port of broker 1; the others use the following ports. 0: any free ports.",
             low=0,
             high=65_535,
             name="cluster.port",
         ),
-        Key(STRING, "data", "Directory of all that the cluster keeps.", low=1, name="cluster.data"),
+        Key(STRING, "data", "Directory of all files of the cluster.", low=1, name="cluster.data"),
         Key(
             STRING,
             None,
-            "host:port,…[/chroot] of an ensemble to use; without it a server is started.",
+            "host:port,…[/chroot] of an existing ensemble; without it a server is started.",
             low=1,
             name="zookeeper.connect",
         ),

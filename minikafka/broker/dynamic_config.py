@@ -23,15 +23,15 @@ THROTTLES: Final[dict[str, Key]] = {
     for name, doc in (
         (
             "leader.replication.throttled.rate",
-            "Bytes per second for throttled leaders; kept and shown, it limits nothing.",
+            "Bytes per second for throttled leaders; stored and shown, without effect.",
         ),
         (
             "follower.replication.throttled.rate",
-            "Bytes per second for throttled followers; kept and shown, it limits nothing.",
+            "Bytes per second for throttled followers; stored and shown, without effect.",
         ),
         (
             "replica.alter.log.dirs.io.max.bytes.per.second",
-            "Bytes per second for moves between log directories; kept and shown, it limits nothing.",
+            "Bytes per second for moves between log directories; stored and shown, without effect.",
         ),
     )
 }
