@@ -436,7 +436,14 @@ _TOPIC_KEYS: Final = table(TopicConfig)
 _CLUSTER_KEYS: Final = {
     row.name: row
     for row in (
-        Key(INT, 3, "Number of brokers; their ids start at 1.", low=1, high=1000, name="cluster.brokers"),
+        Key(
+            INT,
+            3,
+            "Number of brokers; their ids start at 1.",
+            low=1,
+            high=1000,
+            name="cluster.brokers",
+        ),
         Key(
             INT,
             9092,

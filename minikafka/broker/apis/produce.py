@@ -1,11 +1,12 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
-Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of
-magic 2 per partition. For one minute after an election, a batch with a later sequence number of a producer
-that the log does not know is refused for five seconds (LEADER_NOT_AVAILABLE): the producer's first batch may
-still wait at the former leader. Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible.
-Knowingly ignored: transactional ids (a later issue), compression.type other than "producer", and the records
-inside a batch: neither their count nor their compressed data is compared with the batch header.
+Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record
+batch of magic 2 per partition. For one minute after an election, a batch with a later sequence
+number of a producer that the log does not know is refused for five seconds (LEADER_NOT_AVAILABLE):
+the producer's first batch may still be waiting at the former leader. Version notes: 5 log start
+offset, 8 record errors (always empty), 9 flexible. Deliberately ignored: transactional ids,
+compression.type other than "producer", and the records inside a batch: neither their count nor
+their compressed data is compared with the batch header.
 """
 
 from __future__ import annotations
