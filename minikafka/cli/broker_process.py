@@ -118,7 +118,7 @@ def _addresses(running: Broker) -> str:
 
 
 def _relax_garbage_collector() -> None:
-    """Collect rarely: objects of the start are kept anyway, and the per-batch path creates no cycles."""
+    """Collect garbage rarely: objects created at start are kept, and the per-batch path creates no cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -38,7 +38,7 @@ def find_cluster_file(file: str | None) -> Path | None:
 
 @contextmanager
 def errors_name_file(file: Path | None) -> Iterator[None]:
-    """Put the name of the configuration file, if there is one, in front of each ConfigError."""
+    """Prefix each ConfigError with the name of the configuration file, if there is one."""
     try:
         yield
     except ConfigError as error:

@@ -28,7 +28,7 @@ def configs() -> None:
 
 
 def _resource(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --topic, --broker and --brokers-default; exactly one must be given, and becomes `resource`."""
+    """Add --topic, --broker and --brokers-default to a command; the one given becomes `resource`."""
 
     @click.option("-t", "--topic", metavar="TOPIC", help="Settings of this topic.")
     @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")

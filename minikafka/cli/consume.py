@@ -107,7 +107,7 @@ def consume(
 async def _check_start(
     client: Client, topic: str, partitions: list[int] | None, start: int
 ) -> None:
-    """Raise KafkaError if `start` is outside the range of a partition; its end is still inside."""
+    """Raise KafkaError unless `start` is from the first to the end offset of each partition."""
     first = await client.list_offsets(topic, "earliest", partitions)
     end = await client.list_offsets(topic, "latest", list(first))
     for number, lowest in sorted(first.items()):

@@ -1,4 +1,4 @@
-"""How a command runs its asynchronous part, reacts to interrupts, and reports failure by exit code 1.
+"""Running the asynchronous part of a command: interrupts, the client connection, and exit code 1.
 
 asyncio and the client are imported only when a command runs, so that `--help` starts at once.
 """

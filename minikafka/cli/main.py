@@ -127,7 +127,7 @@ def _flush(output: TextIO | None) -> OSError | None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the error's text, for a system error without its number."""
+    """Return the error's text; for an OSError, without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

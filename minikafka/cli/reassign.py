@@ -125,7 +125,7 @@ def reassign(
 
 
 class _Job(Protocol):
-    """One of the things that `reassign` does."""
+    """One job of `reassign`: move, verify, list, cancel or propose."""
 
     async def do(self, admin: Admin) -> bool:
         """Do the job; return True on success."""

@@ -237,7 +237,7 @@ async def _wait_until_deleted(
 
 
 async def _still_existing(admin: Admin, names: Iterable[str]) -> list[str]:
-    """Return the topics whose deletion has not finished: creating them would fail (a dry run tells)."""
+    """Return the topics whose deletion has not finished, found by a dry run of creating them."""
     from minikafka.client import NewTopic
 
     probes = [NewTopic(name, 1, 1) for name in names]

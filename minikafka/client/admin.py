@@ -62,7 +62,7 @@ class NewTopic(NamedTuple):
 
 
 class Admin:
-    """The administrator of a cluster, reached as `client.admin`; it uses the client's connections."""
+    """The administrative requests to a cluster, available as `client.admin`."""
 
     def __init__(
         self, network: Network, metadata: Metadata, clock: Clock, request_timeout_ms: int

@@ -45,7 +45,7 @@ class _Fetch(NamedTuple):
 
 
 class Consumer:
-    """Reads the partitions of one topic; it starts no task and works only while the caller awaits it."""
+    """A reader of the partitions of one topic; it starts no task and works only while it is awaited."""
 
     def __init__(
         self,

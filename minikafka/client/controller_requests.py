@@ -19,7 +19,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class ControllerRequests:
-    """Sends requests to the active controller; retries while there is none or it is changing."""
+    """Requests to the active controller, retried while there is none."""
 
     def __init__(
         self, network: Network, metadata: Metadata, retries: Retries, request_timeout_ms: int
@@ -90,5 +90,5 @@ def is_not_controller(outcome: Outcome) -> bool:
 
 
 def no_controller() -> KafkaError:
-    """Return the error for a time without controller; it is retried."""
+    """Return the retriable error for a time without an active controller."""
     return KafkaError(ErrorCode.NOT_CONTROLLER, "there is no active controller at the moment")

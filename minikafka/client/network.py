@@ -46,7 +46,7 @@ class Address(NamedTuple):
 
 
 class Network:
-    """Sends requests to broker addresses, over one connection each."""
+    """The connections to brokers, one per address, and the requests sent over them."""
 
     def __init__(self, transport: Transport, clock: Clock, client_id: str) -> None:
         self._transport = transport

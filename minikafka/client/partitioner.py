@@ -1,6 +1,6 @@
 """Kafka's partitioner: a key goes to the same partition as with every other Kafka client.
 
-Pure. A key's partition is its 32-bit murmur2 hash, sign bit cleared, modulo the number of partitions
+A key's partition is its 32-bit murmur2 hash, sign bit cleared, modulo the number of partitions
 (Kafka's default partitioner; librdkafka calls it `murmur2_random`).
 """
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Retries:
-    """Calls an attempt until it succeeds or cannot; `time_limit_ms` bounds all its retries together."""
+    """The retries of an attempt: it is called until it succeeds, or `time_limit_ms` has passed."""
 
     def __init__(self, clock: Clock, metadata: Metadata, time_limit_ms: int) -> None:
         self._clock = clock

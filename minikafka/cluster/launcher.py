@@ -43,7 +43,7 @@ POLL_MS: Final = 50
 
 @dataclass(slots=True)
 class Launcher:
-    """The start of one cluster, as `request` says. `spawned`: the processes started so far."""
+    """The start of one cluster as requested. `spawned`: the processes started so far."""
 
     directory: ClusterDirectory
     running: RunningProcesses
@@ -108,7 +108,7 @@ class Launcher:
         owner = self.request.owner
         if record is None or record.owner == owner:
             return record
-        alive = [process for process in self.running.all(record) if is_alive(process)]
+        alive = [process for process in self.running.every_process(record) if is_alive(process)]
         if is_alive(record.owner):
             assert record.owner is not None
             raise ClusterError(f"{self.directory.path} is in use by process {record.owner.pid}")

@@ -146,7 +146,7 @@ class LocalCluster:
             return
         record = self.directory.read()
         if self._temporary is not None:
-            await self._running.kill_all(self._running.all(record) if record else [])
+            await self._running.kill_all(self._running.every_process(record) if record else [])
             self._temporary.cleanup()
         elif record is not None:
             async with self.directory.locked(self._clock):

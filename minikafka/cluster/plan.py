@@ -91,7 +91,7 @@ def _brokers(
 
 
 def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """Return the broker with its port counted from `first`, unless that port is past the maximum."""
+    """Return the broker with the port that follows from the first port; unchanged if that exceeds 65535."""
     port = first + broker.id - 1
     return replace(broker, port=port) if port <= PORT_MAX else broker
 

@@ -23,13 +23,13 @@ END_GRACE_MS: Final = 10_000
 """Maximum time for a process to end after SIGTERM; then it is killed."""
 POLL_MS: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
-"""The prctl(2) option that sets the signal sent to a process when its parent dies."""
+"""The option of prctl(2) that sets which signal a process gets when its parent dies."""
 _STATE, _STARTED = 0, 19
 """Indexes of the fields 3 and 22 of /proc/PID/stat (proc(5)), counted behind the command name."""
 
 
 class ProcessId(NamedTuple):
-    """Identifies one process: its pid, and its start time in clock ticks since boot."""
+    """The identity of one process: its pid, and its start time in clock ticks since boot."""
 
     pid: int
     started: int

@@ -54,8 +54,8 @@ class RunningProcesses:
         """Return the processes of all brokers that run."""
         return list(filter(None, (self.broker(record, broker.id) for broker in record.brokers)))
 
-    def all(self, record: ClusterRecord) -> list[ProcessId]:
-        """Return the processes of all brokers that run, and the recorded one of ZooKeeper."""
+    def every_process(self, record: ClusterRecord) -> list[ProcessId]:
+        """Return the processes of all brokers that run, and the recorded process of ZooKeeper."""
         return [*self.brokers(record), *filter(None, [record.zookeeper_process])]
 
     def running_ids(self, record: ClusterRecord) -> list[int]:

@@ -183,7 +183,7 @@ def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
 
 
 def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:
-    """Order the answers about a partition: by leader epoch, then the leader before its followers."""
+    """Return the sort key of a broker's answer about a partition: leader epoch, then whether it leads."""
     return replica["leader_epoch"], replica["role"] == "leader"
 
 

@@ -1,1 +1,1 @@
-"""The record of what the controller decided and what came of it: one JSON line each."""
+"""The ledger: a broker's record of events, decisions, writes, requests and effects, one JSON object a line."""

@@ -119,7 +119,7 @@ _CAUSES: Final = {EFFECT: REQUEST, RESPONSE: EFFECT}
 
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the identity of a request, effect or response; None for lines that take no part in the order."""
+    """Return the identity of a request, effect or response; None for other lines."""
     kind = line["kind"]
     if line.get("part", 1) != 1 or kind not in (REQUEST, EFFECT, RESPONSE):
         return None

@@ -60,12 +60,15 @@ _leadership_key: Final = attrgetter(
 def _state_parts(
     states: tuple[PartitionState, ...],
 ) -> list[tuple[list[dict[str, Any]], dict[str, int]]]:
-    """Return the states in parts of a line's size. Cached: all brokers get the same tuple of metadata."""
+    """Return the partition states, split into parts that fit in a line.
+
+    The result is cached, because every broker is sent the same tuple of metadata.
+    """
     return [(_leaderships(run), part) for run, part in in_parts(states)]
 
 
 def _leaderships(states: Sequence[PartitionState]) -> list[dict[str, Any]]:
-    """Group partitions with the same leadership."""
+    """Return the leaderships in these states, each with all its partitions."""
     groups: defaultdict[tuple[Any, ...], list[TopicPartition]] = defaultdict(list)
     for state in states:
         groups[_leadership_key(state)].append(state.tp)
@@ -101,7 +104,7 @@ def response_line(request: ControllerRequest, response: ControllerResponse) -> d
 
 
 def by_code(results: Iterable[tuple[TopicPartition, int]]) -> dict[str, Partitions]:
-    """Group partitions by error code; the codes are strings, as JSON requires of keys."""
+    """Return partitions by error code; the codes are strings, as JSON requires of keys."""
     groups: dict[int, list[TopicPartition]] = {}
     for tp, code in results:
         groups.setdefault(int(code), []).append(tp)

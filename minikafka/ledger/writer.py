@@ -30,13 +30,13 @@ PREFIX: Final = "ledger-"
 SUFFIX: Final = ".jsonl"
 _PENDING_BYTES_MAX: Final = 1024 * 1024
 _TAIL_BYTES: Final = 1024 * 1024
-"""Longer than any line, so the tail of a file of this size contains a line break."""
+"""Number of bytes read from the end of a file to find its last line; longer than any line."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def directory_of(log_dir: str) -> str:
-    """Return the ledger's directory of the broker with this first log directory."""
+    """Return the ledger directory of a broker whose first log directory is `log_dir`."""
     return f"{log_dir.rstrip('/')}-ledger"
 
 
@@ -105,7 +105,7 @@ class LedgerWriter:
             self._fail(failure)
 
     def _open_file(self) -> File:
-        """Open the newest file, or the one that `_roll` has chosen."""
+        """Open the newest file, or the next one after `_roll`; return it."""
         self._storage.make_directories(self._directory)
         self._number = self._number or max(self._numbers(), default=1)
         path = f"{self._directory}/{file_name(self._number)}"

@@ -50,7 +50,7 @@ class _Sent(NamedTuple):
 
 
 class ZooKeeperConnection(asyncio.Protocol):
-    """One connection; the event loop opens it, then `handshake` attaches it to a session."""
+    """One connection to a server; after it is open, `handshake` attaches it to a session."""
 
     def __init__(self, owner: Owner, now: Callable[[], int]) -> None:
         self.last_received = self.last_sent = now()

@@ -163,11 +163,11 @@ class ZooKeeperCoordination:
     # ---- reads
 
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
-        """Return a node's data and Stat, and set a watch if asked to. Raises NoNode."""
+        """Return a node's data and Stat; set a watch if `watch`. Raises NoNode."""
         return await self._read(codec.get_data(self._full(path), watch=watch))
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """Return a node's Stat, None if it does not exist; a watch is set in both cases."""
+        """Return a node's Stat, None if it does not exist; a watch can be set in both cases."""
         with suppress(NoNode):
             return await self._read(codec.exists(self._full(path), watch=watch))
         return None

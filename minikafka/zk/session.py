@@ -414,7 +414,7 @@ async def _end_session_at(
 
 
 class _NoOwner:
-    """Owner that ignores all events, for a connection without a session to keep alive."""
+    """An Owner that ignores all events, for a connection without a session to keep alive."""
 
     def on_answer(self, sent: int) -> None:
         """Ignore a response."""
