@@ -68,6 +68,7 @@ class ColdRequests:
         "_tasks",
         "_unsupported",
         "_waiting",
+        "is_full",
     )
 
     def __init__(
@@ -92,10 +93,8 @@ class ColdRequests:
         self._current: ColdRequest | None = None
         self._is_beginning = False
         self._closed = False
-
-    def is_full(self) -> bool:
-        """Return True while the connection must not be read, because too many requests wait here."""
-        return len(self._waiting) >= WAITING_MAX or self._bytes >= WAITING_BYTES_MAX
+        self.is_full = False
+        """True while the connection must not be read, because too many requests wait here."""
 
     def add(
         self, api: int, version: int, correlation: int, client_id: bytes | None, body: Buffer
@@ -112,7 +111,7 @@ class ColdRequests:
             self._begin(ColdRequest(api, version, correlation, name, body, slot))
             return
         self._waiting.append(ColdRequest(api, version, correlation, name, bytes(body), slot))
-        self._bytes += len(body)
+        self._count(len(body))
 
     def close(self) -> None:
         """Drop the waiting requests and ignore later answers: the connection has ended."""
@@ -168,12 +167,16 @@ class ColdRequests:
         request.slot.answer = (frame,)
         self._answers.purgatory.ready[self._answers] = None
 
+    def _count(self, added_bytes: int) -> None:
+        self._bytes += added_bytes
+        self.is_full = len(self._waiting) >= WAITING_MAX or self._bytes >= WAITING_BYTES_MAX
+
     def _begin_waiting(self) -> None:
         """Begin waiting requests until one of them is not answered at once."""
         try:
             while self._waiting and self._current is None and not self._closed:
                 request = self._waiting.popleft()
-                self._bytes -= len(request.body)
+                self._count(-len(request.body))
                 self._begin(request)
         except ProtocolViolation as violation:
             logger.info("closing connection from %s: %s", self._connection.peer, violation)

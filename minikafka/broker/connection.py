@@ -33,6 +33,7 @@ class Connection(FramedStream):
     __slots__ = (
         "answers",
         "client",
+        "clock",
         "closed",
         "cold",
         "fetch",
@@ -41,7 +42,6 @@ class Connection(FramedStream):
         "produce",
         "purgatory",
         "routes",
-        "services",
     )
 
     def __init__(
@@ -56,7 +56,7 @@ class Connection(FramedStream):
     ) -> None:
         super().__init__(services.config.socket_request_max_bytes)
         self.client = client
-        self.services = services
+        self.clock = services.clock
         self.closed = closed
         self.purgatory = replicas.purgatory
         self.answers = AnswerQueue(replicas.purgatory, self.send)
@@ -96,7 +96,7 @@ class Connection(FramedStream):
         if (
             self.paused
             and len(self.answers.entries) < ENTRIES_MAX // 2
-            and not self.cold.is_full()
+            and not self.cold.is_full
             and self.link.queued_bytes() < QUEUED_MAX
         ):
             self.paused = False
@@ -105,7 +105,7 @@ class Connection(FramedStream):
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
         """Handle every whole request of this tick; return the position of the first partial one."""
         produce = self.produce
-        self.last_active = produce.now = self.fetch.now = self.services.clock.now()
+        self.last_active = produce.now = self.fetch.now = self.clock.now()
         produce.wall_ms = WALL_UNKNOWN
         return frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
 
@@ -115,7 +115,7 @@ class Connection(FramedStream):
         if (
             len(self.answers.entries) >= ENTRIES_MAX
             or self.link.queued_bytes() >= QUEUED_MAX
-            or self.cold.is_full()
+            or self.cold.is_full
         ):
             self.paused = True
             self.link.pause_reading()

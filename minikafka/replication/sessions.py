@@ -340,8 +340,11 @@ class Session:
             # Not the current progress: the partition was followed and led again, and its log may be truncated.
             return None
         try:
+            position = progress.position
+            if progress.generation != log.layout_generation:
+                position = partition.position_of(progress)
             data, progress.next_offset, progress.next_position = log.read(
-                partition.position_of(progress), log.written_position, min(left, item.max_bytes)
+                position, log.written_position, min(left, item.max_bytes)
             )
         except StorageFailed as failure:
             self._disk_failed(item, partition, failure)
