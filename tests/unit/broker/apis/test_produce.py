@@ -31,17 +31,22 @@ class Connected:
     def __init__(self, cluster: MemoryCluster) -> None:
         self.broker = cluster.brokers[0]
         self.replicas = self.broker.replicas
+        self.version = VERSION
         self.answered: list[dict[TopicPartition, int]] = []
         self.append_times: list[datetime | None] = []
         queue = AnswerQueue(self.replicas.purgatory, self._sent)
         client = ClientConnection(1, "PLAINTEXT")
-        self.api = ProduceApi(client, self.replicas, queue, self.broker.clock, lambda: None)
+        self.api = ProduceApi(client, self.replicas, queue, self.broker.clock, self._close)
+        self.closed = 0
+
+    def _close(self) -> None:
+        self.closed += 1
 
     def _sent(self, buffers: Sequence[Buffer]) -> None:
         data = b"".join(buffers)
         while data:
             size = 4 + int.from_bytes(data[:4], "big")
-            answer = decode_response(PRODUCE, VERSION, data[4:size])
+            answer = decode_response(PRODUCE, self.version, data[4:size])
             data = data[size:]
             rows = [row for topic in answer.responses for row in topic.partition_responses]
             self.append_times += [row.log_append_time for row in rows]
@@ -61,17 +66,22 @@ class Connected:
         (answer,) = (await self.replicas.handle(told)).partitions
         assert answer[1] == 0
 
-    def produce(self, *partitions: TopicPartition, acks: int = -1) -> None:
+    def produce(self, *partitions: TopicPartition, acks: int = -1, codec: int = 0) -> None:
         """One request, and the end of its tick."""
-        records = build([Record(0, 1000, None, b"x", ())])
+        records = build([Record(0, 1000, None, b"x", ())], codec=codec)
         rows = [{"index": tp.partition, "records": records} for tp in partitions]
         topics = [{"name": "t", "partition_data": rows}]
         body = request(
-            PRODUCE, VERSION, transactional_id=None, acks=acks, timeout=60_000, topic_data=topics
+            PRODUCE,
+            self.version,
+            transactional_id=None,
+            acks=acks,
+            timeout=60_000,
+            topic_data=topics,
         )
-        buf = bytearray(encode_request(PRODUCE, VERSION, 7, "client", body))
+        buf = bytearray(encode_request(PRODUCE, self.version, 7, "client", body))
         self.api.now = self.broker.clock.now()
-        self.api.on_request(buf, memoryview(buf), VERSION, 7, 0, HEADER, len(buf))
+        self.api.on_request(buf, memoryview(buf), self.version, 7, 0, HEADER, len(buf))
         self.replicas.purgatory.finish_tick(self.api.now)
 
     def end_of(self, tp: TopicPartition) -> int:
@@ -197,3 +207,37 @@ async def test_records_are_not_acknowledged_when_the_write_fails(
         dict.fromkeys(both, 0),
         dict.fromkeys(both, int(ErrorCode.KAFKA_STORAGE_ERROR)),
     ]
+
+
+@pytest.mark.parametrize("also", [(), (T1,)], ids=["alone", "with another partition"])
+async def test_produce_with_invalid_acks_is_refused(
+    connected: Connected, also: tuple[TopicPartition, ...]
+) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    await connected.lead(T1, 0, 1, 0)
+    connected.produce(T0, *also, acks=2)
+    assert connected.answered == [dict.fromkeys((T0, *also), int(ErrorCode.INVALID_REQUIRED_ACKS))]
+    assert connected.end_of(T0) == 0
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first request", "known head"])
+@pytest.mark.parametrize("also", [(), (T1,)], ids=["alone", "with another partition"])
+async def test_refused_produce_with_acks_0_closes_the_connection(
+    connected: Connected, also: tuple[TopicPartition, ...], known: bool
+) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    await connected.lead(T1, 0, 1, 0)
+    if known:
+        connected.produce(T0, *also, acks=0)
+    assert connected.closed == 0
+    await connected.lead(T0, 9, 2, 0, 9)
+    connected.produce(T0, *also, acks=0)
+    assert (connected.closed, connected.answered) == (1, [])
+
+
+async def test_zstd_batch_is_refused_before_version_7(connected: Connected) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    connected.version = 6
+    connected.produce(T0, codec=4)
+    connected.produce(T0)
+    assert connected.answered == [{T0: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}, {T0: 0}]
