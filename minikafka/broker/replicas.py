@@ -8,8 +8,8 @@ with an epoch older than one already seen changes nothing (I10).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError, StorageFailed
@@ -57,6 +57,9 @@ _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _TURN_MS: Final = 50
 """Longest time that a request of the controller may occupy the event loop without a pause."""
+
+_Named = TypeVar("_Named", PartitionState, StopReplicaPartition)
+"""A partition in a request of the controller."""
 
 
 class ReplicaManager:
@@ -268,23 +271,40 @@ class ReplicaManager:
             del self._by_wire[partition.topic, tp.partition]
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
-        """Apply the partition states one by one; pause for clients and heartbeats when there are thousands."""
-        begun = now = self.clock.now()
-        self.purgatory.finish_tick(now)
         self.fetchers.brokers_changed({broker.id: broker for broker in request.live_leaders})
         topic_ids = dict(request.topic_ids)
+        response = await self._one_by_one(
+            request,
+            request.partitions,
+            lambda state: self._apply(state, topic_ids.get(state.tp.topic), self.clock.now()),
+        )
+        if not response.error:
+            self.checkpoints.start()
+        return response
+
+    async def _one_by_one(
+        self,
+        request: LeaderAndIsrRequest | StopReplicaRequest,
+        partitions: Sequence[_Named],
+        carry_out: Callable[[_Named], int],
+    ) -> ControllerResponse:
+        """Carry out the partitions of a request one by one, pausing for clients and heartbeats if they are many.
+
+        A request of a newer controller that arrives during a pause ends this one.
+        """
+        begun = self.clock.now()
+        self.purgatory.finish_tick(begun)
         results = []
-        for state in request.partitions:
-            results.append((state.tp, self._apply(state, topic_ids.get(state.tp.topic), now)))
+        for partition in partitions:
+            results.append((partition.tp, carry_out(partition)))
             if self.clock.now() - begun > _TURN_MS:
-                self.purgatory.finish_tick(now)
+                self.purgatory.finish_tick(self.clock.now())
                 await self.clock.sleep(0)
                 error = self._fence(request)
                 if error:
                     return ControllerResponse(error)
-                begun = now = self.clock.now()
-        self.purgatory.finish_tick(now)
-        self.checkpoints.start()
+                begun = self.clock.now()
+        self.purgatory.finish_tick(self.clock.now())
         return ControllerResponse(_NONE, tuple(results))
 
     def _apply(self, state: PartitionState, topic_id: bytes | None, now: int) -> int:
@@ -351,24 +371,12 @@ class ReplicaManager:
         )
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
-        """Stop the replicas one by one, with pauses; deletions are durable before the response."""
-        begun = self.clock.now()
-        self.purgatory.finish_tick(begun)
-        results = []
-        for stop in request.partitions:
-            results.append((stop.tp, self._stop(stop)))
-            if self.clock.now() - begun > _TURN_MS:
-                self.purgatory.finish_tick(self.clock.now())
-                await self.clock.sleep(0)
-                error = self._fence(request)
-                if error:
-                    return ControllerResponse(error)
-                begun = self.clock.now()
-        self.purgatory.finish_tick(self.clock.now())
-        if any(stop.delete for stop in request.partitions):
+        response = await self._one_by_one(request, request.partitions, self._stop)
+        if any(stop.delete for stop in request.partitions) and not response.error:
+            # Before the response: the controller may take deleted replicas for gone for good.
             self._sync_deletions()
             self.configs.keep({tp.topic for tp in self.partitions})
-        return ControllerResponse(_NONE, tuple(results))
+        return response
 
     def _sync_deletions(self) -> None:
         try:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 from support.endpoints import endpoints
+from support.hosted import EPOCH, T0, T1, Hosted, state
 from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
@@ -13,8 +14,6 @@ from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
     Broker,
-    ControllerRequest,
-    ControllerResponse,
     LeaderAndIsrRequest,
     PartitionState,
     StopReplicaPartition,
@@ -23,59 +22,8 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Call
-from minikafka.broker.replicas import ReplicaManager
-from minikafka.record.batch import Record, build
 from minikafka.rpc import messages
 from minikafka.zk import layout
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-EPOCH = 100
-"""Of a controller that nobody else heard of: what the cluster's own one sends later is stale."""
-
-
-class Hosted:
-    """The replicas of one broker, and a controller played by hand."""
-
-    def __init__(self, cluster: MemoryCluster) -> None:
-        self.cluster = cluster
-        self.broker = cluster.brokers[0]
-
-    @property
-    def replicas(self) -> ReplicaManager:
-        return self.broker.replicas
-
-    @property
-    def epoch(self) -> int:
-        return self.broker.info.epoch
-
-    async def handle(self, request: ControllerRequest) -> ControllerResponse:
-        return await self.replicas.handle(request)
-
-    async def tell(self, *states: PartitionState, topic_id: bytes | None = None) -> list[int]:
-        """The code of each partition."""
-        ids = (("t", topic_id),) if topic_id else ()
-        request = LeaderAndIsrRequest(0, EPOCH, self.epoch, states, (self.broker.info,), ids)
-        return [code for _, code in (await self.handle(request)).partitions]
-
-    async def stop(self, tp: TopicPartition, leader_epoch: int, *, delete: bool) -> int:
-        partitions = (StopReplicaPartition(tp, leader_epoch, delete),)
-        answer = await self.handle(StopReplicaRequest(0, EPOCH, self.epoch, partitions))
-        return answer.partitions[0][1]
-
-    def produce(self, tp: TopicPartition, *values: bytes) -> int:
-        """The offset after it, or minus the error."""
-        partition = self.replicas.partitions[tp]
-        batch = bytearray(build([Record(0, 1000, None, value, ()) for value in values]))
-        end = partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, 0, 0)
-        self.replicas.purgatory.dirty.append(partition)
-        self.replicas.purgatory.finish_tick(self.broker.clock.now())
-        return end
-
-
-def state(
-    tp: TopicPartition = T0, leader: int = 0, epoch: int = 3, replicas: tuple[int, ...] = (0,)
-) -> PartitionState:
-    return PartitionState(tp, leader, epoch, replicas, 5, EPOCH, replicas, is_new=True)
 
 
 @pytest.fixture
@@ -373,10 +321,7 @@ async def test_lowering_min_insync_replicas_commits_waiting_records(hosted: Host
     assert await hosted.tell(state(replicas=(0, 9))._replace(isr=(0,))) == [0]
     partition = hosted.replicas.partitions[T0]
     partition.lag_max_ms = 0
-    batch = bytearray(build([Record(0, 1000, None, b"m1", ())]))
-    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0, 0) == 1
-    hosted.replicas.purgatory.dirty.append(partition)
-    hosted.replicas.purgatory.finish_tick(hosted.broker.clock.now())
+    assert hosted.produce(T0, b"m1", acks=1) == 1
     assert partition.high_watermark == 0
     ensemble.put(config, layout.encode_config({"min.insync.replicas": "1"}))
     await hosted.replicas.topics_configured({"t"})

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from support.hosted import T0, T1, Hosted
+from support.hosted import state as hosted_state
 from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import StorageFailed
-from minikafka.base.model import (
-    LeaderAndIsrRequest,
-    PartitionState,
-    StopReplicaPartition,
-    StopReplicaRequest,
-    TopicPartition,
-)
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-EPOCH = 100
+from minikafka.base.model import PartitionState, TopicPartition
 
 
 class Recorder:
@@ -43,43 +36,32 @@ class Failing(Recorder):
         raise KeyError("a defect")
 
 
-class Hosted:
-    """One broker whose controller is played by the test."""
+class Listening(Hosted):
+    """A broker with a recorder among its role listeners."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
-        self.cluster = cluster
-        self.broker = cluster.brokers[0]
-        self.replicas = self.broker.replicas
+        super().__init__(cluster)
         self.recorder = Recorder()
         self.replicas.roles.add(self.recorder)
 
     @property
     def heard(self) -> list[tuple[str, TopicPartition, int]]:
-        """What was heard since the last look."""
+        """The reports since the last look."""
         heard, self.recorder.heard = self.recorder.heard, []
         return heard
 
-    async def tell(self, *states: PartitionState, topic_id: bytes | None = None) -> None:
-        info = self.broker.info
-        ids = (("t", topic_id),) if topic_id else ()
-        await self.replicas.handle(LeaderAndIsrRequest(0, EPOCH, info.epoch, states, (info,), ids))
-
-    async def stop(self, tp: TopicPartition, leader_epoch: int, *, delete: bool) -> None:
-        partitions = (StopReplicaPartition(tp, leader_epoch, delete),)
-        await self.replicas.handle(StopReplicaRequest(0, EPOCH, self.broker.info.epoch, partitions))
-
 
 @pytest.fixture
-async def hosted() -> AsyncIterator[Hosted]:
+async def hosted() -> AsyncIterator[Listening]:
     async with MemoryCluster(1) as cluster:
-        yield Hosted(cluster)
+        yield Listening(cluster)
 
 
 def state(tp: TopicPartition, leader: int, epoch: int) -> PartitionState:
-    return PartitionState(tp, leader, epoch, (0, 9), 5, EPOCH, (0, 9), is_new=True)
+    return hosted_state(tp, leader, epoch, (0, 9))
 
 
-async def test_roles_are_reported_in_order_with_their_epochs(hosted: Hosted) -> None:
+async def test_roles_are_reported_in_order_with_their_epochs(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 1), state(T1, 9, 4))
     await hosted.tell(state(T0, 0, 2))
     await hosted.tell(state(T1, 0, 5), state(T0, 9, 3))
@@ -94,7 +76,7 @@ async def test_roles_are_reported_in_order_with_their_epochs(hosted: Hosted) -> 
     ]
 
 
-async def test_refused_role_is_not_reported(hosted: Hosted) -> None:
+async def test_refused_role_is_not_reported(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 2))
     await hosted.tell(state(T0, 9, 2))
     await hosted.tell(state(T0, 9, 1))
@@ -102,7 +84,7 @@ async def test_refused_role_is_not_reported(hosted: Hosted) -> None:
     assert hosted.heard == [("leader", T0, 2)]
 
 
-async def test_stop_is_reported_once_when_a_deletion_follows_it(hosted: Hosted) -> None:
+async def test_stop_is_reported_once_when_a_deletion_follows_it(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 1))
     await hosted.stop(T0, 1, delete=False)
     await hosted.stop(T0, 1, delete=True)
@@ -111,14 +93,14 @@ async def test_stop_is_reported_once_when_a_deletion_follows_it(hosted: Hosted) 
 
 
 async def test_replica_of_a_recreated_topic_is_stopped_before_the_new_one_leads(
-    hosted: Hosted,
+    hosted: Listening,
 ) -> None:
     await hosted.tell(state(T0, 0, 7), topic_id=b"0123456789abcdef")
     await hosted.tell(state(T0, 0, 0), topic_id=b"another-topic-id")
     assert hosted.heard == [("leader", T0, 7), ("stopped", T0, 7), ("leader", T0, 0)]
 
 
-async def test_offline_directory_stops_every_partition_in_it(hosted: Hosted) -> None:
+async def test_offline_directory_stops_every_partition_in_it(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 1), state(T1, 9, 2))
     log = hosted.replicas.partitions[T0].log
     failure = StorageFailed(log.directory, OSError("no space"))
@@ -128,13 +110,13 @@ async def test_offline_directory_stops_every_partition_in_it(hosted: Hosted) -> 
     assert hosted.heard[2:] == [("stopped", T0, 1), ("stopped", T1, 2)]
 
 
-async def test_shutdown_stops_every_partition(hosted: Hosted) -> None:
+async def test_shutdown_stops_every_partition(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 1), state(T1, 9, 2))
     await hosted.cluster.stop(0, controlled=False)
     assert hosted.heard[2:] == [("stopped", T0, 1), ("stopped", T1, 2)]
 
 
-async def test_leader_may_append_when_it_is_reported(hosted: Hosted) -> None:
+async def test_leader_may_append_when_it_is_reported(hosted: Listening) -> None:
     leads: list[bool] = []
 
     class Looking(Recorder):
@@ -147,17 +129,17 @@ async def test_leader_may_append_when_it_is_reported(hosted: Hosted) -> None:
 
 
 async def test_listener_that_fails_stops_neither_the_request_nor_the_others(
-    hosted: Hosted, caplog: pytest.LogCaptureFixture
+    hosted: Listening, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with MemoryCluster(1) as cluster:
         cluster.brokers[0].replicas.roles.add(Failing())
-        second = Hosted(cluster)
+        second = Listening(cluster)
         await second.tell(state(T0, 0, 1), state(T1, 0, 1))
         assert second.heard == [("leader", T0, 1), ("leader", T1, 1)]
     assert "Failing failed" in caplog.text
 
 
-async def test_listener_is_refused_after_the_first_report(hosted: Hosted) -> None:
+async def test_listener_is_refused_after_the_first_report(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 1))
     with pytest.raises(AssertionError):
         hosted.replicas.roles.add(Recorder())
