@@ -27,7 +27,7 @@ from minikafka.broker.services import (
 )
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.codec import decode_request, encode_response
-from minikafka.wire.versions import API_VERSIONS, is_served
+from minikafka.wire.versions import API_VERSIONS, NAMES, is_served
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,9 @@ class ColdRequests:
         api, version = request.api, request.version
         if not is_served(api, version):
             if api != API_VERSIONS:
-                raise ProtocolViolation(f"API {api} version {version} is not served")
+                raise ProtocolViolation(
+                    f"{NAMES.get(api, f'API {api}')} version {version} is not served"
+                )
             self._respond(request, self._unsupported(request.correlation))
             return
         entity = decode_request(api, version, request.body)
@@ -136,7 +138,7 @@ class ColdRequests:
         with self._closing_on_failure(request):
             response = self._handlers[api](self._services, entity, context)
             if isawaitable(response):
-                self._tasks.spawn(self._answer_when_done(request, response), f"api-{api}")
+                self._tasks.spawn(self._answer_when_done(request, response), NAMES[api])
             elif response is not LATER:
                 self._finish(request, response)
         self._is_beginning = False
@@ -185,13 +187,13 @@ class ColdRequests:
     @contextmanager
     def _closing_on_failure(self, request: ColdRequest) -> Iterator[None]:
         """Close the connection of a client whose request cannot be answered, and log why."""
-        api, version, peer = request.api, request.version, self._connection.peer
+        name, version, peer = NAMES[request.api], request.version, self._connection.peer
         try:
             yield
         except KafkaError as error:
-            logger.warning("API %d version %d from %s: %s", api, version, peer, error)
+            logger.warning("%s version %d from %s: %s", name, version, peer, error)
         except Exception:  # a defect of the broker, which must cost no other client anything
-            logger.exception("API %d version %d from %s failed", api, version, peer)
+            logger.exception("%s version %d from %s failed", name, version, peer)
         else:
             return
         self.close()

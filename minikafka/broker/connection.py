@@ -138,8 +138,6 @@ class Connection(FramedStream):
     ) -> None:
         """Handle one request that is neither Produce nor Fetch."""
         self.fetch.release_parked()
-        has_client_id = (
-            view[start + CLIENT_ID] < 0x80
-        )  # the sign of its length, which is -1 for null
-        client_id = bytes(view[start + CLIENT_ID + 2 : body]) if has_client_id else None
+        is_null = view[start + CLIENT_ID] >= 0x80  # its int16 length is negative
+        client_id = None if is_null else bytes(view[start + CLIENT_ID + 2 : body])
         self.cold.add(api, version, correlation, client_id, view[body:end])

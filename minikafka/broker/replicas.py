@@ -373,7 +373,7 @@ class ReplicaManager:
     async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
         response = await self._one_by_one(request, request.partitions, self._stop)
         if any(stop.delete for stop in request.partitions) and not response.error:
-            # Before the response: the controller may take deleted replicas for gone for good.
+            # Before the response: the controller assumes that deleted replicas never come back.
             self._sync_deletions()
             self.configs.keep({tp.topic for tp in self.partitions})
         return response

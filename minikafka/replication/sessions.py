@@ -232,7 +232,7 @@ class Session:
         try:
             moved = partition.record_follower_fetch(progress, offset, now)
             if log.gaps.lost_from is not None and log.is_missing(offset):
-                # A follower that copied what lies behind would have the gap too, and no report of it.
+                # A follower that copied the records after the gap would have the gap too, and never report it.
                 item.error = _CORRUPT
                 item.mark_dirty()
         except StorageFailed as failure:

@@ -1,4 +1,4 @@
-"""Kafka's protocol bytes: framing, the hot requests by hand, everything else through kio."""
+"""Kafka's protocol as bytes: frames, Produce, Fetch and Metadata by hand, all other APIs through kio."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def _import_kio() -> None:
-    """kio tells its types to hypothesis where that is installed: it does not get to see it.
+    """Import kio while hypothesis appears not to be installed.
 
-    That would take a quarter of a second of every command, and leave a directory `.hypothesis` wherever
-    one is run.
+    Otherwise kio would import hypothesis to register its types, which takes 0.25 s in every command and leaves a
+    directory `.hypothesis` in the current directory.
     """
     modules = cast("dict[str, ModuleType | None]", sys.modules)
     found = modules.pop("hypothesis", None)
-    modules["hypothesis"] = None  # whoever imports it now is told that it is not there
+    modules["hypothesis"] = None  # an import of it raises ImportError now
     try:
         import_module("kio.static.primitive")
     finally:

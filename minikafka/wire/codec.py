@@ -142,7 +142,7 @@ def _read(api: int, version: int, read: Read, at: tuple[bytes, int]) -> Entity:
 
 
 def _build(entity_type: Any, values: Mapping[str, Any], names: FieldNames) -> Entity:
-    # Importing every version of an API for its names takes up to 0.1 s, so it is done only on doubt.
+    # Importing every version of an API takes up to 0.1 s: done only for a name that this version lacks.
     if not _own_names(entity_type).issuperset(values) and not names().issuperset(values):
         raise TypeError(
             f"{entity_type.__name__} has no {sorted(values.keys() - names())} in any version"
