@@ -1,15 +1,15 @@
-"""The controller in office that most tests of a term begin with."""
+"""The elected controller that most tests of a term begin with."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
-from support.controller_office import Office
+from support.controller_bench import ControllerBench
 
 
 @pytest.fixture
-async def office() -> AsyncIterator[Office]:
-    office = await Office().start()
-    yield office
-    await office.candidate.close()
+async def bench() -> AsyncIterator[ControllerBench]:
+    bench = await ControllerBench().elected()
+    yield bench
+    await bench.close()

@@ -1,4 +1,4 @@
-"""What a controller in office does with changes: one at a time, and what it writes, sends and counts then."""
+"""What an elected controller does with changes: one at a time, and what it writes, sends and counts then."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from support.controller_bench import Candidate, create_topic, until
-from support.controller_office import T0, Office
+from support.controller_bench import T0, Candidate, ControllerBench, create_topic, until
 from support.endpoints import endpoints
 
 from minikafka.base.model import (
@@ -24,26 +23,28 @@ from minikafka.zk import layout
 
 
 @pytest.mark.row("D14", "R13")
-async def test_events_wait_in_one_queue_and_are_handled_in_their_order(office: Office) -> None:
-    gate = office.candidate.gate
+async def test_events_wait_in_one_queue_and_are_handled_in_their_order(
+    bench: ControllerBench,
+) -> None:
+    gate = bench.gate
     gate.hold("creation.partitions-new")
-    create_topic(office.ensemble, "t", [2, 3])
+    create_topic(bench.ensemble, "t", [2, 3])
     await until(lambda: gate.waiting)
-    lines = office.candidate.ledger.lines
+    lines = bench.ledger.lines
     before = sum(kind == EVENT for kind, _, _ in lines)
-    assert office.shown()["state"] == "TopicChange"
-    office.ensemble.put(layout.delete_topic_path("none"))
-    office.ensemble.delete(layout.broker_path(3))
-    service = office.candidate.service
+    assert bench.shown()["state"] == "TopicChange"
+    bench.ensemble.put(layout.delete_topic_path("none"))
+    bench.ensemble.delete(layout.broker_path(3))
+    service = bench.service
     waiting = asyncio.gather(
         service.elect_leaders(unclean=False, partitions=[T0]),
         service.alter_reassignments({T0: (3, 9)}),
     )
-    await until(lambda: office.shown()["queue_size"] == 4)
+    await until(lambda: bench.shown()["queue_size"] == 4)
     assert sum(kind == EVENT for kind, _, _ in lines) == before, "one at a time"
     gate.release("creation.partitions-new")
     await waiting
-    await office.idle()
+    await bench.idle()
     events = [fields["event"] for kind, _, fields in lines if kind == EVENT][before:]
     assert events[:4] == [
         "DeletionsChanged",
@@ -57,101 +58,107 @@ async def test_events_wait_in_one_queue_and_are_handled_in_their_order(office: O
 
 @pytest.mark.row("I1", "E2", "E3")
 async def test_a_new_topic_is_watched_and_created_and_its_added_partitions_too(
-    office: Office,
+    bench: ControllerBench,
 ) -> None:
-    create_topic(office.ensemble, "t", [2, 3])
-    await office.led(2)
-    assert (WatchKind.DATA, layout.topic_path("t")) in office.coordination.watched()
-    create_topic(office.ensemble, "t", [2, 3], [3, 2])
-    await office.led(3, TopicPartition("t", 1))
-    assert (WatchKind.DATA, layout.topic_path("t")) in office.coordination.watched()
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.led(2)
+    assert (WatchKind.DATA, layout.topic_path("t")) in bench.coordination.watched()
+    create_topic(bench.ensemble, "t", [2, 3], [3, 2])
+    await bench.led(3, TopicPartition("t", 1))
+    assert (WatchKind.DATA, layout.topic_path("t")) in bench.coordination.watched()
 
 
 @pytest.mark.row("X10", "R22")
-async def test_the_address_of_a_live_broker_is_watched(office: Office) -> None:
-    assert (WatchKind.DATA, layout.broker_path(2)) in office.coordination.watched()
-    assert (WatchKind.CHILDREN, layout.LOG_DIR_EVENTS) in office.coordination.watched()
+async def test_the_address_of_a_live_broker_is_watched(bench: ControllerBench) -> None:
+    assert (WatchKind.DATA, layout.broker_path(2)) in bench.coordination.watched()
+    assert (WatchKind.CHILDREN, layout.LOG_DIR_EVENTS) in bench.coordination.watched()
     moved = Broker(2, endpoints("elsewhere", 1, "elsewhere", 2))
-    office.ensemble.put(layout.broker_path(2), layout.encode_broker(moved))
+    bench.ensemble.put(layout.broker_path(2), layout.encode_broker(moved))
     await until(
         lambda: any(
             moved.endpoints in [b.endpoints for b in request.live_brokers]
-            for request in office.candidate.channels.to(3, UpdateMetadataRequest)
+            for request in bench.channels.to(3, UpdateMetadataRequest)
         )
     )
 
 
 @pytest.mark.row("D11", "F10", "D1")
-async def test_gauges_count_where_the_controller_is_and_are_0_elsewhere(office: Office) -> None:
-    other = await Candidate(office.ensemble, 4).start()
+async def test_gauges_count_where_the_controller_is_and_are_0_elsewhere(
+    bench: ControllerBench,
+) -> None:
+    other = await Candidate(bench.ensemble, 4).start()
     await until(lambda: other.service.controller_id == 1)
-    create_topic(office.ensemble, "t", [2], [3, 2])
-    await office.led(2)
-    office.ensemble.delete(layout.broker_path(3))
-    await office.led(2, TopicPartition("t", 1))
-    office.ensemble.delete(layout.broker_path(2))
-    await office.led(-1)
+    create_topic(bench.ensemble, "t", [2], [3, 2])
+    await bench.led(2)
+    bench.ensemble.delete(layout.broker_path(3))
+    await bench.led(2, TopicPartition("t", 1))
+    bench.ensemble.delete(layout.broker_path(2))
+    await bench.led(-1)
     names = ("offline_partition_count", "preferred_replica_imbalance_count", "partition_count")
-    assert [office.shown()[name] for name in names] == [2, 2, 2]
+    assert [bench.shown()[name] for name in names] == [2, 2, 2]
     assert [other.service.describe()[name] for name in names] == [0, 0, 0]
     assert other.service.describe()["partitions"] == []
-    office.ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
-    await until(lambda: not office.candidate.service.is_active)
-    assert [office.shown()[name] for name in names] == [0, 0, 0]
+    bench.ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
+    await until(lambda: not bench.service.is_active)
+    assert [bench.shown()[name] for name in names] == [0, 0, 0]
     await other.close()
 
 
 @pytest.mark.row("A10", "X21", "X22")
-async def test_a_state_node_has_kafkas_five_fields_and_an_epoch_of_its_own(office: Office) -> None:
-    create_topic(office.ensemble, "t", [2, 3], [3, 2])
-    await office.led(3, TopicPartition("t", 1))
-    office.ensemble.delete(layout.broker_path(2))
-    await office.led(3)
-    await until(lambda: office.state(TopicPartition("t", 1)).isr == (3,))  # type: ignore[union-attr]
-    create_topic(office.ensemble, "u", [3])
-    await office.led(3, TopicPartition("u", 0))
-    found = json.loads(office.ensemble.nodes[layout.state_path(T0)].data)
+async def test_a_state_node_has_kafkas_five_fields_and_an_epoch_of_its_own(
+    bench: ControllerBench,
+) -> None:
+    create_topic(bench.ensemble, "t", [2, 3], [3, 2])
+    await bench.led(3, TopicPartition("t", 1))
+    bench.ensemble.delete(layout.broker_path(2))
+    await bench.led(3)
+    await until(lambda: bench.state(TopicPartition("t", 1)).isr == (3,))  # type: ignore[union-attr]
+    create_topic(bench.ensemble, "u", [3])
+    await bench.led(3, TopicPartition("u", 0))
+    found = json.loads(bench.ensemble.nodes[layout.state_path(T0)].data)
     assert set(found) == {"controller_epoch", "leader", "leader_epoch", "isr", "version"}
-    assert office.ensemble.nodes[layout.state_path(T0)].version == 1
-    epochs = [office.state(TopicPartition(*tp)).leader_epoch for tp in (("t", 0), ("u", 0))]  # type: ignore[union-attr]
+    assert bench.ensemble.nodes[layout.state_path(T0)].version == 1
+    epochs = [bench.state(TopicPartition(*tp)).leader_epoch for tp in (("t", 0), ("u", 0))]  # type: ignore[union-attr]
     assert epochs == [1, 0]
 
 
 @pytest.mark.row("D12", "R4")
-async def test_a_state_of_a_higher_controller_epoch_is_left_alone(office: Office) -> None:
-    create_topic(office.ensemble, "t", [2, 3])
-    await office.led(2)
+async def test_a_state_of_a_higher_controller_epoch_is_left_alone(bench: ControllerBench) -> None:
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.led(2)
     newer = layout.encode_state(LeaderAndIsr(2, 5, (2, 3), 99, 0))
-    office.ensemble.put(layout.state_path(T0), newer)
-    office.ensemble.delete(layout.broker_path(2))
-    await until(lambda: "2" not in office.shown()["brokers"])
-    await office.idle()
-    assert office.ensemble.nodes[layout.state_path(T0)].data == newer
+    bench.ensemble.put(layout.state_path(T0), newer)
+    bench.ensemble.delete(layout.broker_path(2))
+    await until(lambda: "2" not in bench.shown()["brokers"])
+    await bench.idle()
+    assert bench.ensemble.nodes[layout.state_path(T0)].data == newer
 
 
 @pytest.mark.row("D13", "R3")
-async def test_an_election_that_a_leaders_own_write_overtakes_is_held_again(office: Office) -> None:
-    create_topic(office.ensemble, "t", [2, 3, 1])
-    await office.led(2)
+async def test_an_election_that_a_leaders_own_write_overtakes_is_held_again(
+    bench: ControllerBench,
+) -> None:
+    create_topic(bench.ensemble, "t", [2, 3, 1])
+    await bench.led(2)
 
     def overtake(ops: Any) -> None:
         if any(isinstance(op, Set) and op.path == layout.state_path(T0) for op in ops):
-            office.coordination.before_multi = lambda ops: None
-            office.join(2, 1)
+            bench.coordination.before_multi = lambda ops: None
+            bench.join(2, 1)
 
-    office.coordination.before_multi = overtake
-    office.ensemble.delete(layout.broker_path(2))
-    state = await office.led(1)
+    bench.coordination.before_multi = overtake
+    bench.ensemble.delete(layout.broker_path(2))
+    state = await bench.led(1)
     assert state.isr == (1,), "broker 3 had left the ISR meanwhile"
 
 
 @pytest.mark.row("J1", "T4", "J4")
 async def test_brokers_get_one_request_of_each_kind_however_many_partitions(
-    office: Office,
+    bench: ControllerBench,
 ) -> None:
-    create_topic(office.ensemble, "t", *([2, 3] for _ in range(30)))
-    await office.led(2, TopicPartition("t", 29))
-    assert len(office.candidate.channels.to(2, LeaderAndIsrRequest)) == 1
-    sent = [type(r) for to, r in office.candidate.channels.sent if to == 3]
+    create_topic(bench.ensemble, "t", *([2, 3] for _ in range(30)))
+    await bench.led(2, TopicPartition("t", 29))
+    assert len(bench.channels.to(2, LeaderAndIsrRequest)) == 1
+    sent = [type(r) for to, r in bench.channels.sent if to == 3]
     assert sent[-2:] == [LeaderAndIsrRequest, UpdateMetadataRequest]
-    assert all(isinstance(op, Check | Create) for op in office.coordination.multis[-1])
+    assert all(isinstance(op, Check | Create) for op in bench.coordination.multis[-1])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controller_bench import create_topic, until
-from support.controller_office import T0, Office, reassign, stops
+from support.controller_bench import T0, ControllerBench, create_topic, reassign, stops, until
 
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, WatchKind
@@ -25,106 +24,106 @@ def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:
 
 @pytest.mark.row("E4", "E10", "I5", "I6", "A9", "A11", "C31", "X14", "R2")
 async def test_a_submitted_reassignment_is_written_step_by_step_and_its_assignment_last(
-    office: Office,
+    bench: ControllerBench,
 ) -> None:
-    create_topic(office.ensemble, "t", [2])
-    await office.led(2)
-    office.coordination.multis.clear()
-    reassign(office, {T0: [3]})
-    await until(lambda: office.assignment()[0].adding == (3,))
-    await office.idle()
+    create_topic(bench.ensemble, "t", [2])
+    await bench.led(2)
+    bench.coordination.multis.clear()
+    reassign(bench, {T0: [3]})
+    await until(lambda: bench.assignment()[0].adding == (3,))
+    await bench.idle()
     watched = (WatchKind.DATA, layout.state_path(T0))
-    assert watched in office.coordination.watched()
-    assert office.assignment()[0] == ReplicaAssignment((3, 2), adding=(3,), removing=(2,))
-    assert office.there(layout.REASSIGN_PARTITIONS)
-    office.join(2, 3)
-    await until(lambda: not office.there(layout.REASSIGN_PARTITIONS))
-    await office.idle()
-    assert watched not in office.coordination.watched()
-    assert office.assignment()[0] == ReplicaAssignment((3,))
-    assert office.state().isr == (3,)  # type: ignore[union-attr]
-    writes = zookeeper_writes(office.coordination.multis)
+    assert watched in bench.coordination.watched()
+    assert bench.assignment()[0] == ReplicaAssignment((3, 2), adding=(3,), removing=(2,))
+    assert bench.there(layout.REASSIGN_PARTITIONS)
+    bench.join(2, 3)
+    await until(lambda: not bench.there(layout.REASSIGN_PARTITIONS))
+    await bench.idle()
+    assert watched not in bench.coordination.watched()
+    assert bench.assignment()[0] == ReplicaAssignment((3,))
+    assert bench.state().isr == (3,)  # type: ignore[union-attr]
+    writes = zookeeper_writes(bench.coordination.multis)
     topic, state, admin = layout.topic_path("t"), layout.state_path(T0), layout.REASSIGN_PARTITIONS
     assert [path for path, _ in writes] == [topic, state, state, state, topic, admin]
     states = [layout.decode_state(op.data, 0) for path, op in writes if path == state]  # type: ignore[union-attr]
     assert [(s.leader, s.isr) for s in states] == [(2, (2,)), (3, (2, 3)), (3, (3,))]
     assert isinstance(writes[-1][1], Delete)
-    stops = [p for r in office.candidate.channels.to(2, StopReplicaRequest) for p in r.partitions]
+    stops = [p for r in bench.channels.to(2, StopReplicaRequest) for p in r.partitions]
     assert [p.delete for p in stops] == [False, True]
 
 
 @pytest.mark.row("A11", "X12")
 async def test_the_admin_node_loses_each_partition_that_is_done_and_goes_with_the_last(
-    office: Office,
+    bench: ControllerBench,
 ) -> None:
     t1 = TopicPartition("t", 1)
-    create_topic(office.ensemble, "t", [2], [3])
-    await office.led(3, t1)
-    reassign(office, {T0: [3], t1: [2], TopicPartition("none", 0): [1]})
+    create_topic(bench.ensemble, "t", [2], [3])
+    await bench.led(3, t1)
+    reassign(bench, {T0: [3], t1: [2], TopicPartition("none", 0): [1]})
 
     def asked() -> set[TopicPartition]:
-        node = office.ensemble.nodes.get(layout.REASSIGN_PARTITIONS)
+        node = bench.ensemble.nodes.get(layout.REASSIGN_PARTITIONS)
         return set(layout.decode_reassignments(node.data)) if node else set()
 
     await until(lambda: asked() == {T0, t1})
-    await office.idle()
-    office.join(2, 3)
+    await bench.idle()
+    bench.join(2, 3)
     await until(lambda: asked() == {t1})
-    await office.idle()
-    office.join(3, 2, tp=t1)
-    await until(lambda: not office.there(layout.REASSIGN_PARTITIONS))
+    await bench.idle()
+    bench.join(3, 2, tp=t1)
+    await until(lambda: not bench.there(layout.REASSIGN_PARTITIONS))
 
 
 @pytest.mark.row("R60", "T8")
 async def test_a_submission_right_after_the_deletion_of_the_admin_node_is_not_lost(
-    office: Office,
+    bench: ControllerBench,
 ) -> None:
-    create_topic(office.ensemble, "t", [2])
-    create_topic(office.ensemble, "u", [2])
+    create_topic(bench.ensemble, "t", [2])
+    create_topic(bench.ensemble, "u", [2])
     u0 = TopicPartition("u", 0)
-    await office.led(2, u0)
-    multi = office.coordination.multi
+    await bench.led(2, u0)
+    multi = bench.coordination.multi
 
     async def then_submit(ops: Any, **session: Any) -> Any:
         stats = await multi(ops, **session)
         if any(isinstance(op, Delete) and op.path == layout.REASSIGN_PARTITIONS for op in ops):
-            office.coordination.multi = multi  # type: ignore[method-assign]
-            reassign(office, {u0: [3]})
+            bench.coordination.multi = multi  # type: ignore[method-assign]
+            reassign(bench, {u0: [3]})
         return stats
 
-    reassign(office, {T0: [3]})
-    await until(lambda: office.assignment()[0].adding == (3,))
-    await office.idle()
-    office.coordination.multi = then_submit  # type: ignore[method-assign]
-    office.join(2, 3)
-    await until(lambda: office.assignment("u")[0].adding == (3,))
+    reassign(bench, {T0: [3]})
+    await until(lambda: bench.assignment()[0].adding == (3,))
+    await bench.idle()
+    bench.coordination.multi = then_submit  # type: ignore[method-assign]
+    bench.join(2, 3)
+    await until(lambda: bench.assignment("u")[0].adding == (3,))
 
 
 @pytest.mark.row("E7", "A13", "A16", "J5", "L1", "R64", "G8")
 async def test_a_marked_topic_goes_when_the_last_broker_has_answered_and_the_mark_last(
-    office: Office,
+    bench: ControllerBench,
 ) -> None:
-    create_topic(office.ensemble, "t", [2, 3])
-    office.ensemble.put(layout.topic_config_path("t"), layout.encode_config({}))
-    await office.led(2)
-    office.refuse = {3}
-    office.coordination.multis.clear()
-    office.ensemble.put(layout.delete_topic_path("t"))
-    await until(lambda: any(p.delete for p in stops(office, 3)))
-    await office.idle()
-    assert office.there(layout.topic_path("t")), "broker 3 has not answered"
-    assert office.there(layout.state_path(T0))
-    office.refuse = set()
-    office.ensemble.delete(layout.broker_path(3))
-    await until(lambda: "3" not in office.shown()["brokers"])
-    await office.idle()
-    assert office.shown()["topics_ineligible_for_deletion"] == {"t": "offline replicas"}
-    office.register(3)
-    await until(lambda: not office.there(layout.delete_topic_path("t")))
-    assert not office.there(layout.topic_path("t"))
-    assert not office.there(layout.topic_config_path("t"))
+    create_topic(bench.ensemble, "t", [2, 3])
+    bench.ensemble.put(layout.topic_config_path("t"), layout.encode_config({}))
+    await bench.led(2)
+    bench.refuse = {3}
+    bench.coordination.multis.clear()
+    bench.ensemble.put(layout.delete_topic_path("t"))
+    await until(lambda: any(p.delete for p in stops(bench, 3)))
+    await bench.idle()
+    assert bench.there(layout.topic_path("t")), "broker 3 has not answered"
+    assert bench.there(layout.state_path(T0))
+    bench.refuse = set()
+    bench.ensemble.delete(layout.broker_path(3))
+    await until(lambda: "3" not in bench.shown()["brokers"])
+    await bench.idle()
+    assert bench.shown()["topics_ineligible_for_deletion"] == {"t": "offline replicas"}
+    bench.register_broker(3)
+    await until(lambda: not bench.there(layout.delete_topic_path("t")))
+    assert not bench.there(layout.topic_path("t"))
+    assert not bench.there(layout.topic_config_path("t"))
     paths = [
-        path for path, op in zookeeper_writes(office.coordination.multis) if isinstance(op, Delete)
+        path for path, op in zookeeper_writes(bench.coordination.multis) if isinstance(op, Delete)
     ]
     assert paths[-3:] == [
         layout.topic_path("t"),
@@ -134,6 +133,6 @@ async def test_a_marked_topic_goes_when_the_last_broker_has_answered_and_the_mar
 
 
 @pytest.mark.row("R65")
-async def test_a_mark_of_an_unknown_topic_is_removed(office: Office) -> None:
-    office.ensemble.put(layout.delete_topic_path("none"))
-    await until(lambda: not office.there(layout.delete_topic_path("none")))
+async def test_a_mark_of_an_unknown_topic_is_removed(bench: ControllerBench) -> None:
+    bench.ensemble.put(layout.delete_topic_path("none"))
+    await until(lambda: not bench.there(layout.delete_topic_path("none")))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.controller_bench import create_topic, until
-from support.controller_office import T0, Office
+from support.controller_bench import T0, ControllerBench, create_topic, until
 from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode
@@ -17,20 +16,20 @@ from minikafka.zk import layout
 @pytest.mark.row("D7", "M2", "X20", "C29")
 async def test_leaders_are_balanced_five_seconds_after_the_election_and_at_every_interval() -> None:
     clock = ManualClock()
-    office = await Office(clock, leader_imbalance_check_interval_seconds=30).start()
-    assert await imbalanced(office) == 3
+    bench = await ControllerBench(clock, leader_imbalance_check_interval_seconds=30).elected()
+    assert await imbalanced(bench) == 3
     clock.advance(4_999)
-    await office.idle()
-    assert office.state().leader == 3  # type: ignore[union-attr]
+    await bench.idle()
+    assert bench.state().leader == 3  # type: ignore[union-attr]
     clock.advance(1)
-    await office.led(2)
-    assert await imbalanced(office) == 3
+    await bench.led(2)
+    assert await imbalanced(bench) == 3
     await pass_time(clock, 29_999)
-    await office.idle()
-    assert office.state().leader == 3  # type: ignore[union-attr]
+    await bench.idle()
+    assert bench.state().leader == 3  # type: ignore[union-attr]
     await pass_time(clock, 1)
-    await office.led(2)
-    await office.candidate.close()
+    await bench.led(2)
+    await bench.close()
 
 
 async def pass_time(clock: ManualClock, ms: int) -> None:
@@ -41,24 +40,24 @@ async def pass_time(clock: ManualClock, ms: int) -> None:
             await asyncio.sleep(0)
 
 
-async def imbalanced(office: Office) -> int:
+async def imbalanced(bench: ControllerBench) -> int:
     """Let broker 3 lead the partition that prefers broker 2; who leads."""
-    if not office.there(layout.topic_path("t")):
-        create_topic(office.ensemble, "t", [2, 3])
-        await office.led(2)
-    state = office.state()
+    if not bench.there(layout.topic_path("t")):
+        create_topic(bench.ensemble, "t", [2, 3])
+        await bench.led(2)
+    state = bench.state()
     assert state is not None
     if state.leader == 2:
-        office.ensemble.delete(layout.broker_path(2))
-        await office.led(3)
-        office.register(2)
-        await until(lambda: "2" in office.shown()["brokers"])
-        await office.idle()
-        office.join(3, 2)
-        office.ensemble.put(layout.ISR_CHANGE_PREFIX + "1", layout.encode_isr_change([T0]))
-        await until(lambda: not office.ensemble.children(layout.ISR_CHANGES))
-        await office.idle()
-    state = office.state()
+        bench.ensemble.delete(layout.broker_path(2))
+        await bench.led(3)
+        bench.register_broker(2)
+        await until(lambda: "2" in bench.shown()["brokers"])
+        await bench.idle()
+        bench.join(3, 2)
+        bench.ensemble.put(layout.ISR_CHANGE_PREFIX + "1", layout.encode_isr_change([T0]))
+        await until(lambda: not bench.ensemble.children(layout.ISR_CHANGES))
+        await bench.idle()
+    state = bench.state()
     assert state is not None
     return state.leader
 
@@ -66,32 +65,34 @@ async def imbalanced(office: Office) -> int:
 @pytest.mark.row("M2", "D7")
 async def test_without_the_setting_nobody_balances() -> None:
     clock = ManualClock()
-    office = await Office(clock, auto_leader_rebalance_enable=False).start()
-    assert await imbalanced(office) == 3
+    bench = await ControllerBench(clock, auto_leader_rebalance_enable=False).elected()
+    assert await imbalanced(bench) == 3
     await pass_time(clock, 700_000)
-    await office.idle()
-    assert office.state().leader == 3  # type: ignore[union-attr]
-    await office.candidate.close()
+    await bench.idle()
+    assert bench.state().leader == 3  # type: ignore[union-attr]
+    await bench.close()
 
 
 @pytest.mark.row("E5", "A12", "X26", "I7")
 async def test_a_preferred_election_by_znode_is_carried_out_and_the_node_removed(
-    office: Office,
+    bench: ControllerBench,
 ) -> None:
-    assert await imbalanced(office) == 3
-    office.ensemble.put(layout.PREFERRED_ELECTION, layout.encode_preferred_election([T0]))
-    await office.led(2)
-    await until(lambda: not office.there(layout.PREFERRED_ELECTION))
+    assert await imbalanced(bench) == 3
+    bench.ensemble.put(layout.PREFERRED_ELECTION, layout.encode_preferred_election([T0]))
+    await bench.led(2)
+    await until(lambda: not bench.there(layout.PREFERRED_ELECTION))
 
 
 @pytest.mark.row("X26", "R61", "I7")
-async def test_a_preferred_election_by_request_is_answered_per_partition(office: Office) -> None:
-    assert await imbalanced(office) == 3
-    elect = office.candidate.service.elect_leaders
+async def test_a_preferred_election_by_request_is_answered_per_partition(
+    bench: ControllerBench,
+) -> None:
+    assert await imbalanced(bench) == 3
+    elect = bench.service.elect_leaders
     none = TopicPartition("none", 0)
     results = await elect(unclean=False, partitions=[T0, none])
     assert results[T0].code is ErrorCode.NONE
     assert results[none].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert office.state().leader == 2  # type: ignore[union-attr]
+    assert bench.state().leader == 2  # type: ignore[union-attr]
     again = await elect(unclean=False, partitions=None)
     assert again[T0].code is ErrorCode.ELECTION_NOT_NEEDED

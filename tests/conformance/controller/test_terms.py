@@ -1,4 +1,4 @@
-"""A term in office, from the election to its end: what is read and watched, in which order, and dropped."""
+"""A term in bench, from the election to its end: what is read and watched, in which order, and dropped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.controller_bench import Candidate, create_topic, until
-from support.controller_office import T0, Office, Traced, reassign, stops
+from support.controller_bench import (
+    T0,
+    Candidate,
+    ControllerBench,
+    TracedCoordination,
+    create_topic,
+    reassign,
+    stops,
+    until,
+)
 
 from minikafka.base.errors import ErrorCode, MultiFailed, NoNode
 from minikafka.base.model import (
@@ -22,20 +30,20 @@ from minikafka.zk import layout
 
 @pytest.mark.row("D2", "D3", "D5", "D6", "D16", "D17", "T8", "T9", "R18")
 async def test_a_new_controller_does_everything_in_the_order_of_row_d5() -> None:
-    office = Office()
-    ensemble = office.ensemble
+    bench = ControllerBench()
+    ensemble = bench.ensemble
     create_topic(ensemble, "t", [9, 2])
     ensemble.put(layout.state_path(T0), layout.encode_state(LeaderAndIsr(9, 4, (9, 2), 0, 0)))
     create_topic(ensemble, "gone", [3])
     ensemble.put(layout.delete_topic_path("gone"))
     create_topic(ensemble, "r", [2])
-    office.ensemble.put(layout.CONTROLLER_EPOCH, b"6")
-    reassign(office, {TopicPartition("r", 0): [3]})
+    bench.ensemble.put(layout.CONTROLLER_EPOCH, b"6")
+    reassign(bench, {TopicPartition("r", 0): [3]})
     preferred = layout.encode_preferred_election([T0])
     ensemble.put(layout.PREFERRED_ELECTION, preferred)
     stale = layout.ISR_CHANGE_PREFIX + "0000000003"
     ensemble.put(stale, layout.encode_isr_change([T0]))
-    await office.start()
+    await bench.elected()
     order = [
         ("watch", layout.CONTROLLER),
         ("write", layout.CONTROLLER),
@@ -57,94 +65,94 @@ async def test_a_new_controller_does_everything_in_the_order_of_row_d5() -> None
         ("step", "deletion.partitions-gone"),
         ("write", layout.PREFERRED_ELECTION),
     ]
-    places = [office.first(*event) for event in order]
-    assert places == sorted(places), [office.trace[i] for i in sorted(places)]
-    moved = [about for what, about in office.trace if what == "move"]
+    places = [bench.first(*event) for event in order]
+    assert places == sorted(places), [bench.trace[i] for i in sorted(places)]
+    moved = [about for what, about in bench.trace if what == "move"]
     assert moved.index("replica to OnlineReplica") < moved.index("partition to OnlinePartition")
-    assert office.candidate.service.epoch == 7
-    assert await office.led(2)
-    told = {to for to, r in office.candidate.channels.sent if isinstance(r, UpdateMetadataRequest)}
+    assert bench.service.epoch == 7
+    assert await bench.led(2)
+    told = {to for to, r in bench.channels.sent if isinstance(r, UpdateMetadataRequest)}
     assert told == {1, 2, 3}
-    await office.candidate.close()
+    await bench.close()
 
 
 @pytest.mark.row("T8")
 async def test_all_that_a_new_controller_reads_it_watches_first() -> None:
-    office = Office()
-    create_topic(office.ensemble, "t", [2, 3])
-    await office.start()
+    bench = ControllerBench()
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.elected()
     for path in (layout.TOPICS, layout.BROKER_IDS, layout.DELETE_TOPICS, layout.ISR_CHANGES):
-        assert office.first("watch", path) < office.first("list", path)
+        assert bench.first("watch", path) < bench.first("list", path)
     for path in (layout.topic_path("t"), layout.broker_path(2)):
-        assert office.first("watch", path) < office.first("read", path)
-    await office.candidate.close()
+        assert bench.first("watch", path) < bench.first("read", path)
+    await bench.close()
 
 
 @pytest.mark.row("T8", "E2")
 async def test_what_changes_while_the_controller_loads_is_not_missed() -> None:
-    office = Office()
-    create_topic(office.ensemble, "t", [2, 3])
-    read = office.coordination.get_many
+    bench = ControllerBench()
+    create_topic(bench.ensemble, "t", [2, 3])
+    read = bench.coordination.get_many
 
     async def meanwhile(paths: Any) -> Any:
-        office.coordination.get_many = read  # type: ignore[method-assign]
-        create_topic(office.ensemble, "u", [3])
-        office.ensemble.delete(layout.broker_path(2))
+        bench.coordination.get_many = read  # type: ignore[method-assign]
+        create_topic(bench.ensemble, "u", [3])
+        bench.ensemble.delete(layout.broker_path(2))
         return await read(paths)
 
-    office.coordination.get_many = meanwhile  # type: ignore[method-assign]
-    await office.start()
-    assert await office.led(3)
-    assert await office.led(3, TopicPartition("u", 0))
-    await office.candidate.close()
+    bench.coordination.get_many = meanwhile  # type: ignore[method-assign]
+    await bench.elected()
+    assert await bench.led(3)
+    assert await bench.led(3, TopicPartition("u", 0))
+    await bench.close()
 
 
 @pytest.mark.row("D6", "B5", "B6")
 async def test_the_picture_is_what_zookeeper_holds() -> None:
-    office = Office()
-    create_topic(office.ensemble, "t", [2, 3], [3, 1])
-    create_topic(office.ensemble, "gone", [9])
-    office.ensemble.put(layout.delete_topic_path("gone"))
-    await office.start()
-    reassign(office, {T0: [1, 3]})
-    await until(lambda: office.shown()["reassignments"])
-    await office.idle()
-    shown = office.shown()
+    bench = ControllerBench()
+    create_topic(bench.ensemble, "t", [2, 3], [3, 1])
+    create_topic(bench.ensemble, "gone", [9])
+    bench.ensemble.put(layout.delete_topic_path("gone"))
+    await bench.elected()
+    reassign(bench, {T0: [1, 3]})
+    await until(lambda: bench.shown()["reassignments"])
+    await bench.idle()
+    shown = bench.shown()
     assert set(shown["brokers"]) == {"1", "2", "3"}
     assert shown["shutting_down"] == []
     assert shown["topics_marked_for_deletion"] == ["gone"]
     assert "gone" in shown["topics_ineligible_for_deletion"]
     assert shown["reassignments"][0]["adding_replicas"] == [1]
     for row in shown["partitions"]:
-        state = office.state(TopicPartition(row["topic"], row["partition"]))
+        state = bench.state(TopicPartition(row["topic"], row["partition"]))
         assert state is not None
         assert (row["leader"], tuple(row["isr"])) == (state.leader, state.isr)
         assert (row["leader_epoch"], row["zk_version"]) == (state.leader_epoch, state.zk_version)
         assert row["controller_epoch"] == state.controller_epoch
     assert len(shown["partitions"]) == 2
-    await office.candidate.close()
+    await bench.close()
 
 
 @pytest.mark.row("R11")
 async def test_many_reads_and_writes_are_under_way_at_once_and_never_too_many() -> None:
-    office = Office()
+    bench = ControllerBench()
     for number in range(600):
-        create_topic(office.ensemble, f"t{number}", [2, 3])
-    reads = Gauge(office.coordination, "get")
-    multis = Gauge(office.coordination, "multi")
-    await office.start()
-    await office.led(2, TopicPartition("t599", 0))
+        create_topic(bench.ensemble, f"t{number}", [2, 3])
+    reads = Gauge(bench.coordination, "get")
+    multis = Gauge(bench.coordination, "multi")
+    await bench.elected()
+    await bench.led(2, TopicPartition("t599", 0))
     assert 100 < reads.most <= 256
     assert 1 < multis.most <= 4
-    largest = max(len(ops) for ops in office.coordination.multis)
+    largest = max(len(ops) for ops in bench.coordination.multis)
     assert largest <= 201
-    await office.candidate.close()
+    await bench.close()
 
 
 class Gauge:
     """How many calls of one method are under way at most."""
 
-    def __init__(self, coordination: Traced, name: str) -> None:
+    def __init__(self, coordination: TracedCoordination, name: str) -> None:
         self.most = self.now = 0
         self._call = getattr(coordination, name)
         setattr(coordination, name, self._counted)
@@ -160,55 +168,59 @@ class Gauge:
 
 @pytest.mark.row("D4", "R12")
 async def test_an_election_that_fails_for_another_reason_leaves_nobody_and_is_held_again() -> None:
-    office = Office()
-    multi = office.coordination.multi
+    bench = ControllerBench()
+    multi = bench.coordination.multi
 
     async def refused(ops: Any, **session: Any) -> Any:
-        office.coordination.multi = multi  # type: ignore[method-assign]
+        bench.coordination.multi = multi  # type: ignore[method-assign]
         raise MultiFailed(0, NoNode("/"))
 
-    office.coordination.multi = refused  # type: ignore[method-assign]
-    await office.candidate.start()
-    await until(lambda: office.coordination.multi == multi)
-    assert not office.candidate.service.is_active
-    assert not office.there(layout.CONTROLLER)
-    await until(lambda: office.candidate.service.is_active)
-    assert office.candidate.service.epoch == 1
-    await office.candidate.close()
+    bench.coordination.multi = refused  # type: ignore[method-assign]
+    await bench.start()
+    await until(lambda: bench.coordination.multi == multi)
+    assert not bench.service.is_active
+    assert not bench.there(layout.CONTROLLER)
+    await until(lambda: bench.service.is_active)
+    assert bench.service.epoch == 1
+    await bench.close()
 
 
 @pytest.mark.row("L6", "D18")
-async def test_the_next_controller_goes_on_with_what_the_last_one_had_begun(office: Office) -> None:
-    create_topic(office.ensemble, "t", [2])
-    create_topic(office.ensemble, "gone", [3])
-    await office.led(2)
-    office.refuse = {3}
-    office.ensemble.put(layout.delete_topic_path("gone"))
-    reassign(office, {T0: [3]})
-    await until(lambda: office.assignment()[0].adding == (3,) and any(stops(office, 3)))
-    await office.idle()
-    await office.candidate.die()
-    office.join(2, 3)
-    successor = Candidate(office.ensemble, 4)
-    successor.channels.answer = office._answer
-    office.refuse = set()
+async def test_the_next_controller_goes_on_with_what_the_last_one_had_begun(
+    bench: ControllerBench,
+) -> None:
+    create_topic(bench.ensemble, "t", [2])
+    create_topic(bench.ensemble, "gone", [3])
+    await bench.led(2)
+    bench.refuse = {3}
+    bench.ensemble.put(layout.delete_topic_path("gone"))
+    reassign(bench, {T0: [3]})
+    await until(lambda: bench.assignment()[0].adding == (3,) and any(stops(bench, 3)))
+    await bench.idle()
+    await bench.die()
+    bench.join(2, 3)
+    successor = Candidate(bench.ensemble, 4)
+    successor.channels.answer = bench._answer
+    bench.refuse = set()
     await successor.start()
-    await until(lambda: not office.there(layout.topic_path("gone")))
-    await until(lambda: not office.there(layout.REASSIGN_PARTITIONS))
-    assert office.assignment()[0] == ReplicaAssignment((3,))
+    await until(lambda: not bench.there(layout.topic_path("gone")))
+    await until(lambda: not bench.there(layout.REASSIGN_PARTITIONS))
+    assert bench.assignment()[0] == ReplicaAssignment((3,))
     assert successor.service.epoch == 2
     await successor.close()
 
 
 @pytest.mark.row("D10", "D8", "F10", "E10")
-async def test_resignation_drops_the_watches_in_the_order_of_row_d10(office: Office) -> None:
-    create_topic(office.ensemble, "t", [2, 3])
-    await office.led(2)
-    reassign(office, {T0: [1, 3]})
-    await until(lambda: (WatchKind.DATA, layout.state_path(T0)) in office.coordination.watched())
-    office.trace.clear()
-    office.ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
-    await until(lambda: ("unwatch", layout.BROKER_IDS) in office.trace)
+async def test_resignation_drops_the_watches_in_the_order_of_row_d10(
+    bench: ControllerBench,
+) -> None:
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.led(2)
+    reassign(bench, {T0: [1, 3]})
+    await until(lambda: (WatchKind.DATA, layout.state_path(T0)) in bench.coordination.watched())
+    bench.trace.clear()
+    bench.ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
+    await until(lambda: ("unwatch", layout.BROKER_IDS) in bench.trace)
     order = [
         layout.ISR_CHANGES,
         layout.REASSIGN_PARTITIONS,
@@ -219,43 +231,45 @@ async def test_resignation_drops_the_watches_in_the_order_of_row_d10(office: Off
         layout.DELETE_TOPICS,
         layout.BROKER_IDS,
     ]
-    places = [office.first("unwatch", path) for path in order]
+    places = [bench.first("unwatch", path) for path in order]
     assert places == sorted(places)
-    await until(lambda: office.coordination.watched() == {(WatchKind.EXISTS, layout.CONTROLLER)})
-    assert office.candidate.channels.open == {}
-    shown = office.shown()
+    await until(lambda: bench.coordination.watched() == {(WatchKind.EXISTS, layout.CONTROLLER)})
+    assert bench.channels.open == {}
+    shown = bench.shown()
     assert not shown["is_active"]
     assert shown["partitions"] == []
     assert "state" not in shown
 
 
 @pytest.mark.row("R13")
-async def test_who_waits_for_an_answer_hears_when_the_controller_resigns(office: Office) -> None:
-    create_topic(office.ensemble, "t", [2, 3])
-    await office.led(2)
-    office.candidate.gate.hold("reassignment.U2")
+async def test_who_waits_for_an_answer_hears_when_the_controller_resigns(
+    bench: ControllerBench,
+) -> None:
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.led(2)
+    bench.gate.hold("reassignment.U2")
     waiting = asyncio.gather(
-        office.candidate.service.alter_reassignments({T0: (1, 3)}), return_exceptions=True
+        bench.service.alter_reassignments({T0: (1, 3)}), return_exceptions=True
     )
-    await until(lambda: office.candidate.gate.waiting)
-    office.coordination.expire()
+    await until(lambda: bench.gate.waiting)
+    bench.coordination.expire()
     (error,) = await waiting
     assert getattr(error, "code", None) is ErrorCode.NOT_CONTROLLER
-    office.candidate.gate.release("reassignment.U2")
-    await until(lambda: office.candidate.channels.open == {})
+    bench.gate.release("reassignment.U2")
+    await until(lambda: bench.channels.open == {})
 
 
 @pytest.mark.row("D4", "R12")
-async def test_a_controller_that_breaks_takes_its_node_away(office: Office) -> None:
-    session = office.ensemble.nodes[layout.CONTROLLER].czxid
-    term = office.candidate.service._term
+async def test_a_controller_that_breaks_takes_its_node_away(bench: ControllerBench) -> None:
+    session = bench.ensemble.nodes[layout.CONTROLLER].czxid
+    term = bench.service._term
     assert term is not None
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("illegal state")
 
     term.machine.handle = broken  # type: ignore[method-assign]
-    create_topic(office.ensemble, "t", [2])
-    await until(lambda: office.candidate.service.epoch == 2 and office.candidate.service.is_active)
-    assert office.ensemble.nodes[layout.CONTROLLER].czxid > session, "deleted, and made anew"
-    await office.led(2)
+    create_topic(bench.ensemble, "t", [2])
+    await until(lambda: bench.service.epoch == 2 and bench.service.is_active)
+    assert bench.ensemble.nodes[layout.CONTROLLER].czxid > session, "deleted, and made anew"
+    await bench.led(2)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from support.controller_bench import Candidate, create_topic, state_of, until
-from support.controller_office import T0, Office
+from support.controller_bench import T0, Candidate, ControllerBench, create_topic, state_of, until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
@@ -24,17 +23,16 @@ T1 = TopicPartition("t", 1)
 Told = list[tuple[str, dict[str, Any]]]
 
 
-class Obeyed(Office):
+class Obeyed(ControllerBench):
     """With broker 4 too, a topic of two partitions, and brokers that do what they are told."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.register(4)
-        self.candidate.channels.answer = obedient
-        self.service = self.candidate.service
+        self.register_broker(4)
+        self.channels.answer = obedient
 
-    async def start(self) -> Obeyed:
-        await super().start()
+    async def elected(self) -> Self:
+        await super().elected()
         create_topic(self.ensemble, "t", [2, 3, 4], [3, 4, 2])
         await until(lambda: self.state(T1))
         await self.idle()
@@ -43,7 +41,7 @@ class Obeyed(Office):
     def since(self, mark: int) -> Told:
         """What was really written and sent since then."""
         return written_and_sent(
-            [{"kind": kind, **fields} for kind, _, fields in self.candidate.ledger.lines[mark:]]
+            [{"kind": kind, **fields} for kind, _, fields in self.ledger.lines[mark:]]
         )
 
 
@@ -62,70 +60,70 @@ def written_and_sent(lines: list[dict[str, Any]]) -> Told:
 
 
 @pytest.fixture
-async def office() -> AsyncIterator[Obeyed]:
-    office = await Obeyed().start()
-    yield office
-    await office.candidate.close()
+async def bench() -> AsyncIterator[Obeyed]:
+    bench = await Obeyed().elected()
+    yield bench
+    await bench.close()
 
 
-async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(office: Obeyed) -> None:
-    plan = await office.service.plan({"operation": "kill-broker", "broker": 2})
-    mark = len(office.candidate.ledger.lines)
-    office.ensemble.end_session(102)
-    await until(lambda: (s := state_of(office.ensemble, T0)) and s.leader == 3)
-    await office.idle()
-    real = office.since(mark)
+async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(bench: Obeyed) -> None:
+    plan = await bench.service.plan({"operation": "kill-broker", "broker": 2})
+    mark = len(bench.ledger.lines)
+    bench.ensemble.end_session(102)
+    await until(lambda: (s := state_of(bench.ensemble, T0)) and s.leader == 3)
+    await bench.idle()
+    real = bench.since(mark)
     assert written_and_sent(plan) == real
     assert [kind for kind, _ in real].count("write") >= 1
 
 
-async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(office: Obeyed) -> None:
-    plan = await office.service.plan({"operation": "delete-topic", "topics": ["t"]})
-    mark = len(office.candidate.ledger.lines)
-    office.ensemble.put(layout.delete_topic_path("t"))
-    await until(lambda: layout.delete_topic_path("t") not in office.ensemble.nodes)
-    await office.idle()
-    assert written_and_sent(plan) == office.since(mark)
-    assert layout.topic_path("t") not in office.ensemble.nodes
+async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(bench: Obeyed) -> None:
+    plan = await bench.service.plan({"operation": "delete-topic", "topics": ["t"]})
+    mark = len(bench.ledger.lines)
+    bench.ensemble.put(layout.delete_topic_path("t"))
+    await until(lambda: layout.delete_topic_path("t") not in bench.ensemble.nodes)
+    await bench.idle()
+    assert written_and_sent(plan) == bench.since(mark)
+    assert layout.topic_path("t") not in bench.ensemble.nodes
 
 
 async def test_a_plan_to_reassign_is_what_the_request_leads_to_once_replicas_catch_up(
-    office: Obeyed,
+    bench: Obeyed,
 ) -> None:
-    plan = await office.service.plan({"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]})
-    mark = len(office.candidate.ledger.lines)
-    await office.service.alter_reassignments({T0: (3, 4, 1)})
-    await office.idle()
-    state = state_of(office.ensemble, T0)
+    plan = await bench.service.plan({"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]})
+    mark = len(bench.ledger.lines)
+    await bench.service.alter_reassignments({T0: (3, 4, 1)})
+    await bench.idle()
+    state = state_of(bench.ensemble, T0)
     assert state is not None
     joined = LeaderAndIsr(state.leader, state.leader_epoch, (*state.isr, 1), 1, state.zk_version)
-    office.ensemble.put(layout.state_path(T0), layout.encode_state(joined))
-    await until(lambda: not office.service.reassignments())
-    await office.idle()
-    assert written_and_sent(plan) == office.since(mark)
+    bench.ensemble.put(layout.state_path(T0), layout.encode_state(joined))
+    await until(lambda: not bench.service.reassignments())
+    await bench.idle()
+    assert written_and_sent(plan) == bench.since(mark)
     assert any(line["kind"] == "assumed" and line.get("broker") == 1 for line in plan)
 
 
-async def test_a_plan_to_elect_is_what_the_request_leads_to(office: Obeyed) -> None:
-    state = state_of(office.ensemble, T0)
+async def test_a_plan_to_elect_is_what_the_request_leads_to(bench: Obeyed) -> None:
+    state = state_of(bench.ensemble, T0)
     assert state is not None
     moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
-    office.ensemble.put(layout.state_path(T0), layout.encode_state(moved))
-    office.ensemble.put(f"{layout.ISR_CHANGE_PREFIX}0000000001", layout.encode_isr_change([T0]))
-    await until(lambda: office.service.describe()["partitions"][0]["leader"] == 3)
-    await office.idle()
+    bench.ensemble.put(layout.state_path(T0), layout.encode_state(moved))
+    bench.ensemble.put(f"{layout.ISR_CHANGE_PREFIX}0000000001", layout.encode_isr_change([T0]))
+    await until(lambda: bench.service.describe()["partitions"][0]["leader"] == 3)
+    await bench.idle()
     question = {"operation": "elect", "unclean": False, "partitions": [["t", 0]]}
-    plan = await office.service.plan(question)
-    mark = len(office.candidate.ledger.lines)
-    await office.service.elect_leaders(unclean=False, partitions=[T0])
-    assert written_and_sent(plan) == office.since(mark)
+    plan = await bench.service.plan(question)
+    mark = len(bench.ledger.lines)
+    await bench.service.elect_leaders(unclean=False, partitions=[T0])
+    assert written_and_sent(plan) == bench.since(mark)
     assert written_and_sent(plan)[0][1]["operations"][0]["data"].count('"leader":2') == 1
 
 
 async def test_the_controllers_own_death_is_planned_as_an_election_and_a_failover(
-    office: Obeyed,
+    bench: Obeyed,
 ) -> None:
-    plan = await office.service.plan({"operation": "kill-broker", "broker": 1})
+    plan = await bench.service.plan({"operation": "kill-broker", "broker": 1})
     writes = [line for line in plan if line["kind"] == "write"]
     assert writes[0]["operations"][0]["path"] == "/controller"
     assert {line["cause"].partition("-")[0] for line in plan if line["cause"]} == {"2"}
@@ -136,20 +134,20 @@ async def test_the_controllers_own_death_is_planned_as_an_election_and_a_failove
 
 
 async def test_a_reassignment_to_a_dead_broker_is_refused_in_the_plan_as_for_real(
-    office: Obeyed,
+    bench: Obeyed,
 ) -> None:
-    plan = await office.service.plan({"operation": "reassign", "targets": [["t", 0, [9]]]})
+    plan = await bench.service.plan({"operation": "reassign", "targets": [["t", 0, [9]]]})
     (answer,) = [line for line in plan if line["kind"] == "answer"]
     assert answer["results"][0]["code"] == "INVALID_REPLICA_ASSIGNMENT"
     assert written_and_sent(plan) == []
 
 
 async def test_a_plan_changes_nothing_and_says_nothing(
-    office: Obeyed, caplog: pytest.LogCaptureFixture
+    bench: Obeyed, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nodes = {path: (node.data, node.version) for path, node in office.ensemble.nodes.items()}
-    before = office.service.describe()
-    mark, sent = len(office.candidate.ledger.lines), len(office.candidate.channels.sent)
+    nodes = {path: (node.data, node.version) for path, node in bench.ensemble.nodes.items()}
+    before = bench.service.describe()
+    mark, sent = len(bench.ledger.lines), len(bench.channels.sent)
     with caplog.at_level(logging.DEBUG):
         for question in (
             {"operation": "kill-broker", "broker": 2},
@@ -158,11 +156,11 @@ async def test_a_plan_changes_nothing_and_says_nothing(
             {"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]},
             {"operation": "elect", "unclean": False, "partitions": None},
         ):
-            await office.service.plan(question)
-    assert office.service.describe() == before
-    assert {p: (n.data, n.version) for p, n in office.ensemble.nodes.items()} == nodes
-    assert len(office.candidate.ledger.lines) == mark
-    assert len(office.candidate.channels.sent) == sent
+            await bench.service.plan(question)
+    assert bench.service.describe() == before
+    assert {p: (n.data, n.version) for p, n in bench.ensemble.nodes.items()} == nodes
+    assert len(bench.ledger.lines) == mark
+    assert len(bench.channels.sent) == sent
     assert [
         r for r in caplog.records if r.name.startswith(("minikafka.controller", "state-change"))
     ] == []
@@ -184,15 +182,15 @@ async def test_a_plan_changes_nothing_and_says_nothing(
     ],
 )
 async def test_what_cannot_be_planned_is_refused(
-    office: Obeyed, question: dict[str, Any], code: ErrorCode
+    bench: Obeyed, question: dict[str, Any], code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as refused:
-        await office.service.plan(question)
+        await bench.service.plan(question)
     assert refused.value.code is code
 
 
-async def test_only_the_controller_plans(office: Obeyed) -> None:
-    other = Candidate(office.ensemble, 5)
+async def test_only_the_controller_plans(bench: Obeyed) -> None:
+    other = Candidate(bench.ensemble, 5)
     with pytest.raises(KafkaError) as refused:
         await other.service.plan({"operation": "kill-broker", "broker": 2})
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
