@@ -1,4 +1,4 @@
-"""A broker's cold side over fakes: one object with everything an API handler may use."""
+"""Everything that a handler of a cold request may use, over fakes and the ZooKeeper in memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Tasks:
 
 
 class Controller:
-    """Who rules, as a test says."""
+    """A controller role that a test decides."""
 
     def __init__(self, broker_id: int, controller_id: int) -> None:
         self.is_active = broker_id == controller_id
@@ -100,7 +100,7 @@ class Calls:
 
 
 class Replicas:
-    """Hosted replicas and the errors of others, as a test says."""
+    """Hosted replicas, and the errors of others, as a test decides."""
 
     def __init__(self) -> None:
         self.hosted: dict[TopicPartition, Any] = {}
@@ -124,7 +124,7 @@ class Replicas:
 
 
 class Cold:
-    """The parts, and `services` made of them."""
+    """The parts of a broker's cold side, and the `services` made of them."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Cold:
         self.applied += 1
 
     def update(self, *states: PartitionState, ids: Mapping[str, bytes] | None = None) -> None:
-        """An UpdateMetadata request of the controller."""
+        """Update the metadata as an UpdateMetadata request of the controller does."""
         self.metadata.update(
             UpdateMetadataRequest(
                 self.controller.controller_id,
@@ -204,7 +204,7 @@ class Cold:
         )
 
     def forget_what_is_marked(self) -> None:
-        """What a controller does first with topics to delete: tell everyone that they have no leaders."""
+        """Show topics that are marked for deletion without leaders, as the controller does first."""
         marked = [
             state(topic, partition, entry.replicas, leader=LEADER_DURING_DELETE)
             for topic, partitions in self.metadata.topics.items()
@@ -214,7 +214,7 @@ class Cold:
         self.update(*marked)
 
     def lead_what_is_created(self) -> None:
-        """What a controller does with new topics: elect the first replica and tell everyone."""
+        """Elect the first replica of each new partition and show it, as the controller does."""
         for path, node in self.ensemble.nodes.items():
             name = path.rpartition("/")[2]
             if path != layout.topic_path(name) or name in self.metadata.topics:
@@ -255,6 +255,6 @@ def state(
 
 
 def context(version: int) -> RequestContext:
-    """The context of a request of this version, from a client whose handler answers at once."""
+    """Return the context of a request of this version, from a client whose handler answers at once."""
     connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000")
     return RequestContext(connection, "client", version, lambda response: None)

@@ -1,4 +1,4 @@
-"""Commands of the command line as processes of their own."""
+"""Commands of the command line, run as processes."""
 
 from __future__ import annotations
 

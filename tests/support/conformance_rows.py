@@ -1,7 +1,7 @@
-"""The rows of the conformance table, the tests that claim them, and how those fared.
+"""The rows of the conformance table, the tests that claim them, and the outcomes of those tests.
 
-What a test claims is read twice: from the source, which is the same whatever part of the suite runs
-(docs/conformance.md is written from it), and from the collected marks, whose outcomes are kept.
+Claims are read twice: from the source, which is the same whatever part of the suite runs (docs/conformance.md
+is written from it), and from the marks of the collected tests, whose outcomes are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TESTS = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `later` is why no test proves it yet, None for a row in scope."""
+    """One row of the table. `later` says why no test proves it yet; None for a row in scope."""
 
     id: str
     group: str
@@ -30,7 +30,7 @@ class Row:
 
 @cache
 def catalogue() -> dict[str, Row]:
-    """All rows by id, in the order of the table."""
+    """Return all rows by id, in the order of the table."""
     table = tomllib.loads((TESTS / "conformance" / "rows.toml").read_text())
     later = {row: entry["reason"] for entry in table["later"] for row in entry["rows"]}
     rows: dict[str, Row] = {}
@@ -44,7 +44,7 @@ def catalogue() -> dict[str, Row]:
 
 @cache
 def claims() -> dict[str, tuple[str, ...]]:
-    """Row id -> node ids of the tests whose source names it, in order of path and line."""
+    """Return for each row id the node ids of the tests that name it in their source, by path and line."""
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         module = path.relative_to(TESTS.parent).as_posix()
@@ -55,7 +55,7 @@ def claims() -> dict[str, tuple[str, ...]]:
 
 
 def claims_in(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
-    """Each test of a module, and the rows that marks on it, its class or the module name."""
+    """Yield each test of a module with the rows named by marks on it, its class or the module."""
     everywhere = [
         row
         for node in module.body
@@ -85,7 +85,7 @@ def _rows_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> lis
 
 
 def _rows_in(expression: ast.expr) -> list[str]:
-    """The arguments of every `pytest.mark.row(…)` in it."""
+    """Yield the arguments of every `pytest.mark.row(…)` in the syntax tree."""
     return [
         argument.value
         for call in ast.walk(expression)
@@ -164,6 +164,6 @@ class RowOutcomes:
 
 
 def without_parameters(node_id: str) -> str:
-    """The node id of a test function, with `tests/` in front from wherever pytest was started."""
+    """Return the node id of the test function, beginning with `tests/` wherever pytest was started."""
     path, _, name = node_id.partition("::")
     return f"tests/{path.removeprefix('tests/')}::{name.partition('[')[0]}"

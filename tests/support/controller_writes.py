@@ -1,15 +1,14 @@
-"""Who wrote what to ZooKeeper, judged by its own transaction log: at no instant do two controllers write.
+"""An audit of all writes in ZooKeeper's transaction log: at no moment do two controllers write.
 
 `audit(transactions(...)).faults` is empty when
 
-- every election is one transaction that makes `/controller` and raises `/controller_epoch` by one;
-- whatever only a controller may write is in a multi that begins with the check of `/controller_epoch`,
-  comes from the session that won the latest election, and states carry that very epoch;
-- what a partition's leader writes to a state node changes the ISR and nothing else, and never brings
-  back an epoch that is over.
+- every election is one transaction that creates `/controller` and raises `/controller_epoch` by one;
+- every write that only a controller may make is in a multi that begins with the check of `/controller_epoch`
+  and comes from the session that won the latest election; the states it writes carry that epoch;
+- a partition's leader changes only the ISR in a state node, and never brings back an older leader epoch.
 
-What needs no check of the controller's epoch is listed in `_UNFENCED`. A session that never registered a
-broker is an operator's: what it did counts, and is not judged.
+`_UNFENCED` lists the writes that need no check of the controller epoch. Sessions that never registered a broker
+belong to operators: their writes change the state of the audit, but are never faults.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _OTHER_SYSTEMS: Final = re.compile(r"/zookeeper(/.*)?")
 
 @dataclass(slots=True)
 class Audit:
-    """What the log has said so far, and what was wrong with it."""
+    """The state of the tree after the transactions so far, and the faults found in them."""
 
     faults: list[str] = field(default_factory=list)
     """Every write that should not have been."""
@@ -72,7 +71,7 @@ class Audit:
     """State nodes by path."""
 
     def add(self, transaction: Transaction) -> None:
-        """The next transaction; one that was refused says nothing."""
+        """Take in the next transaction; refused ones change nothing."""
         if not transaction.refused:
             self._judge(transaction)
 
@@ -147,7 +146,7 @@ def _all_but_isr(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def audit(history: Iterable[Transaction]) -> Audit:
-    """The audit of a history that begins with the first transaction of the server's life."""
+    """Return the audit of a history that begins with the first transaction of the server."""
     history = list(history)
     result = Audit(brokers={one.session for one in history if _registers(one)})
     for transaction in history:

@@ -1,4 +1,4 @@
-"""Record batches made by other people's encoders, for tests of what reads them."""
+"""Record batches made by the encoders of other clients, for tests of what reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Sample(NamedTuple):
-    """What goes into one record."""
+    """Timestamp, key, value and headers of one record."""
 
     timestamp: int
     key: bytes | None
@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
 
 def by_aiokafka(samples: Sequence[Sample], codec: int = 0) -> bytes:
-    """One batch; aiokafka frames snappy as snappy-java does."""
+    """Return one batch made by aiokafka, which frames snappy as snappy-java does."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -51,7 +51,7 @@ def by_aiokafka(samples: Sequence[Sample], codec: int = 0) -> bytes:
 
 
 def by_kafka_python(samples: Sequence[Sample], codec: int = 0) -> bytes:
-    """One batch."""
+    """Return one batch made by kafka-python."""
     builder = MemoryRecordsBuilder(2, codec, 1 << 30)
     for timestamp, key, value, headers in samples:
         builder.append(timestamp=timestamp, key=key, value=value, headers=list(headers))
@@ -60,7 +60,7 @@ def by_kafka_python(samples: Sequence[Sample], codec: int = 0) -> bytes:
 
 
 def altered(batch: bytes, **fields: int) -> bytes:
-    """The batch with other header fields and a CRC that fits them."""
+    """Return the batch with these header fields replaced and its CRC recomputed."""
     header = dict(zip(FIELDS, HEADER.unpack_from(batch), strict=True)) | fields
     out = bytearray(HEADER.pack(*header.values()) + batch[HEADER.size :])
     struct.pack_into(">I", out, 17, fields.get("crc", iscsi(bytes(out[21:]))))
@@ -70,7 +70,7 @@ def altered(batch: bytes, **fields: int) -> bytes:
 def raw_batch(
     records: bytes, count: int, *, codec: int = 0, first_time: int = 0, base: int = 0
 ) -> bytes:
-    """A batch around record bytes that are already encoded (and compressed)."""
+    """Return a batch around record bytes that are already encoded and compressed."""
     layout = struct.Struct(">qiibIhiqqqhii")
     header = layout.pack(
         base,

@@ -1,8 +1,8 @@
-"""Brokers of a test's own that serve what a batch read needs: Metadata v7, ListOffsets v4, Fetch v11.
+"""Brokers with only what a batch read needs: Metadata v7, ListOffsets v4 and Fetch v11.
 
-Threads behind real sockets, logs in memory, no replication: leadership is what the test says. They
-answer as Kafka does in the cases a reader must bear: batches cut at the byte limit, at least one batch
-whole, errors for the wrong leader or epoch.
+They are threads behind real sockets, with logs in memory and no replication; a test decides who leads. They answer
+as Kafka does in the cases that a reader must handle: batches cut at the byte limit, at least one whole batch,
+errors for the wrong leader or epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _string(text: str | None) -> bytes:
 
 
 class _Body:
-    """A request body, read from front to back."""
+    """A request body that is read from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.position = data, 0
@@ -47,7 +47,7 @@ class _Body:
 
 @dataclass
 class Partition:
-    """One log: (base offset, last offset, bytes) per batch."""
+    """One log, as (base offset, last offset, bytes) of each batch."""
 
     leader: int = 0
     epoch: int = 0
@@ -56,14 +56,14 @@ class Partition:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def append(self, batch: bytes, *, base: int | None = None) -> None:
-        """Add a batch at the end, or at `base` to leave a gap; its own last offset delta counts."""
+        """Append a batch at the end, or at `base` to leave a gap; its last offset delta gives its end."""
         base = self.high_watermark if base is None else base
         (last_delta,) = struct.unpack_from(">i", batch, 23)
         self.batches.append((base, base + last_delta, struct.pack(">q", base) + batch[8:]))
         self.high_watermark = base + last_delta + 1
 
     def read(self, offset: int, limit: int) -> bytes:
-        """From the batch that holds the offset, cut at the limit anywhere but in the first batch."""
+        """Return the bytes from the batch that holds the offset; the limit may cut any batch but the first."""
         found = [
             batch
             for base, last, batch in self.batches
@@ -75,7 +75,7 @@ class Partition:
 
 
 class FetchBrokers:
-    """`count` brokers with one picture of the topics, which the test may change at any time."""
+    """`count` brokers with the same metadata, which the test may change at any time."""
 
     def __init__(self, count: int = 1) -> None:
         self.topics: dict[str, list[Partition]] = {}
@@ -106,7 +106,7 @@ class FetchBrokers:
         return self.topics[topic]
 
     def move(self, topic: str, partition: int, leader: int) -> None:
-        """A new leader with the next epoch."""
+        """Make another broker leader, with the next leader epoch."""
         with self.lock:
             self.topics[topic][partition].leader = leader
             self.topics[topic][partition].epoch += 1
@@ -117,7 +117,7 @@ class FetchBrokers:
         self._spawn(self._accept, index, listener)
 
     def kill(self, index: int) -> None:
-        """Refuse connections from now on and break off those that are open."""
+        """Refuse new connections and break off the open ones."""
         listener = self.listeners.pop(index, None)
         if listener is not None:
             listener.shutdown(socket.SHUT_RDWR)

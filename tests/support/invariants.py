@@ -1,12 +1,12 @@
-"""What the ledgers of all brokers may never show, whatever was killed: a monitor for the end of cluster tests.
+"""Invariants that the ledgers of all brokers must keep, whatever was killed; checked at the end of cluster tests.
 
     from support.invariants import check_ledgers
     check_ledgers(cluster.directory.path)          # every broker's ledger below a cluster's data directory
     assert violations(lines) == []                 # lines of `minikafka.ledger.reader.read_all`
 
-Checked: controller epochs never fall and each has one winner; every write of the controller carries the check of its
-own epoch; per partition leader epochs never fall, one leader per leader epoch, the leader is in the ISR, the ISR
-is never empty (in what was decided, written and sent); brokers obey no older controller.
+Controller epochs never fall, and each has one winner. Every write of a controller carries the check of its own
+epoch. Per partition, leader epochs never fall, a leader epoch has one leader, the leader is in the ISR and the ISR
+is never empty (in decisions, writes and requests). Brokers obey no controller older than one they have obeyed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Tp = tuple[str, int]
 
 
 def check_ledgers(data: str | Path) -> list[dict[str, Any]]:
-    """Fails with every violation that the ledgers below the cluster's data directory show; the lines, merged."""
+    """Return the merged lines of the ledgers below the data directory. Fails with every violation in them."""
     lines = read_all(sorted(Path(data).glob("broker-*-ledger")))
     found = violations(lines)
     assert not found, "\n".join(found)
@@ -46,7 +46,7 @@ def check_ledgers(data: str | Path) -> list[dict[str, Any]]:
 
 
 def violations(lines: Sequence[Line]) -> list[str]:
-    """One sentence each, with the lines (broker#n) that show it."""
+    """Return one sentence for each violation, with the lines (broker#n) that show it."""
     return [
         *_controllers(lines),
         *_fences(lines),
@@ -77,7 +77,7 @@ def _controllers(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _fences(lines: Sequence[Line]) -> Iterator[str]:
-    """Every multi begins with the check of the epoch node, at the version that the term won."""
+    """Yield multis that do not begin with the check of the epoch node at the version that the term won."""
     versions = {
         line["epoch"]: line["zk_version"]
         for line in lines
@@ -96,7 +96,7 @@ def _fences(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _leaderships(lines: Sequence[Line]) -> Iterator[str]:
-    """The leader is in the ISR, which is not empty."""
+    """Yield lines with an empty ISR, or with a leader outside the ISR."""
     for line in lines:
         for leader, isr in _told(line):
             if not isr:
@@ -120,7 +120,7 @@ def _told(line: Line) -> Iterator[tuple[int, list[int]]]:
 
 
 def _states(line: Line) -> Iterator[tuple[Tp, dict[str, Any], bool]]:
-    """(partition, state, whether the node is new) of what a multi writes."""
+    """Yield (partition, state, True if the node is new) for each state node that a multi writes."""
     for operation in line["operations"]:
         match = STATE.match(operation["path"])
         if match and operation["data"]:
@@ -129,7 +129,7 @@ def _states(line: Line) -> Iterator[tuple[Tp, dict[str, Any], bool]]:
 
 
 def _written(lines: Sequence[Line]) -> Iterator[tuple[int, Tp, int, int, bool, Line]]:
-    """(zxid, partition, leader, leader epoch, new, line) of every accepted state."""
+    """Yield (zxid, partition, leader, leader epoch, is new, line) for each accepted write of a state."""
     for line in lines:
         if line["kind"] == WRITE and line["outcome"] == "ok":
             for tp, data, new in _states(line):
@@ -140,7 +140,7 @@ def _written(lines: Sequence[Line]) -> Iterator[tuple[int, Tp, int, int, bool, L
 
 
 def _state_nodes(lines: Sequence[Line]) -> Iterator[str]:
-    """In ZooKeeper's order: leader epochs never fall, and within one nobody else takes over."""
+    """Yield, in zxid order, writes where the leader epoch falls or one epoch gets a second leader."""
     last: dict[Tp, tuple[int, int, Line]] = {}
     for _, tp, leader, epoch, new, line in sorted(_written(lines), key=itemgetter(0)):
         known = None if new else last.get(tp)
@@ -155,7 +155,7 @@ def _state_nodes(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _leaders(lines: Sequence[Line]) -> Iterator[str]:
-    """One broker becomes leader per leader epoch, from one making of the topic to the next."""
+    """Yield leader epochs in which two brokers became leader, between two creations of the topic."""
     made: dict[Tp, int] = {}
     leaders: dict[tuple[Tp, int, int], Line] = {}
     for line in lines:
@@ -175,7 +175,7 @@ def _leaders(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _obedience(lines: Sequence[Line]) -> Iterator[str]:
-    """A broker obeys no controller older than one it has obeyed before it got the request, while it runs."""
+    """Yield requests of older controllers that a running broker obeyed after one of a newer controller."""
     newest: dict[int, tuple[int, Line]] = {}
     received: defaultdict[tuple[int, str, str], deque[tuple[int, Line]]] = defaultdict(deque)
     for line in lines:

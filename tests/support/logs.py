@@ -51,27 +51,27 @@ def open_log(
 
 
 def batch(count: int = 1, *, size: int = 10, timestamp: int = 1000, **fields: Any) -> bytearray:
-    """A batch of so many records with values of so many bytes, one ms apart."""
+    """Return a batch with this number of records, each with a value of this size, 1 ms apart."""
     made = [Record(timestamp=timestamp + i, value=b"%0*d" % (size, i)) for i in range(count)]
     return bytearray(build(made, **fields))
 
 
 def append(log: Log, data: bytearray | None = None, *, epoch: int = 0, wall_ms: int = 5000) -> int:
-    """Append one batch as leader, unflushed; its base offset."""
+    """Append one batch as leader without flushing; return its base offset."""
     data = batch() if data is None else data
     header = HEADER.unpack_from(data)
     return log.append(data, memoryview(data), 0, len(data), header, epoch, wall_ms)
 
 
 def produce(log: Log, *counts: int, epoch: int = 0, **fields: Any) -> None:
-    """Append and flush one batch of each of these record counts."""
+    """Append and flush one batch for each of these record counts."""
     for count in counts:
         append(log, batch(count, **fields), epoch=epoch)
         log.flush()
 
 
 def three_segments(storage: Storage) -> Log:
-    """Segments [0..10), [10..20), [20..25) of single records; epoch = offset // 8; one idempotent producer."""
+    """Return a log with segments [0..10), [10..20), [20..25) of single records; epoch = offset // 8; one producer."""
     size = len(batch())
     log = open_log(storage, segment_bytes=10 * size, index_interval_bytes=2 * size)
     for i in range(25):
@@ -87,7 +87,7 @@ def replicate(log: Log, data: bytes) -> None:
 
 
 def read_all(log: Log, max_bytes: int = 1 << 20) -> bytes:
-    """Everything written, over all segments."""
+    """Return everything written, over all segments."""
     position, data = log.segments[0].start, b""
     while position < log.written_position:
         chunk, offset, position = log.read(position, log.written_position, max_bytes)
@@ -102,7 +102,7 @@ def offsets(data: bytes) -> list[int]:
 
 
 def state_of(log: Log) -> dict[str, Any]:
-    """Everything that recovery must bring back alike."""
+    """Return everything about a log that recovery must bring back unchanged."""
     return {
         "start": log.log_start_offset,
         "end": log.log_end_offset,

@@ -18,7 +18,7 @@ class ManualTimer:
 
 
 class ManualClock:
-    """`advance` runs what falls due, in order of time."""
+    """A clock whose `advance` runs the timers that fall due, in order of time."""
 
     def __init__(self, wall_ms: int = 1_800_000_000_000) -> None:
         self._now = 0
@@ -43,7 +43,7 @@ class ManualClock:
         return timer
 
     def waiting(self) -> int:
-        """Timers that have neither run nor been cancelled."""
+        """Return the number of timers that have neither run nor been cancelled."""
         return sum(not timer.cancelled for _, _, timer in self._due)
 
     def advance(self, ms: int) -> None:

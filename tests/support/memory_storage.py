@@ -1,7 +1,7 @@
-"""A Storage without a disk: the same suite as the real one, and faults on demand.
+"""The Storage port without a disk, with faults on demand; it passes the same suite as the real one.
 
-`fail(path, number)` makes every change below that path raise StorageFailed with the errno, a write after
-half of its bytes, as a full disk does. `clone()` is what a process that was killed leaves behind.
+After `fail(path, number)` every change at or below that path raises StorageFailed with the errno; a write then
+leaves half of its bytes, as on a full disk. `clone()` is the storage as a killed process leaves it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _parent(path: str) -> str:
 
 
 class MemoryFile:
-    """An open file; like a descriptor it outlives a rename or removal of its path."""
+    """An open file; like a descriptor it survives renaming and removal of its path."""
 
     def __init__(self, storage: MemoryStorage, path: str, content: bytearray) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class MemoryFile:
 
 
 class MemoryStorage:
-    """Files by path. `synced` lists what was fsynced, in order."""
+    """Files by path; `synced` lists the fsynced paths, in order."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
@@ -89,11 +89,11 @@ class MemoryStorage:
         self._failures[path] = number
 
     def heal(self) -> None:
-        """Refuse nothing any more."""
+        """Let every change succeed again."""
         self._failures.clear()
 
     def failure_at(self, path: str) -> int:
-        """The errno that changes of this path fail with, or 0."""
+        """Return the errno with which changes of this path fail, or 0."""
         below = (
             number for start, number in self._failures.items() if f"{path}/".startswith(f"{start}/")
         )
@@ -106,7 +106,7 @@ class MemoryStorage:
             raise _failed(path, number)
 
     def clone(self) -> MemoryStorage:
-        """The same content without open files, locks and failures."""
+        """Return the same content without open files, locks and failures."""
         other = MemoryStorage()
         other.files = {path: bytearray(content) for path, content in self.files.items()}
         other.directories = set(self.directories)

@@ -1,7 +1,7 @@
-"""The controller's four multi-step operations, each staged so that it passes every one of its steps.
+"""The controller's four multi-step operations, each set up so that it passes every one of its steps.
 
-An operation knows how it is asked for, who matters to it, and what the documents promise it comes to:
-`missing()` names what of that does not show yet in ZooKeeper and on the brokers' disks.
+An operation knows how to ask for itself, which brokers matter to it, and which result the documents promise:
+`missing()` names the part of the result that ZooKeeper and the brokers' disks do not show yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_STARTING = "broker.leader_and_isr"
 
 
 class Cast(NamedTuple):
-    """Brokers by the part they play; the controller plays no other, but for what an operation says."""
+    """Brokers by their role in a scenario. The controller has no other role, unless an operation says so."""
 
     controller: int
     leader: int
@@ -37,7 +37,7 @@ class Cast(NamedTuple):
 
 
 class Operation:
-    """`topic` is its own; `written` is the topic whose records must survive it."""
+    """An operation on `topic`; the records of the topic `written` must survive it."""
 
     name: ClassVar[str]
     victims: ClassVar[tuple[str, ...]]
@@ -57,22 +57,22 @@ class Operation:
         return {0: (leader, follower, newcomer), 1: (follower, newcomer, leader)}
 
     async def prepare(self) -> None:
-        """What has to be there before it is asked for."""
+        """Create what must exist before the operation is asked for."""
         await self.stage.create(self.written, self.bystander)
 
     async def ask(self) -> None:
-        """Ask for it; may return before it is done. It is asked for again of the next controller."""
+        """Ask for the operation; may return before it is done. A retry goes to the next controller."""
         raise NotImplementedError
 
     async def resume(self) -> None:
-        """Take away what kept it at its step, but for the step itself."""
+        """Remove everything that holds the operation up, except the held step."""
 
     def missing(self) -> str:
-        """What of the promise does not show; "" when all of it does."""
+        """Return the part of the promised result that does not show yet, "" if all of it does."""
         raise NotImplementedError
 
     async def confirm(self) -> None:
-        """What a client finds when everything runs again."""
+        """Check what a client finds once all brokers run again."""
 
 
 class Creation(Operation):
@@ -123,14 +123,14 @@ class Deletion(Operation):
         return ""
 
     async def confirm(self) -> None:
-        """The name is free, and nothing of the old topic is in the new one."""
+        """Create the topic again: the name is free, and the new topic has no old records."""
         await self.stage.create(self.topic, self.bystander)
         async with self.stage.stream(self.topic, len(self.bystander)) as stream:
             await stream.check()
 
 
 class ControlledShutdown(Operation):
-    """Of the leader; the follower is who leads after it."""
+    """The controlled shutdown of the leader; the follower leads after it."""
 
     name = CONTROLLED_SHUTDOWN
     victims = ("controller", "leader", "follower")
@@ -151,7 +151,7 @@ class ControlledShutdown(Operation):
         return ""
 
     async def confirm(self) -> None:
-        """Who left may lead again."""
+        """Elect preferred leaders: the broker that left may lead again."""
         async with self.stage.client() as client:
             outcomes = await client.admin.elect_leaders()
         fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
@@ -163,7 +163,7 @@ class ControlledShutdown(Operation):
 
 
 class Reassignment(Operation):
-    """Three partitions go to the follower and the newcomer: a leader leaves, one stays, one leaves all it had."""
+    """Three partitions move to the follower and the newcomer: one leader leaves, one stays, one leaves entirely."""
 
     name = REASSIGNMENT
     victims = ("controller", "leader", "follower", "newcomer")
@@ -221,7 +221,7 @@ class Reassignment(Operation):
 
 
 class Superseded(Reassignment):
-    """A newcomer that does not get to start its replicas is given up again for the brokers of old."""
+    """A reassignment back to the first brokers that supersedes one to a newcomer that never starts its replicas."""
 
     @property
     def target(self) -> dict[int, Sequence[int]]:
@@ -242,7 +242,7 @@ class Superseded(Reassignment):
 
 
 def missing_replicas(stage: Stage, topic: str, target: dict[int, Sequence[int]]) -> str:
-    """Every partition has these replicas, all in sync, one of them leads; and nobody else has any of it."""
+    """Return how the topic differs from these replicas, all in sync, led by one of them, and on no other disk."""
     for partition, replicas in target.items():
         tp = TopicPartition(topic, partition)
         assignment, state = stage.assignment(tp), stage.leadership(tp)
@@ -265,7 +265,7 @@ OPERATIONS = {kind.name: kind for kind in (Creation, Deletion, ControlledShutdow
 
 
 def staged(stage: Stage, cast: Cast, operation: str, step: str, topic: str) -> Operation:
-    """The operation in such a way that it passes the step."""
+    """Return the operation in a form that passes the step."""
     kind = Superseded if (operation, step) == (REASSIGNMENT, "U3") else OPERATIONS[operation]
     return kind(stage, cast, topic, step)
 

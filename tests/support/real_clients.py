@@ -1,7 +1,7 @@
 """Unmodified Kafka clients as writers and readers that keep a history: confluent-kafka, aiokafka, kafka-python, kcat.
 
-A writer sends records "0", "1", … until it is told to stop, then waits for what is under way. A client
-that does not say where its records went (kcat) leaves them acked at an unknown offset.
+A writer sends records "0", "1", … until it is stopped, then waits for the outcome of those in flight. A client
+that does not report the offsets of its records (kcat) leaves them acknowledged at an unknown offset.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class Client(Protocol):
     name: str
 
     def codecs(self) -> tuple[str, ...]:
-        """Those it can write and read as it is installed."""
+        """Return the compression codecs that the installed client can write and read."""
 
     def write(self, bootstrap: str, topic: str, codec: str, stop: threading.Event) -> History:
-        """Send until stopped; returns when the outcome of every record is known or given up."""
+        """Send until stopped; returns when every record's outcome is known or given up."""
 
     def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
-        """Everything that is there now."""
+        """Return every record that can be read now."""
 
 
 def _compression(codec: str) -> str | None:
-    """As the pure Python clients take it."""
+    """Return the codec's name as the pure Python clients expect it."""
     return None if codec == "none" else codec
 
 
 class ConfluentKafka:
-    """librdkafka behind Python."""
+    """confluent-kafka: librdkafka behind Python."""
 
     name = "confluent-kafka"
 
@@ -168,7 +168,7 @@ class Aiokafka:
 
 
 class KafkaPython:
-    """kafka-python; lz4, python-snappy and zstandard beside it give it all codecs."""
+    """kafka-python; with lz4, python-snappy and zstandard installed it has all codecs."""
 
     name = "kafka-python"
 
@@ -216,7 +216,7 @@ class KafkaPython:
 
 
 class Kcat:
-    """The command-line client; it says of a run only whether everything was delivered."""
+    """kcat, the command-line client; it reports only whether everything was delivered."""
 
     name = "kcat"
 
@@ -255,7 +255,7 @@ CLIENTS: tuple[Client, ...] = (ConfluentKafka(), Aiokafka(), KafkaPython(), Kcat
 
 
 class Writing:
-    """A client that writes in a thread of its own until `finish`, or until its block ends by an error."""
+    """A client that writes in its own thread until `finish`, or until its block ends with an error."""
 
     def __init__(self, client: Client, bootstrap: str, topic: str, codec: str) -> None:
         self._stop = threading.Event()
@@ -277,7 +277,7 @@ class Writing:
         self._stop.set()
 
     def finish(self) -> History:
-        """Stop it; everything that it sent."""
+        """Stop the writer and return the history of everything it sent."""
         self._stop.set()
         self._thread.join(2 * END_SECONDS)
         assert self._outcome, "the writer does not end"

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RecordingLedger:
-    """`lines` in the order of recording."""
+    """A ledger whose `lines` are in the order of recording."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, Mapping[str, Any]]] = []

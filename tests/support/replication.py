@@ -1,7 +1,7 @@
-"""Replicas of one partition wired back to back in memory: real logs, real leader and follower cores, no I/O.
+"""Replicas of one partition connected in memory: real logs, real leader and follower cores, no I/O.
 
-`Replicas` plays controller and ZooKeeper by hand, so that a way to lose records can be written down
-step by step.
+`Replicas` does by hand what the controller and ZooKeeper do, so that a scenario that could lose records can be
+written down step by step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAG_MS = 10_000
 
 
 def topic_config(**overrides: str) -> TopicConfig:
-    """Settings of the topic, from Kafka's defaults."""
+    """Return settings of the topic, with Kafka's defaults."""
     config = BrokerConfig.from_mapping(
         {"broker.id": 0, "log.dirs": "/d", "listeners": "PLAINTEXT://127.0.0.1:0"}
     )
@@ -36,7 +36,7 @@ def topic_config(**overrides: str) -> TopicConfig:
 
 
 class Replica:
-    """One broker's replica with what surrounds it."""
+    """One broker's replica with its log, storage and follower."""
 
     def __init__(self, broker_id: int, config: TopicConfig, alive: set[int]) -> None:
         self.id = broker_id
@@ -47,7 +47,7 @@ class Replica:
         self.start(clean=True)
 
     def start(self, *, clean: bool) -> None:
-        """(Re)start the process on the files that are there."""
+        """Start, or start again, on the files that exist."""
         self.storage.make_directories("/d/t-0")
         self.log = Log.open(
             self.storage,
@@ -73,11 +73,11 @@ class Replica:
         self.responses: dict[int, Topics] = {}
 
     def new_follower(self) -> Follower:
-        """A fetch state machine with nothing to follow."""
+        """Return a fetch state machine that follows nothing yet."""
         return Follower(1 << 20, 1000, lambda partition, failure: None)
 
     def values(self) -> list[bytes]:
-        """Every record value in the log, in offset order."""
+        """Return every record value in the log, in offset order."""
         data, _, _ = self.log.read(
             self.log.locate(self.log.log_start_offset), self.log.written_position, 1 << 30
         )
@@ -92,7 +92,7 @@ class Replica:
         ]
 
     def entries(self) -> list[tuple[int, bytes]]:
-        """(offset, value) of every record in the log."""
+        """Return (offset, value) of every record in the log."""
         data, _, _ = self.log.read(
             self.log.locate(self.log.log_start_offset), self.log.written_position, 1 << 30
         )
@@ -105,7 +105,7 @@ class Replica:
 
 
 class Replicas:
-    """Broker ids → replicas, with the leadership and ISR that ZooKeeper would hold."""
+    """Replicas by broker id, with the leadership and ISR that ZooKeeper would hold."""
 
     def __init__(
         self, ids: Iterable[int] = (0, 1, 2), *, isr: Iterable[int] | None = None, **config: str
@@ -126,7 +126,7 @@ class Replicas:
     def elect(
         self, leader: int, *, isr: Iterable[int] | None = None, tell: Iterable[int] | None = None
     ) -> None:
-        """A new leader epoch; only the brokers in `tell` hear of it (default: all that are alive)."""
+        """Begin a new leader epoch; only the brokers in `tell` get the request (default: all alive)."""
         self.epoch += 1
         self.version += 1
         self.leader = leader
@@ -136,11 +136,11 @@ class Replicas:
             self.tell(broker)
 
     def state(self) -> PartitionState:
-        """What a LeaderAndIsr says now."""
+        """Return the partition state that a LeaderAndIsr request carries now."""
         return PartitionState(TP, self.leader, self.epoch, self.isr, self.version, 1, self.ids)
 
     def tell(self, broker: int) -> None:
-        """Deliver the present LeaderAndIsr to one broker."""
+        """Deliver the current LeaderAndIsr to one broker."""
         replica, state = self[broker], self.state()
         if state.leader_epoch <= replica.partition.leader_epoch:
             return
@@ -160,7 +160,7 @@ class Replicas:
         acks: int = -1,
         producer: tuple[int, int, int] | None = None,
     ) -> int:
-        """Append one batch through the leader core; the required offset, or minus the error code."""
+        """Append one batch at the leader; return the required offset, or minus the error code."""
         replica = self[broker]
         pid, epoch, sequence = producer or (-1, -1, -1)
         rows = [Record(0, 1000, None, value, ()) for value in values]
@@ -191,7 +191,7 @@ class Replicas:
         return required
 
     def ask(self, follower: int, leader: int) -> None:
-        """The follower's OffsetForLeaderEpoch questions, asked and answered."""
+        """Carry the follower's OffsetForLeaderEpoch questions to the leader and back."""
         machine, partition = self[follower].follower, self[leader].partition
         for topic, number, current, asked in machine.epoch_questions():
             error = partition.check_leader_epoch(current)
@@ -199,7 +199,7 @@ class Replicas:
             machine.on_epoch_answer((topic.encode(), number), error, epoch, end)
 
     def fetch(self, follower: int, leader: int, *, lose_answer: bool = False) -> None:
-        """One fetch round trip (questions first)."""
+        """Do one fetch round trip, with OffsetForLeaderEpoch questions first."""
         self.ask(follower, leader)
         self.ask(follower, leader)
         machine, target = self[follower].follower, self[leader]
@@ -248,7 +248,7 @@ class Replicas:
                 )
 
     def retry(self, follower: int) -> None:
-        """Let the delay of the follower's partition pass."""
+        """Let the retry delay of the follower's partition pass."""
         machine = self[follower].follower
         machine.get_timer(self.now)
         self.now += 2000
@@ -261,7 +261,7 @@ class Replicas:
                 self.fetch(follower, leader)
 
     def commit_isr(self, leader: int) -> None:
-        """ZooKeeper accepts the leader's pending ISR."""
+        """Accept the leader's pending ISR, as ZooKeeper does."""
         partition = self[leader].partition
         self.isr = partition.isr_state.proposed
         self.version += 1
@@ -270,7 +270,7 @@ class Replicas:
         self[leader].purgatory.finish_tick(self.now)
 
     def crash(self, broker: int) -> None:
-        """SIGKILL: what was written stays, everything else is gone."""
+        """SIGKILL a broker: only what it had written to its files stays."""
         self.alive.discard(broker)
         for replica in self.replicas.values():
             replica.sessions.pop(broker, None)

@@ -1,4 +1,4 @@
-"""The programs of `scripts/` in a project of their own whose environment is made already, and how to start them."""
+"""The programs of `scripts/` in a project whose environment exists already, and how to start them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ sys.addaudithook(look)
 
 
 def make_project(tmp_path: Path) -> Path:
-    """A copy of the scripts, with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`.
+    """Copy the scripts to a project with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`.
 
-    It is this one, and says that it was optimized, so that the scripts take no other that is on PATH.
+    The interpreter reports that it was built with optimizations, so that the scripts choose no other one on PATH.
     """
     for name in ("requirements.lock", "pyproject.toml", "cluster.toml"):
         shutil.copy(ROOT / name, tmp_path)
@@ -44,7 +44,7 @@ def make_project(tmp_path: Path) -> Path:
 def start(
     command: list[str], directory: Path, *, terminal: int | None = None, **environment: str
 ) -> subprocess.Popen[bytes]:
-    """In a session of its own; its output goes to a pipe, or with its input to the terminal."""
+    """Start a script in a new session; its output goes to a pipe or, with its input, to a terminal."""
     path = f"{directory / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     python_path = os.pathsep.join(map(str, (directory / "site", ROOT)))
     return subprocess.Popen(
@@ -59,7 +59,7 @@ def start(
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Command lines of what runs and names the directory, once what was killed has gone."""
+    """Return the command lines of running processes that name the directory, without those just killed."""
     found = [""]
     deadline = time.monotonic() + 10
     while found and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """An administrator's client without a network: partitions in a dictionary, which move when they are looked at.
 
-Invariant: a reassignment completes at the `looks`-th question about it, unless one of its new brokers is
-in `paused`; the answers are those that a controller would give.
+A reassignment completes at the `looks`-th question about it, unless one of its new brokers is in `paused`; the
+answers are those that a controller would give.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ScriptedAdmin(Admin):
 
     @property
     def admin(self) -> ScriptedAdmin:
-        """It stands for the whole client."""
+        """This object, which stands for the whole client."""
         return self
 
     async def describe_cluster(self) -> ClusterInfo:

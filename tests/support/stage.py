@@ -1,8 +1,8 @@
 """A cluster on which brokers are killed at named steps, and what can be seen of it from outside.
 
-`Stage` is what a scenario does and sees; `RealStage` has real processes, `MemoryStage` of `memory_stage.py` has
-brokers in memory. Both kill so that nothing need wait for a session to expire: the session of the dead ends
-as it would by expiring. What is seen comes from ZooKeeper, the brokers' disks and a stream of records.
+A scenario acts on a `Stage`: `RealStage` has real processes, `MemoryStage` of `memory_stage.py` has brokers in
+memory. Both end the session of a killed broker at once, as its expiry would, so that nothing waits for a
+session timeout. They read ZooKeeper, the brokers' disks and a stream of records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POLL_SECONDS = 0.02
 
 
 class Stage(abc.ABC):
-    """What a scenario does to a cluster of the brokers `BROKERS`, and what it sees of it."""
+    """The actions of a scenario on a cluster of the brokers `BROKERS`, and its views of the cluster."""
 
     poll_seconds = POLL_SECONDS
     """How often a condition is looked at, and how long a stream waits between two records."""
@@ -68,7 +68,7 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     async def kill(self, broker: int) -> None:
-        """End the broker without a word, and its session at once."""
+        """Kill the broker as by SIGKILL, and end its session at once."""
 
     @abc.abstractmethod
     async def stop(self, broker: int) -> None:
@@ -268,7 +268,7 @@ class RealStage(Stage):
 
 
 class Stream:
-    """One producer; a record that could not be delivered has an unknown outcome, and the next one follows."""
+    """One producer. A record that could not be delivered has an unknown outcome, and the next one follows."""
 
     def __init__(
         self, client: Client, topic: str, partitions: int, poll_seconds: float = POLL_SECONDS
@@ -286,7 +286,7 @@ class Stream:
         self.writers = [asyncio.create_task(self.write(n)) for n in range(self.partitions)]
 
     async def stop(self) -> None:
-        """Until what is under way has its outcome."""
+        """Stop writing, and wait for the outcome of what is in flight."""
         self.is_over = True
         await asyncio.gather(*self.writers)
 
@@ -308,13 +308,13 @@ class Stream:
         return True
 
     async def write_everywhere(self) -> None:
-        """Every partition takes a record now."""
+        """Write one record to every partition, retrying until it is acknowledged."""
         for partition in range(self.partitions):
             while not await self._send(partition):
                 pass
 
     async def check(self) -> None:
-        """Every partition can be written to, and everything acknowledged is there, in order; ends the stream."""
+        """Stop, write to every partition once more, and check that every acknowledged record is there, in order."""
         await self.stop()
         await self.write_everywhere()
         reading: dict[int, list[tuple[int, Any]]] = {n: [] for n in range(self.partitions)}

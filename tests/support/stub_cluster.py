@@ -1,7 +1,7 @@
 """A few brokers in memory that speak just enough Kafka for a client, and misbehave on request.
 
-Invariant: every broker answers from the same state; only the leader of a partition serves it. Frames
-are read and made with `minikafka.wire`, which has its own tests.
+Every broker answers from the same state, and only the leader of a partition serves it. Frames are read and made
+with `minikafka.wire`, which has tests of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 
 
 class StubPartition:
-    """A log of batches with their base offsets stamped in, and who leads it."""
+    """A log of batches with their base offsets stamped in, and its leader."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -39,7 +39,7 @@ class StubPartition:
         return int(header[0] + header[6] + 1)
 
     def append(self, batch: bytes) -> int:
-        """Base offset; a batch of a producer that is already here is not appended again."""
+        """Append a batch and return its base offset; a batch that a producer sent before is not appended again."""
         header = HEADER.unpack_from(batch)
         key = (header[9], header[11])
         if header[9] >= 0 and key in self.sequences:
@@ -106,11 +106,11 @@ class StubCluster:
         led.leader, led.epoch = broker, led.epoch + 1
 
     def asked(self, api: int) -> list[int]:
-        """The brokers that were asked this, in order."""
+        """Return the brokers that got this request, in order."""
         return [broker for broker, key in self.requests if key == api]
 
     def answer(self, broker: int, api: int, request: Any) -> Any:
-        """A response's values, or the response as bytes."""
+        """Return the values of a response, or the response as bytes."""
         return _ANSWERS[api](self, broker, request)
 
     def failure(self, api: int) -> int:

@@ -1,10 +1,10 @@
-"""ZooKeeper's own transaction log, read from its files: every write that a server took, in its order.
+"""A reader of ZooKeeper's transaction log: every write that a server applied or refused, in order.
 
     for transaction in transactions(server.data_dir): ...
 
-Invariant: what is returned was written by ZooKeeper whole (each entry's checksum is proven); the tail of a
-file that is being written ends the reading. Writes that ZooKeeper refused are in the log too, marked
-`refused`. The format is that of ZooKeeper 3.6 and later: jute records, as `zookeeper.jute` lists them.
+Each entry's checksum is verified; the incomplete tail of a file that is being written ends the reading. Writes that
+ZooKeeper refused are in the log too, marked `refused`. The format is that of ZooKeeper 3.6 and later: jute
+records, as `zookeeper.jute` lists them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _TTL_CREATE: Final = 21
 
 
 class TransactionLogError(Exception):
-    """A file that is no transaction log, or one that is broken before its end."""
+    """A file that is not a transaction log, or is damaged before its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One change. `version`: of a check the one compared, of a set the one that came of it, else -1."""
+    """One change. `version` is the one compared by a check, the new one of a set, else -1."""
 
     type: str
     path: str = ""
@@ -52,7 +52,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What was applied, or refused, as one. A session's end deletes its ephemeral nodes in its transaction."""
+    """Operations applied or refused together; the end of a session deletes its ephemeral nodes in one."""
 
     zxid: int
     session: int
@@ -61,18 +61,18 @@ class Transaction:
 
     @property
     def refused(self) -> bool:
-        """Nothing of it was applied."""
+        """True if none of its operations was applied."""
         return any(op.type == REFUSED for op in self.ops)
 
     def begins_with_check_of(self, path: str) -> bool:
-        """Whether its first operation is the check of that node's version."""
+        """True if its first operation checks the version of that node."""
         return self.ops[0].type == CHECK and self.ops[0].path == path
 
 
 def transactions(*data_dirs: Path) -> list[Transaction]:
-    """All that the log files below these servers' directories hold, by zxid. Raises TransactionLogError.
+    """Return all transactions in the log files below these servers' directories, by zxid. Raises TransactionLogError.
 
-    Of an ensemble name every member's: one that was away may be given a snapshot of what it missed.
+    Of an ensemble name every member's directory: a member that was away may get a snapshot instead of what it missed.
     """
     files = [file for directory in data_dirs for file in directory.rglob("version-2/log.*")]
     found = {transaction.zxid: transaction for file in files for transaction in _of_file(file)}
@@ -113,7 +113,7 @@ def _operations(kind: int, record: _Record) -> Iterator[Operation]:
 
 
 class _Record:
-    """A jute record that is being read."""
+    """A jute record that is read from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

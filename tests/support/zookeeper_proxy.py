@@ -1,4 +1,4 @@
-"""A TCP proxy before a ZooKeeper server that knows where frames begin, and loses what a test wants lost."""
+"""A TCP proxy before a ZooKeeper server that knows where frames begin, and loses frames on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN_OPCODE: Final = 9999
 
 @dataclass
 class Frame:
-    """One frame on its way; `opcode` is that of the request it is or answers (0: the first of all)."""
+    """One frame in transit; `opcode` is that of its request, also for a response (0 for the handshake)."""
 
     opcode: int
     xid: int
@@ -64,13 +64,13 @@ class Proxy:
             pair.close(reset=True)
 
     def heal(self) -> None:
-        """Everything flows again; connections from before are gone, as after a long network fault."""
+        """Let everything flow again; earlier connections are gone, as after a long network fault."""
         self.rst()
         self.flowing.set()
         self.answers_flowing.set()
 
     def lose_answer(self, opcode: int, cut: Callable[[], None] | None) -> None:
-        """The next answer to such a request is dropped, and the connection cut in that way."""
+        """Drop the next response to such a request and, unless `cut` is None, end the connection with `cut`."""
 
         def answers(frame: Frame) -> bool | None:
             if frame.opcode != opcode:
@@ -83,7 +83,7 @@ class Proxy:
         self.answers = answers
 
     def cut_answer_in_the_middle(self, opcode: int) -> None:
-        """Of the next answer to such a request half goes through, then the connection ends."""
+        """Pass half of the next response to such a request, then end the connection."""
 
         def answers(frame: Frame) -> bytes | None:
             if frame.opcode != opcode:
@@ -95,7 +95,7 @@ class Proxy:
         self.answers = answers
 
     def rewrite(self, *opcodes: int) -> None:
-        """Such requests become requests that no server knows."""
+        """Replace the opcode of such requests by one that no server knows."""
 
         def requests(frame: Frame) -> bytes | None:
             if frame.opcode not in opcodes:
@@ -127,7 +127,7 @@ class Proxy:
 
 
 class _Pair:
-    """A client's connection and the one made for it to the server."""
+    """A client's connection and the one that the proxy made for it to the server."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class _Pair:
             self._pass(self.client_writer, data, verdict)
 
     async def _flows(self, gate: asyncio.Event) -> bool:
-        """Wait for the gate; False when the connection ended meanwhile."""
+        """Wait for the gate; return False if the connection ended in the meantime."""
         if not gate.is_set():
             waits = [asyncio.create_task(event.wait()) for event in (gate, self.closed)]
             try:
@@ -215,7 +215,7 @@ def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:
 
 @asynccontextmanager
 async def proxy_to(port: int) -> AsyncIterator[Proxy]:
-    """A proxy before the server on that port; all its connections end with the block."""
+    """Yield a proxy before the server on that port; all its connections end with the block."""
     proxy = Proxy(port)
     proxy.flowing.set()
     proxy.answers_flowing.set()

@@ -42,7 +42,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedZ
 
 @pytest.fixture
 async def server(shared_server: ManagedZooKeeper) -> AsyncIterator[ManagedZooKeeper]:
-    """The standalone server, running again after the test."""
+    """The standalone server, which runs again after the test."""
     yield shared_server
     await heal_servers([shared_server])
 
@@ -63,13 +63,13 @@ def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[M
 async def ensemble(
     shared_ensemble: list[ManagedZooKeeper],
 ) -> AsyncIterator[list[ManagedZooKeeper]]:
-    """Three servers that are one ensemble, all running again after the test."""
+    """Three servers that form one ensemble, all running again after the test."""
     yield shared_ensemble
     await heal_servers(shared_ensemble)
 
 
 def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ManagedZooKeeper]:
-    """Three members that know of each other, none of them running."""
+    """Return three members of one ensemble, none of them running."""
     ports = free_ports(3 * len(MEMBERS), SystemRng())
     members = [Member(i, ports[i - 1], ports[i + 2]) for i in MEMBERS]
     return [
@@ -86,7 +86,7 @@ def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ManagedZoo
 
 
 async def heal_servers(servers: list[ManagedZooKeeper]) -> None:
-    """All of them run, and serve."""
+    """Start or continue every server, and wait until all serve."""
     for one in servers:
         one.signal(signal.SIGCONT)
         if not one.is_running():
@@ -96,7 +96,7 @@ async def heal_servers(servers: list[ManagedZooKeeper]) -> None:
 
 
 class Connect(Protocol):
-    """Makes a client of the servers, with a root of its own, started and closed with the test."""
+    """Makes clients of the servers that have a root of their own and are closed with the test."""
 
     async def __call__(
         self,
@@ -110,7 +110,7 @@ class Connect(Protocol):
 
 
 class Client(ZooKeeperCoordination):
-    """A client that remembers what its session went through, its tasks and its root."""
+    """A client that remembers the states of its session, its tasks and its root."""
 
     root: str
     tasks: TaskRegistry
@@ -128,7 +128,7 @@ class Client(ZooKeeperCoordination):
         return [event.state for event in self.seen]
 
     async def until(self, state: SessionState, *, seconds: float = 20) -> None:
-        """Until the session has gone through that state since `seen` was cleared."""
+        """Wait until the session has gone through that state since `seen` was cleared."""
         async with asyncio.timeout(seconds):
             while state not in self.states():  # noqa: ASYNC110 - the stream is taken by `seen`
                 await asyncio.sleep(0.005)
@@ -172,7 +172,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
 
 
 async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKeeper) -> object:
-    """What an independent client (kazoo) makes of the server."""
+    """Return what `work` makes of the server with an independent client (kazoo)."""
 
     def run() -> object:
         kazoo = KazooClient(server.connect)
@@ -187,7 +187,7 @@ async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKee
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = 20) -> None:
-    """Until it holds; what is asked is another process, which announces nothing."""
+    """Wait until the condition holds; it asks another process, which announces nothing."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.02)
