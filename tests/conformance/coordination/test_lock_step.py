@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.coordination_servers import Apache, InMemory, RecordingClient, Zookeeper
+from support.memory_zookeeper import parent_of
 from support.until import until
 from support.zookeeper_proxy import Proxy
 from support.zookeepers import Connect
@@ -36,7 +37,7 @@ STEPS = 80
 SESSIONS = 3
 SESSION_MS = 30_000
 """No session expires because the machine is busy."""
-PATHS = ["/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f"]
+PATHS = ["/a", "/a/b", "/a/b/c", "/a/d", "/e"]
 ODD_PATHS = ["/a/.", "/e//f", "/a/\x01"]
 VERSIONS = [-1, -1, 0, 0, 1, 2, 5]
 Call = Callable[[RecordingClient], Awaitable[Any]]
@@ -156,15 +157,20 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
+        self.watched = "/a"
 
-    def path(self, *, odd: float = 0.04) -> str:
-        return self.chance.choice(ODD_PATHS if self.chance.random() < odd else PATHS)
+    def path(self) -> str:
+        """Return a path, often the one watched last, seldom one that no server accepts."""
+        draw = self.chance.random()
+        if draw < 0.03:
+            return self.chance.choice(ODD_PATHS)
+        return self.watched if draw < 0.3 else self.chance.choice(PATHS)
 
     def version(self) -> int:
         return self.chance.choice(VERSIONS)
 
     def write(self) -> MultiOp:
-        kind = self.chance.choices((Create, Set, Delete), (6, 3, 4))[0]
+        kind = self.chance.choices((Create, Set, Delete), (7, 3, 3))[0]
         if kind is Create:
             sequential = self.chance.random() < 0.2
             suffix = "-" if sequential else ""
@@ -199,7 +205,7 @@ class Generator:
     def step(self) -> tuple[int, str, object]:
         """Return a session, a kind of step and its argument."""
         kinds = ("write", "multi", "read", "watch", "unwatch", "close", "expire")
-        (kind,) = self.chance.choices(kinds, (8, 5, 4, 7, 1, 0.4, 0.4))
+        (kind,) = self.chance.choices(kinds, (9, 4, 3, 12, 1, 0.4, 0.4))
         session = self.chance.randrange(SESSIONS)
         if kind == "write":
             return session, kind, self.write()
@@ -207,8 +213,11 @@ class Generator:
             return session, kind, self.multi()
         if kind == "read":
             return session, kind, self.read()
-        watched = self.chance.choice(list(WatchKind)), self.chance.choice([*PATHS, "/"])
-        return session, kind, watched if kind in ("watch", "unwatch") else None
+        if kind not in ("watch", "unwatch"):
+            return session, kind, None
+        self.watched = self.chance.choice(PATHS)
+        watched = self.chance.choice((self.watched, parent_of(self.watched)))
+        return session, kind, (self.chance.choice(list(WatchKind)), watched)
 
 
 async def apply_write(client: RecordingClient, op: Any) -> object:
