@@ -201,7 +201,7 @@ class MemoryCoordination:
         if self.state is CLOSED:
             return
         if self.session_id in self.ensemble.sessions:
-            self.ensemble.end_session(self.session_id, notify=False)
+            self.ensemble.close_session(self.session_id)
         self._enter(CLOSED)
         self._watches.resync()
         for stream in self._streams:

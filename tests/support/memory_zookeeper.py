@@ -134,12 +134,22 @@ class Ensemble:
         connection = self.sessions.pop(session, None)
         if connection is not None:
             self.drop(connection)
+        self._delete_nodes_of(session)
+        if notify and connection is not None:
+            connection.on_session_ended()
+
+    def close_session(self, session: int) -> None:
+        """End a session for its client, which still gets the watch events of that transaction."""
+        connection = self.sessions.pop(session, None)
+        self._delete_nodes_of(session)
+        if connection is not None:
+            self.drop(connection)
+
+    def _delete_nodes_of(self, session: int) -> None:
         transaction = self._begin(session)
         for path in sorted(path for path, node in self.nodes.items() if node.owner == session):
             self._remove(path, transaction)
         self._fire(transaction)
-        if notify and connection is not None:
-            connection.on_session_ended()
 
     def drop(self, connection: Connection) -> None:
         """Forget the watches of a connection that ended."""
