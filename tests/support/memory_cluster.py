@@ -178,7 +178,11 @@ class MemoryCluster:
         )
         session = self.sessions[number] = MemoryCoordination(self.ensemble)
         mode = ZooKeeperMode(config, self.clock, rng, storage, tasks, session, self._end_session)
-        self.brokers[number] = await start_broker(config, ports, mode)
+        try:
+            self.brokers[number] = await start_broker(config, ports, mode)
+        except BaseException:
+            await tasks.close()
+            raise
         return self.brokers[number]
 
     async def _end_session(self, session_id: int, password: bytes) -> None:
