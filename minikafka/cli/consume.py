@@ -112,9 +112,7 @@ async def _check_start(
     end = await client.list_offsets(topic, "latest", list(first))
     for number, lowest in sorted(first.items()):
         if not lowest <= start <= end[number]:
-            text = (
-                f"{topic}-{number} has no offset {start}: its offsets are {lowest} to {end[number]}"
-            )
+            text = f"{topic}-{number} has no offset {start}: valid offsets are {lowest} to {end[number]}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
 
 

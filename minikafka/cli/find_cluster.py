@@ -5,19 +5,22 @@ Without `--data` a command uses the directory named in ./cluster.toml, else ./da
 
 from __future__ import annotations
 
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minikafka.cluster.directory import BrokerRecord
+    from minikafka.cluster.directory import ClusterRecord
     from minikafka.cluster.local import LocalCluster
 
 
 def data_directory(data: str | None) -> str:
     """Return `data`, else the data directory that the cluster configuration names."""
+    if data:
+        return data
     from minikafka.cli.config_files import load_cluster_config
 
-    return data or load_cluster_config(None).data
+    return load_cluster_config(None).data
 
 
 def find_cluster(data: str | None) -> LocalCluster:
@@ -31,30 +34,34 @@ def find_cluster(data: str | None) -> LocalCluster:
 
 def find_running_cluster(data: str | None) -> LocalCluster:
     """Return the cluster in `data`. Raises ClusterError when none of its brokers is running."""
-    from minikafka.cluster.directory import ClusterError
-
-    found = find_cluster(data)
-    if not any(_may_answer(found, broker) for broker in found.record.brokers):
-        where = f"--data {quote(str(found.directory.path))}"
-        text = f"no broker of the cluster in {found.directory.path} is running"
-        one = f"minikafka start {found.record.brokers[0].id} {where} starts one"
-        raise ClusterError(f"{text}: minikafka up {where} starts all, {one}")
-    return found
-
-
-def _may_answer(found: LocalCluster, broker: BrokerRecord) -> bool:
-    """True if the broker's process runs, or its port is in use.
-
-    The process may be invisible here, for example in another container.
-    """
-    from minikafka.cluster.directory import is_free
-
-    return found.process(broker.id) is not None or not is_free(broker.port)
+    _record_of_running_cluster(data)
+    return find_cluster(data)
 
 
 def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
     """Return `bootstrap`, else the brokers of the running cluster in `data`. Raises ClusterError."""
-    return bootstrap or find_running_cluster(data).bootstrap
+    return bootstrap or _record_of_running_cluster(data).bootstrap
+
+
+def _record_of_running_cluster(data: str | None) -> ClusterRecord:
+    """Return the record of the cluster in `data`, without importing what can start or change it.
+
+    Raises ClusterError unless a broker's process runs or its port is in use: a process in another
+    container is invisible here.
+    """
+    from minikafka.cluster.directory import ClusterDirectory, ClusterError, is_free
+    from minikafka.cluster.running import RunningProcesses
+    from minikafka.runtime.clock import SystemClock
+
+    directory = ClusterDirectory(Path(data_directory(data)))
+    record = directory.read_existing()
+    running = RunningProcesses(directory, SystemClock()).running_ids(record)
+    if not running and all(is_free(broker.port) for broker in record.brokers):
+        where = f"--data {quote(str(directory.path))}"
+        text = f"no broker of the cluster in {directory.path} is running"
+        one = f"minikafka start {record.brokers[0].id} {where} starts one"
+        raise ClusterError(f"{text}: minikafka up {where} starts all, {one}")
+    return record
 
 
 def cluster_options(bootstrap: str | None, data: str | None) -> list[str]:

@@ -144,6 +144,13 @@ class ClusterDirectory:
             hint = "remove the file (the data of the cluster stays)"
             raise ClusterError(f"{self._record_file} is invalid ({error!r}): {hint}") from error
 
+    def read_existing(self) -> ClusterRecord:
+        """Return the record. Raises ClusterError if no cluster was ever started in this directory."""
+        record = self.read()
+        if record is None:
+            raise ClusterError(f"there is no cluster in {self.path} (minikafka up creates one)")
+        return record
+
     def write(self, record: ClusterRecord) -> None:
         """Replace the record on disk."""
         write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")

@@ -95,12 +95,7 @@ class LocalCluster:
     @property
     def record(self) -> ClusterRecord:
         """The content of `cluster.json`. Raises ClusterError if no cluster was started in the directory."""
-        record = self.directory.read()
-        if record is None:
-            raise ClusterError(
-                f"there is no cluster in {self.directory.path} (minikafka up creates one)"
-            )
-        return record
+        return self.directory.read_existing()
 
     @property
     def bootstrap(self) -> str:

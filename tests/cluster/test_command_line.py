@@ -182,7 +182,7 @@ def test_produce_names_the_line_that_is_too_large_and_stores_the_others(
     beyond = run("consume", "narrow", "-o", "99999999", "--exit", cwd=here)
     assert beyond.returncode == 1
     assert "OFFSET_OUT_OF_RANGE" in beyond.stderr
-    assert "its offsets are 0 to 99" in beyond.stderr
+    assert "valid offsets are 0 to 99" in beyond.stderr
 
 
 def test_consume_ends_like_other_tools_when_its_output_cannot_be_written(here: Path) -> None:

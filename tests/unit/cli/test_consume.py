@@ -75,9 +75,9 @@ class OffsetsOnly:
 @pytest.mark.parametrize(
     ("partitions", "start", "said"),
     [
-        (None, 99, "OFFSET_OUT_OF_RANGE: t-0 has no offset 99: its offsets are 5 to 10"),
-        (None, 3, "OFFSET_OUT_OF_RANGE: t-0 has no offset 3: its offsets are 5 to 10"),
-        ([1], 8, "OFFSET_OUT_OF_RANGE: t-1 has no offset 8: its offsets are 7 to 7"),
+        (None, 99, "OFFSET_OUT_OF_RANGE: t-0 has no offset 99: valid offsets are 5 to 10"),
+        (None, 3, "OFFSET_OUT_OF_RANGE: t-0 has no offset 3: valid offsets are 5 to 10"),
+        ([1], 8, "OFFSET_OUT_OF_RANGE: t-1 has no offset 8: valid offsets are 7 to 7"),
     ],
 )
 async def test_error_about_a_start_offset_has_the_valid_range(
