@@ -1,1 +1,1 @@
-"""One broker: its connections, replicas, fetchers, metadata and controller, wired together."""
+"""One broker: its connections, replicas, fetchers, metadata and controller, connected to each other."""

@@ -1,4 +1,4 @@
-"""Which brokers a new topic's replicas go to (R70), and whether an assignment given by hand may be used.
+"""Assignment of a new topic's replicas to brokers (R70), and checks of manual assignments.
 
 Invariant: a partition never has two replicas on one broker, and leaders are spread evenly. Pure.
 """
@@ -16,15 +16,15 @@ PARTITIONS_MAX: Final = 10_000
 
 
 def check_room(partitions: int, room: int) -> None:
-    """Raises KafkaError(POLICY_VIOLATION) for more partitions than one request may still create."""
+    """Raise KafkaError(POLICY_VIOLATION) if this many partitions exceed the request's limit."""
     if partitions > room:
         raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_MAX} partitions in one request"
+            ErrorCode.POLICY_VIOLATION, f"a request may create at most {PARTITIONS_MAX} partitions"
         )
 
 
 def check_replication_factor(replication_factor: int, available: int) -> None:
-    """Raises KafkaError(INVALID_REPLICATION_FACTOR) when so many live brokers cannot hold so many replicas."""
+    """Raise KafkaError(INVALID_REPLICATION_FACTOR) if there are fewer live brokers than replicas."""
     if replication_factor < 1:
         reason = "Replication factor must be larger than 0."
     elif replication_factor > available:
@@ -44,10 +44,10 @@ def assign(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Partition → ordered replicas, round-robin from broker `start`, followers moved on by `shift`.
+    """Return partition -> ordered replicas, round-robin from broker `start`, followers moved on by `shift`.
 
-    The partitions are numbered from `first_partition`, when a topic has that many already. When every
-    broker has a rack, a partition's replicas spread over as many racks as there are.
+    The partitions are numbered from `first_partition`, the number that the topic already has. If
+    every broker has a rack, a partition's replicas are spread over as many racks as possible.
     """
     racks = {broker.id: broker.rack for broker in brokers}
     if all(rack is not None for rack in racks.values()):
@@ -69,9 +69,10 @@ def assign(
 def assign_more(
     brokers: Sequence[Broker], existing: Mapping[int, Sequence[BrokerId]], partitions: int
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Replicas of `partitions` more partitions of a topic, going on where its first ones left off.
+    """Return the replicas of `partitions` more partitions of a topic, continuing its assignment.
 
-    As Kafka does: the round begins at partition 0's preferred replica. `existing` has partition 0.
+    As in Kafka, the round starts at partition 0's preferred replica. `existing` contains partition
+    0.
     """
     first_replicas, count = existing[0], len(existing)
     ids = sorted(broker.id for broker in brokers)
@@ -83,7 +84,9 @@ def assign_more(
 def checked_assignment(
     given: Sequence[tuple[int, tuple[BrokerId, ...]]], known: Collection[BrokerId]
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """The assignment by partition. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) with the reason (A2)."""
+    """Return the manual assignment by partition. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) with
+    the reason.
+    """
     assignment = dict(given)
     if sorted(partition for partition, _ in given) != list(range(len(given))):
         raise _invalid("partitions must be numbered from 0, each once")
@@ -96,7 +99,7 @@ def checked_assignment(
             raise _invalid("partitions have different numbers of replicas")
         for replica in replicas:
             if replica not in known:
-                raise _invalid(f"partition {partition}: there is no broker {replica}")
+                raise _invalid(f"partition {partition}: broker {replica} does not exist")
     return assignment
 
 
@@ -105,7 +108,7 @@ def _invalid(reason: str) -> KafkaError:
 
 
 def _followers(order: Sequence[BrokerId], first: int, shift: int) -> list[BrokerId]:
-    """The other brokers, beginning 1 + shift behind the first."""
+    """Return the other brokers, starting 1 + shift positions after the first one."""
     others = len(order) - 1
     return [order[(first + 1 + (shift + i) % others) % len(order)] for i in range(others)]
 
@@ -116,7 +119,7 @@ def _pick(
     rack_count: int,
     replication_factor: int,
 ) -> tuple[BrokerId, ...]:
-    """The first candidates, each on a rack not used yet while there is one."""
+    """Return the first candidates, each on an unused rack while there is one."""
     picked: list[BrokerId] = []
     used: set[str | None] = set()
     passed: list[BrokerId] = []
@@ -130,7 +133,7 @@ def _pick(
 
 
 def _alternating(brokers: Sequence[Broker]) -> list[BrokerId]:
-    """Broker ids so that neighbours are on different racks as far as the racks' sizes allow."""
+    """Order the broker ids so that neighbours are on different racks, as far as the racks' sizes allow."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.id):
         by_rack.setdefault(broker.rack or "", []).append(broker.id)

@@ -1,6 +1,6 @@
-"""Configurations as DescribeConfigs and CreateTopics show them: value, source, synonyms (KIP-226).
+"""Configurations for DescribeConfigs and CreateTopics: values, sources, synonyms (KIP-226).
 
-Invariant: the value of a sensitive key is never in an entry, nor in its synonyms. Pure.
+Invariant: the value of a sensitive key is never in an entry or its synonyms. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RELEASE_KEY: Final = Key(
 
 
 class Source(IntEnum):
-    """Where a value comes from, by Kafka's numbers."""
+    """The source of a value, with Kafka's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -34,7 +34,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One place where a key's value could come from."""
+    """One possible source of a key's value."""
 
     name: str
     value: str | None
@@ -42,7 +42,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key of a resource; the first synonym is where the value comes from."""
+    """One key of a resource; the first synonym is the source of its value."""
 
     key: Key
     value: str | None
@@ -52,7 +52,9 @@ class ConfigEntry(NamedTuple):
 
 
 def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """Every key of a broker, and the throttles that are set; what cannot be altered is read-only."""
+    """Return every key of a broker, and the throttles that are set; keys that cannot be altered are
+    read-only.
+    """
     current = settings.current
     entries = [
         _entry(key, current.text(name), name not in DYNAMIC, _broker_synonyms(settings, name))
@@ -68,7 +70,7 @@ def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
 
 
 def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """What is set for all brokers while they run, and nothing else."""
+    """Return the dynamic settings of all brokers, and nothing else."""
     return [
         _entry(DYNAMIC[name], value, False, (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),))
         for name, value in settings.cluster.items()
@@ -76,7 +78,7 @@ def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
 
 
 def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEntry]:
-    """Every key of a topic."""
+    """Return every key of a topic."""
     return [
         _entry(key, config.text(name), False, _topic_synonyms(config, settings, name, key))
         for name, key in TopicConfig.keys().items()
@@ -100,14 +102,14 @@ def _topic_synonyms(
 
 
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
-    """Places of a broker's key, from the first of its own name on."""
+    """Return the sources of a broker's key, starting with the first under its own name."""
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
     return found[first:]
 
 
 def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
-    """Every place where one of the keys has a value, in the order in which they count."""
+    """Return every source that has a value for one of the keys, in order of precedence."""
     static = settings.static
     layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
         (Source.DYNAMIC_BROKER, settings.own.get),
@@ -130,7 +132,7 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """A secret is shown to have a value there, without the value."""
+    """True for a secret with a value, which is reported as set but without the value."""
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:
         return False

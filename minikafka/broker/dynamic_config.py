@@ -1,8 +1,8 @@
-"""A broker's settings as they are now: its file, and what was altered while it runs (KIP-226).
+"""A broker's current settings: its file, and the settings altered at run time (KIP-226).
 
-Three layers in the order in which they count: this broker's own node under `/config/brokers`, the node
-`<default>` for all brokers, the file. Invariant: `current` is always valid; what is stored but cannot
-be used is passed over and logged. Pure.
+Three layers in order of precedence: this broker's own node under `/config/brokers`, the node
+`<default>` for all brokers, the file. Invariant: `current` is always valid; stored settings that
+are unusable are skipped and logged. Pure.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DYNAMIC: Final[dict[str, Key]] = {
 
 
 class DynamicConfig:
-    """The layers, and `current`, which is made of them."""
+    """The three layers, and `current`, their result."""
 
     def __init__(self, static: BrokerConfig) -> None:
         self.static = static
@@ -62,19 +62,19 @@ class DynamicConfig:
         self.current = static
 
     def load(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> bool:
-        """Take over what the two nodes say; whether `current` is another now."""
+        """Apply the settings of the two nodes; True if `current` has changed."""
         self.cluster = _usable(cluster, "<default>")
         self.own = _usable(own, str(self.static.broker_id))
         before = self.current
         try:
             self.current = self.overridden({**self.cluster, **self.own})
         except ConfigError as error:
-            logger.error("dynamic settings do not go together, the file's are used: %s", error)
+            logger.error("Dynamic settings contradict each other; using the file's settings: %s", error)
             self.current = self.static
         return self.current != before
 
     def overridden(self, values: Mapping[str, str]) -> BrokerConfig:
-        """The file's settings with these over them. Raises ConfigError."""
+        """Return the file's settings overridden by these values. Raises ConfigError."""
         kept = {name: value for name, value in values.items() if name not in THROTTLES}
         parsed = parse_all(BrokerConfig.keys(), kept)
         config = replace(self.static, **parsed, given=self.static.given.union(kept))
@@ -82,7 +82,7 @@ class DynamicConfig:
         return config
 
     def check(self, values: Mapping[str, str]) -> None:
-        """Raises ConfigError for what cannot be set while brokers run, and for values out of range."""
+        """Raise ConfigError for keys that cannot be set at run time, and for values out of range."""
         fixed = sorted(values.keys() & (BrokerConfig.keys().keys() - DYNAMIC.keys()))
         if fixed:
             names = ", ".join(fixed)
@@ -102,17 +102,17 @@ def _check_known(names: Collection[str]) -> None:
 
 
 def _usable(values: Mapping[str, str], of: str) -> dict[str, str]:
-    """The settings that exist, can be altered while a broker runs, and are in range."""
+    """Return the settings with known, dynamic keys and valid values."""
     usable = {}
     for name, value in values.items():
         row = DYNAMIC.get(name)
         if row is None:
-            logger.warning("dynamic setting %s of broker %s is not used here", name, of)
+            logger.warning("Ignoring dynamic setting %s of broker %s: it has no effect here", name, of)
             continue
         try:
             row.parse(value)
         except ConfigError as error:
-            logger.error("dynamic setting of broker %s is not used: %s", of, error)
+            logger.error("Ignoring an invalid dynamic setting of broker %s: %s", of, error)
         else:
             usable[name] = value
     return usable

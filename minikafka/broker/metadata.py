@@ -1,7 +1,8 @@
-"""The cluster as the active controller last told this broker: live brokers, partitions, topic ids (R17).
+"""The broker's copy of the cluster's metadata, as last sent by the active controller (R17).
 
-Invariant: what readers see is one immutable snapshot, swapped as a whole; `version` grows by one with
-each swap. Fencing by controller and broker epoch is done before a request comes here (R5, R6).
+Invariant: readers see one immutable snapshot, replaced as a whole; `version` increases by one with
+each replacement. Requests are fenced by controller and broker epoch before they reach this module
+(R5).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from minikafka.base.ports import Clock
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One picture of the cluster; but for `encoded` it is never changed after it was made."""
+    """The metadata at one moment; immutable except for the cache `encoded`."""
 
     version: int = 0
     controller_id: BrokerId = -1
@@ -42,7 +43,7 @@ class Snapshot:
 
 
 class MetadataCache:
-    """The current snapshot, and those who wait for a certain one."""
+    """The current snapshot, and the tasks that wait for a certain one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,12 +52,12 @@ class MetadataCache:
 
     @property
     def version(self) -> int:
-        """How often the snapshot was swapped."""
+        """Number of snapshots so far."""
         return self.snapshot.version
 
     @property
     def controller_id(self) -> BrokerId:
-        """Who sent the last update; -1 before the first."""
+        """Id of the controller that sent the last update; -1 before the first."""
         return self.snapshot.controller_id
 
     @property
@@ -66,23 +67,23 @@ class MetadataCache:
 
     @property
     def topics(self) -> Mapping[str, Mapping[int, PartitionState]]:
-        """Topic → partition → state."""
+        """Topic -> partition -> state."""
         return self.snapshot.topics
 
     @property
     def topic_ids(self) -> Mapping[str, bytes]:
-        """Topic → 16-byte id; a topic made before ids has none."""
+        """Topic -> 16-byte id; topics without an id are absent."""
         return self.snapshot.topic_ids
 
     def is_alive(self, broker_id: BrokerId) -> bool:
-        """Whether the controller holds the broker for alive."""
+        """True if the broker is alive according to the controller."""
         return broker_id in self.snapshot.brokers
 
     def update(self, request: UpdateMetadataRequest, *, is_whole: bool = False) -> None:
-        """Swap in a snapshot with the request's brokers and its changed partitions.
+        """Replace the snapshot by one with the request's brokers and changed partitions.
 
-        `is_whole`: it names every partition there is, so what it does not name is gone.
-        Leader `LEADER_DURING_DELETE` takes a partition out, so that clients stop asking for it (R64).
+        `is_whole`: the request names every existing partition, so others are removed. Leader
+        `LEADER_DURING_DELETE` removes a partition, so that clients stop asking for it (R64).
         """
         old = self.snapshot
         ids, names = old.topic_ids, old.topic_names
@@ -105,7 +106,9 @@ class MetadataCache:
         self._wake()
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_ms: float) -> bool:
-        """Whether the predicate, asked after every swap, came true within the time."""
+        """Wait until the predicate, evaluated after every update, is true; return False after the
+        timeout.
+        """
         if predicate():
             return True
         if timeout_ms <= 0:
@@ -133,7 +136,7 @@ def _settle(future: asyncio.Future[bool], outcome: bool) -> None:
 def _still_true(
     old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
 ) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
-    """Encoded answers about topics that did not change."""
+    """Return the cached encodings of topics that did not change."""
     for key, answer in old.encoded.items():
         if topics.get(key[1]) is old.topics.get(key[1]):
             yield key, answer
@@ -142,7 +145,7 @@ def _still_true(
 def _without_remade(
     old: Snapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
 ) -> Mapping[str, Mapping[int, PartitionState]]:
-    """The old topics but those that were deleted and made again since: their ids are others now."""
+    """Return the old topics without those that were deleted and created again, which have other ids."""
     ids = old.topic_ids
     others = {topic for topic, id_ in given.items() if ids.get(topic, id_) != id_}
     if not others:
@@ -154,7 +157,7 @@ def _without_remade(
 def _merged(
     old: Mapping[str, Mapping[int, PartitionState]], changes: tuple[PartitionState, ...]
 ) -> dict[str, dict[int, PartitionState]]:
-    """The old topics with the changed partitions; only topics that change are copied, if any."""
+    """Return the old topics with the changed partitions; only topics that change are copied."""
     if not changes:
         return old  # type: ignore[return-value]
     topics: dict[str, dict[int, PartitionState]] = dict(old)  # type: ignore[arg-type]

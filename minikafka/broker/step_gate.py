@@ -1,10 +1,10 @@
-"""The gate at the named steps of a broker: open, unless a step is held.
+"""The gate at the named steps of a broker: open, except for held steps.
 
-Steps are the controller's (`controller/steps.py`, as `operation.step`) and `broker.METHOD`: the moment
-before a broker carries out a controller request of that method. A controller that stands at a step
-handles nothing else, and keeps its session; a broker that stands at one handles no other controller
-request, and serves its clients. Invariant: while nothing is held, passing costs nothing but a look into
-an empty dict; a held step lets nobody through until it is released.
+Steps are the controller's (`controller/steps.py`, as `operation.step`) and `broker.METHOD`, the
+moment before a broker carries out a controller request with that method. A controller blocked at a
+step handles nothing else and keeps its session; a blocked broker handles no other controller
+request and still serves clients. Invariant: while no step is held, passing costs one lookup in an
+empty dict; a held step blocks every operation that reaches it until it is released.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES: Final = frozenset(
 
 
 class StepGate:
-    """Steps by `operation.step`; held ones stop whoever reaches them."""
+    """The held steps by name, `operation.step`; an operation that reaches one waits for its release."""
 
     def __init__(self) -> None:
         self._held: dict[str, asyncio.Event] = {}
@@ -39,20 +39,22 @@ class StepGate:
 
     @property
     def waiting(self) -> str:
-        """The step at which somebody stands now, who came first; "" when nobody stands at any."""
+        """Name of the step at which an operation has been blocked longest; "" if none is blocked."""
         return next(iter(self._standing), "")
 
     def hold(self, step: str) -> None:
-        """From now on nobody passes this step. Raises KafkaError INVALID_REQUEST for one that does not exist."""
+        """Block operations at this step from now on. Raises KafkaError INVALID_REQUEST for an
+        unknown step.
+        """
         if step not in NAMES:
             known = ", ".join(sorted(NAMES))
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"no step is named {step!r}; steps: {known}"
+                ErrorCode.INVALID_REQUEST, f"unknown step {step!r}; known steps: {known}"
             )
         self._held.setdefault(step, asyncio.Event())
 
     def release(self, step: str) -> None:
-        """Whoever waits at this step goes on, and it is held no more."""
+        """Stop holding this step, and let the blocked operation continue."""
         released = self._held.pop(step, None)
         if released is not None:
             released.set()
@@ -63,14 +65,14 @@ class StepGate:
             self.release(step)
 
     async def reached(self, operation: str, step: str) -> None:
-        """Pass, or wait until released."""
+        """Return at once, or when the held step is released."""
         if not self._held:
             return
         name = f"{operation}.{step}"
         held = self._held.get(name)
         if held is None:
             return
-        logger.warning("held at step %s", name)
+        logger.warning("Held at step %s", name)
         self._standing.append(name)
         self._tell(name)
         try:
@@ -79,7 +81,7 @@ class StepGate:
             self._standing.remove(name)
 
     async def arrival(self, step: str, clock: Clock, timeout_ms: int) -> None:
-        """Returns when somebody stands at this step, or after the time."""
+        """Return when an operation is blocked at this step, or after the timeout."""
         if step in self._standing or timeout_ms <= 0:
             return
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,7 +99,9 @@ class StepGate:
                 _settle(watcher)
 
     async def serve(self, call: Call, clock: Clock) -> dict[str, Any]:
-        """One of `messages.GATE_CALLS`: what is held, and where somebody stands. Raises KafkaError."""
+        """Handle one of `messages.GATE_CALLS`; return the held steps and the blocked ones. Raises
+        KafkaError.
+        """
         if call.method == messages.STEPS:
             step, wait_ms = messages.decode_steps(call.body)
             await self.arrival(step, clock, wait_ms)

@@ -20,7 +20,7 @@ __all__ = ["Admin"]
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The administrators' side of one broker."""
+    """Administration of topics, partitions and settings by one broker."""
 
     topics: TopicAdmin
     auto_create: AutoCreate

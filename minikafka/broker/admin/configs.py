@@ -148,7 +148,7 @@ class ConfigAdmin:
     # ---- what may be altered
 
     def _target(self, item: Alteration) -> _Target:
-        """Raises KafkaError for a resource whose settings cannot be altered here."""
+        """Return the target of an alteration. Raises KafkaError if its settings cannot be altered here."""
         if item.type == ResourceType.TOPIC:
             return self._topic(item.name)
         if item.type == ResourceType.BROKER:

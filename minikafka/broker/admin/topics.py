@@ -40,7 +40,7 @@ _LOOK_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create: by numbers, or by an assignment given by hand, (partition, replicas) each."""
+    """A topic to create, defined by counts or by a manual assignment of (partition, replicas)."""
 
     name: str
     partitions: int = DEFAULT
@@ -51,7 +51,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What became of one topic of a request; `plan` where one was made."""
+    """The outcome for one topic of a request; `plan` if one was made."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -81,9 +81,10 @@ class TopicAdmin:
     async def create_topics(
         self, topics: Sequence[NewTopic], timeout_ms: int, validate_only: bool = False
     ) -> list[TopicResult]:
-        """One result per topic name, in order; waits until this broker's metadata shows their leaders.
+        """Create topics; return one result per name in order, once this broker's metadata shows
+        their leaders.
 
-        NOT_CONTROLLER for every topic when this broker does not rule.
+        Every result is NOT_CONTROLLER if this broker is not the active controller.
         """
         names = list(dict.fromkeys(topic.name for topic in topics))
         if not self._controller.is_active:
@@ -122,7 +123,9 @@ class TopicAdmin:
         existing: Collection[str],
         taken: Iterable[str],
     ) -> list[TopicResult]:
-        """`taken`: names that ZooKeeper has; those of this metadata and of the request itself count too."""
+        """Plan the topics. `taken`: names in ZooKeeper; those in the metadata and the request count
+        as well.
+        """
         room = PARTITIONS_MAX
         taken = {*taken, *self._metadata.topics}
         results = []
@@ -140,7 +143,7 @@ class TopicAdmin:
         return results
 
     def _plan(self, topic: NewTopic, exists: bool, taken: Collection[str], room: int) -> TopicPlan:
-        """Raises KafkaError with the reason when the topic cannot be created as asked."""
+        """Return the plan of one topic. Raises KafkaError with the reason if it cannot be created."""
         reason = name_error(topic.name)
         if reason:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -198,7 +201,7 @@ class TopicAdmin:
         return assign(brokers, partitions, replication_factor, start, shift)
 
     def _known_brokers(self) -> set[BrokerId]:
-        """Live brokers, and those that are away but hold replicas."""
+        """Return the live brokers, and the unavailable ones that hold replicas."""
         known = set(self._metadata.brokers)
         for states in self._metadata.topics.values():
             for state in states.values():
@@ -206,7 +209,9 @@ class TopicAdmin:
         return known
 
     def _new_topic_id(self) -> bytes:
-        """A random version 4 UUID whose text no command line takes for an option (as Kafka draws it)."""
+        """Return a random version 4 UUID whose text does not start with "-", which command lines
+        take for an option.
+        """
         while True:
             drawn = bytearray(self._rng.bytes(16))
             drawn[6] = drawn[6] & 0x0F | 0x40
@@ -238,8 +243,9 @@ class TopicAdmin:
     async def delete_topics(self, names: Iterable[str], timeout_ms: int) -> dict[str, TopicResult]:
         """Mark the topics for deletion; the mark stays until a controller has deleted the topic.
 
-        Waits until this broker's metadata shows them no more, or ZooKeeper where it never showed them, then
-        REQUEST_TIMED_OUT: they are marked all the same.
+        Waits until this broker's metadata no longer shows them, or ZooKeeper no longer has them if
+        the metadata never showed them. After the timeout the result is REQUEST_TIMED_OUT, although
+        they are marked.
         """
         wanted = list(dict.fromkeys(names))
         if not self._controller.is_active:
@@ -264,10 +270,12 @@ class TopicAdmin:
     async def _not_gone(
         self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
     ) -> set[str]:
-        """Those that the metadata shows after the time, or never showed and ZooKeeper has.
+        """Return the topics that still exist after the timeout, by the metadata or, if never shown,
+        by ZooKeeper.
 
-        One of a fresh mark that is not shown is not shown yet: it is looked for in ZooKeeper every now and
-        then, as it may go without having been shown. Of an older mark, it is being deleted.
+        A freshly marked topic that the metadata does not show may not be shown yet, and may be
+        deleted before it is; so ZooKeeper is asked for it at an interval. A topic with an older
+        mark is already being deleted.
         """
         topics = self._metadata.topic_ids
         shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}
@@ -296,7 +304,7 @@ class TopicAdmin:
             return set(names)
 
     def _still_shown(self, topics: Mapping[str, bytes | None]) -> set[str]:
-        """Those that the metadata shows with the same id still."""
+        """Return the topics that the metadata still shows with the same id."""
         now = self._metadata
         return {
             name
@@ -305,7 +313,7 @@ class TopicAdmin:
         }
 
     async def _mark(self, name: str, exists: bool, fresh: set[str]) -> TopicResult:
-        """`fresh` takes the name when there was no mark."""
+        """Mark the topic for deletion; add the name to `fresh` if it had no mark."""
         if not exists:
             return TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:

@@ -81,7 +81,7 @@ def test_a_broker_without_a_rack_turns_racks_off() -> None:
         (((0, ()),), "no replica"),
         (((0, (1, 1)),), "twice"),
         (((0, (1, 2)), (1, (1,))), "different numbers"),
-        (((0, (1, 9)),), "no broker 9"),
+        (((0, (1, 9)),), "broker 9 does not exist"),
     ],
 )
 def test_an_assignment_that_cannot_be_used_is_refused_with_the_reason(
