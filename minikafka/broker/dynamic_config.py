@@ -69,7 +69,9 @@ class DynamicConfig:
         try:
             self.current = self.overridden({**self.cluster, **self.own})
         except ConfigError as error:
-            logger.error("Dynamic settings contradict each other; using the file's settings: %s", error)
+            logger.error(
+                "Dynamic settings contradict each other; using the file's settings: %s", error
+            )
             self.current = self.static
         return self.current != before
 
@@ -107,7 +109,9 @@ def _usable(values: Mapping[str, str], of: str) -> dict[str, str]:
     for name, value in values.items():
         row = DYNAMIC.get(name)
         if row is None:
-            logger.warning("Ignoring dynamic setting %s of broker %s: it has no effect here", name, of)
+            logger.warning(
+                "Ignoring dynamic setting %s of broker %s: it has no effect here", name, of
+            )
             continue
         try:
             row.parse(value)

@@ -1,1 +1,1 @@
-"""A partition's records on disk in Kafka's own file formats, over the Storage port."""
+"""The log of one replica in Kafka's file formats, over the Storage port."""

@@ -27,13 +27,13 @@ _TOPIC_ID_BYTES: Final = 16
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Version 0, the count, then `topic partition offset` per line."""
+    """Return a checkpoint file: version 0, the count, then one `topic partition offset` per line."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint file. Raises ValueError."""
+    """Return the offsets in a checkpoint file. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
         raise ValueError("not an offset checkpoint of version 0")
@@ -45,12 +45,12 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """A Java properties file of values that need no escapes."""
+    """Return a Java properties file of values that need no escapes."""
     return ("#\n" + "".join(f"{name}={value}\n" for name, value in properties.items())).encode()
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """The properties of a file; comments and blank lines are skipped. Raises ValueError."""
+    """Return the properties of a file; comments and blank lines are skipped. Raises ValueError."""
     properties = {}
     for line in data.decode().splitlines():
         if line.strip() and not line.startswith(("#", "!")):
@@ -62,12 +62,12 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def encode_topic_id(topic_id: bytes) -> bytes:
-    """`partition.metadata` of a replica."""
+    """Return the content of a replica's `partition.metadata`."""
     return f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode()
 
 
 def decode_topic_id(data: bytes) -> bytes:
-    """The 16-byte topic id in a `partition.metadata`. Raises ValueError."""
+    """Return the 16-byte topic id in a `partition.metadata`. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
         raise ValueError("not a partition.metadata of version 0")

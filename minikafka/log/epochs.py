@@ -1,8 +1,8 @@
-"""Leader epochs of one log: which epoch began at which offset (KIP-101, KIP-279).
+"""Leader epochs of one log with their start offsets (KIP-101, KIP-279).
 
-Invariant: epochs and start offsets both rise strictly from entry to entry, in memory and in the file
-`leader-epoch-checkpoint`, which is rewritten at every change. Only an epoch that begins an empty log
-is not worth a file: without one, recovery finds the epochs in the batches.
+Invariant: epochs and start offsets both increase strictly from entry to entry, in memory and in the
+file `leader-epoch-checkpoint`, which is rewritten at every change. An epoch that starts an empty
+log alone needs no file: without one, recovery finds the epochs in the batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ UNDEFINED: Final = (-1, -1)
 
 
 class LeaderEpochs:
-    """The epoch cache; `latest` is the newest epoch, -1 when there is none. `is_new`: there is no file."""
+    """The epoch cache; `latest` is the newest epoch, -1 if there is none. `is_new`: there is no
+    file yet.
+    """
 
     __slots__ = ("_epochs", "_is_new", "_starts", "_storage", "_synced", "latest", "path")
 
@@ -34,11 +36,11 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset), rising."""
+        """Return (epoch, start offset) pairs, increasing."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The epoch begins at the offset; later entries, and epochs not below it, are gone (R37)."""
+        """Start the epoch at the offset; entries at or above either are removed (R37)."""
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -49,7 +51,7 @@ class LeaderEpochs:
         self._changed()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest epoch <= the one asked, its end offset); (-1, -1) when undefined (R38)."""
+        """Return (largest epoch <= the requested one, its end offset); (-1, -1) if undefined (R38)."""
         if epoch < 0 or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:
@@ -58,12 +60,12 @@ class LeaderEpochs:
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch in which the record at the offset was appended; -1 when it is not known."""
+        """Return the epoch in which the record at the offset was appended; -1 if unknown."""
         slot = bisect_right(self._starts, offset) - 1
         return self._epochs[slot] if slot >= 0 else -1
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends at the offset: forget the epochs that begin there or later."""
+        """Remove the epochs that start at the offset or later, after the log was truncated there."""
         if not self._starts or self._starts[-1] < end_offset:
             return
         while self._starts and self._starts[-1] >= end_offset:
@@ -72,7 +74,7 @@ class LeaderEpochs:
         self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log starts at the offset: the epoch that covers it begins there, older ones are forgotten."""
+        """Remove epochs that end before the new log start offset; the epoch that covers it starts there."""
         slot = bisect_right(self._starts, start_offset) - 1
         if slot < 0 or (slot == 0 and self._starts[0] == start_offset):
             return
@@ -81,14 +83,14 @@ class LeaderEpochs:
         self._changed()
 
     def clear(self) -> None:
-        """Forget everything: the log is empty."""
+        """Remove all epochs: the log is empty."""
         if self._epochs:
             self._epochs.clear()
             self._starts.clear()
             self._changed()
 
     def ensure_file(self) -> None:
-        """Write the file if there is none."""
+        """Write the file if it does not exist."""
         if self._is_new:
             self._write(sync=False)
 
@@ -110,13 +112,13 @@ class LeaderEpochs:
 
 
 def encode(entries: list[tuple[int, int]]) -> bytes:
-    """Kafka's file: version 0, the count, then one `epoch start_offset` per line."""
+    """Return Kafka's file: version 0, the count, then one `epoch start_offset` per line."""
     lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
     return ("\n".join(lines) + "\n").encode()
 
 
 def decode(data: bytes) -> list[tuple[int, int]]:
-    """The entries of a file. Raises ValueError when it is not one, or they do not rise."""
+    """Return the entries of a file. Raises ValueError if it is invalid or its entries do not increase."""
     lines = data.decode("ascii").split("\n")
     if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
         raise ValueError("not a leader epoch checkpoint of version 0")

@@ -1,8 +1,8 @@
-"""The sparse indexes of one segment, in memory: offset → position and timestamp → offset.
+"""The sparse indexes of one segment, in memory: offset -> position and timestamp -> offset.
 
-Invariant: entries rise strictly in both columns, and an offset entry names the last offset of the batch
-that begins at its position (as Kafka writes it for a single batch, so that its dump tool agrees).
-Offsets are relative to the segment's base, positions to the start of its file.
+Invariant: entries increase strictly in both columns. An offset entry names the last offset of the
+batch that starts at its position, as Kafka writes it for a single batch, so that Kafka's dump tool
+agrees. Offsets are relative to the segment's base offset, positions to the start of its file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ UNKNOWN_BASE: Final = -1
 
 
 class OffsetIndex:
-    """Entries (last offset, position, base offset) in three columns that grow together; the file holds two."""
+    """Entries (last offset, position, base offset) in three parallel columns; the file holds the
+    first two.
+    """
 
     __slots__ = ("bases", "lasts", "positions")
 
@@ -36,20 +38,20 @@ class OffsetIndex:
         return len(self.lasts)
 
     def slot_before(self, offset: int) -> int:
-        """The last entry whose batch is not behind the one that holds the offset; -1 when there is none."""
+        """Return the last entry at or before the batch that contains the offset; -1 if there is none."""
         return bisect_right(self.lasts, offset) - 1
 
     def slot_at_or_before(self, position: int) -> int:
-        """The last entry whose position is not above this one; -1 when there is none."""
+        """Return the last entry whose position is at most this one; -1 if there is none."""
         return bisect_right(self.positions, position) - 1
 
     def truncate(self, position: int) -> None:
-        """Forget the entries at or above the position."""
+        """Remove the entries at or above the position."""
         slot = bisect_left(self.positions, position)
         del self.lasts[slot:], self.positions[slot:], self.bases[slot:]
 
     def encode(self) -> bytes:
-        """The bytes of Kafka's `.index` file, without the zeros that Kafka preallocates."""
+        """Return the bytes of Kafka's `.index` file, without the zeros that Kafka preallocates."""
         columns = array("i", bytes(8 * len(self.lasts)))
         columns[0::2] = self.lasts
         columns[1::2] = self.positions
@@ -59,7 +61,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex | None:
-        """From a file; None when it cannot belong to a segment of so many bytes (it is rebuilt then)."""
+        """Return the index in a file; None if it cannot belong to a segment of this size and must
+        be rebuilt.
+        """
         if len(data) % OFFSET_ENTRY.size:
             return None
         columns = array("i", data)
@@ -77,7 +81,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Entries (timestamp ms, offset): no record up to the offset is later than the timestamp."""
+    """Entries (timestamp ms, offset): no record up to the offset has a later timestamp."""
 
     __slots__ = ("last_timestamp", "offsets", "timestamps")
 
@@ -91,34 +95,34 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """The largest timestamp and its offset; (-1, -1) when empty."""
+        """Return the largest timestamp and its offset; (-1, -1) if empty."""
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else (-1, -1)
 
     def maybe_add(self, timestamp: int, offset: int) -> None:
-        """One more entry if it is later than all others and its offset does not go back."""
+        """Add an entry if its timestamp is the largest and its offset does not decrease."""
         if timestamp > self.last_timestamp and (not self.offsets or offset > self.offsets[-1]):
             self.timestamps.append(timestamp)
             self.offsets.append(offset)
             self.last_timestamp = timestamp
 
     def offset_before(self, timestamp: int) -> int:
-        """An offset (relative) before which no record is as late as this; 0 when nothing is known."""
+        """Return a relative offset below which no record is as late as the timestamp; 0 if unknown."""
         slot = bisect_left(self.timestamps, timestamp) - 1
         return self.offsets[slot] if slot >= 0 else 0
 
     def truncate(self, offset: int) -> None:
-        """Forget the entries at or above the (relative) offset."""
+        """Remove the entries at or above the relative offset."""
         slot = bisect_left(self.offsets, offset)
         del self.timestamps[slot:], self.offsets[slot:]
         self.last_timestamp = self.timestamps[-1] if slot else -1
 
     def encode(self) -> bytes:
-        """The bytes of Kafka's `.timeindex` file, without preallocated zeros."""
+        """Return the bytes of Kafka's `.timeindex` file, without preallocated zeros."""
         return b"".join(map(TIME_ENTRY.pack, self.timestamps, self.offsets))
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex | None:
-        """From a file; None when it is not one (it is rebuilt then)."""
+        """Return the index in a file; None if it is invalid and must be rebuilt."""
         if len(data) % TIME_ENTRY.size:
             return None
         index = cls()

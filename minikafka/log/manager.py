@@ -1,8 +1,8 @@
-"""All logs of one broker, over its log directories (Kafka's LogManager).
+"""All logs of one broker in its log directories (Kafka's LogManager).
 
-Invariants: a log directory is live or, after its first failed operation, offline until the next start
-(R67, S37). All directories carry the same identity (`meta.properties`). A replica whose topic id is not
-the topic's is moved aside, never served and never deleted (S22, R69).
+Invariants: a log directory is live or, after its first failed operation, offline until the next
+start (S37). All directories have the same identity (`meta.properties`). A replica whose topic id
+differs from the topic's is moved aside, never served and never deleted (R69).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _META_VERSION: Final = "0"
 
 
 class Replica(NamedTuple):
-    """One log as DescribeLogDirs shows it: bytes in its segments, and its end."""
+    """One log as shown by DescribeLogDirs: the bytes of its segments, and its log end."""
 
     tp: TopicPartition
     size: int
@@ -34,14 +34,14 @@ class Replica(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """One log directory and what lies in it; `replicas` is None when it failed."""
+    """One log directory and its replicas; `replicas` is None if it failed."""
 
     path: str
     replicas: tuple[Replica, ...] | None
 
 
 class LogManager:
-    """The logs hosted here by partition, where they lie, and what is offline."""
+    """The logs on this broker by partition, their directories, and the offline directories."""
 
     def __init__(
         self, storage: Storage, config: BrokerConfig, clock: Clock, executor: Executor
@@ -59,7 +59,7 @@ class LogManager:
         """Directories that were renamed for deletion, and the monotonic ms from which on they may go."""
 
     def directories(self) -> list[Directory]:
-        """Every directory of `log.dirs` with the logs that are in service."""
+        """Return every directory of `log.dirs` with the logs in service."""
         live = [
             Directory(
                 directory.path,
@@ -73,20 +73,21 @@ class LogManager:
         ]
         return live + [Directory(directory.path, None) for directory in self._failed]
 
-    # ---- start
+    # Start.
 
     def lock(self) -> None:
-        """Take the directories for this process; harmless twice.
+        """Lock the directories for this process; a second call has no effect.
 
-        Raises ConfigError when another process has one, StorageFailed when none works.
+        Raises ConfigError if another process holds a lock, StorageFailed if no directory works.
         """
         for directory in list(self._live):
             self._guarded(directory, directory.lock)
 
     async def start(self, cluster_id: str | None = None) -> None:
-        """Lock, check the identity, open and recover every log.
+        """Lock the directories, check their identity, open and recover every log.
 
-        A directory that fails goes offline as long as another works. Raises ConfigError, StorageFailed.
+        A directory that fails goes offline as long as another one works. Raises ConfigError,
+        StorageFailed.
         """
         self.lock()
         self._check_identity(cluster_id)
@@ -106,7 +107,9 @@ class LogManager:
         self._guarded(directory, partial(directory.open_logs, config))
 
     def _check_identity(self, cluster_id: str | None) -> None:
-        """All directories say the same broker and cluster; those that say nothing are told."""
+        """Check that all directories name the same broker and cluster; write the identity where it
+        is missing.
+        """
         found = {directory.path: directory.read_properties() for directory in self._live}
         own_id = str(self.config.broker_id)
         for path, properties in found.items():
@@ -133,19 +136,19 @@ class LogManager:
                     directory, partial(directory.write_properties, {**properties, **wanted})
                 )
 
-    # ---- logs
+    # Logs.
 
     def get(self, tp: TopicPartition) -> Log | None:
-        """The log of a hosted partition."""
+        """Return the log of a partition, or None if it is not on this broker."""
         return self.logs.get(tp)
 
     def create(
         self, tp: TopicPartition, topic_id: bytes | None, config: TopicConfig, is_new: bool
     ) -> Log:
-        """The partition's log, made in the emptiest live directory if it is not there.
+        """Return the partition's log; create it in the emptiest live directory if it does not exist.
 
-        Not there, but not new either: while a directory is offline it may lie in that one, which is a
-        StorageFailed (R67). A log of another topic id is moved aside first.
+        Raises StorageFailed for a log that is not new if a directory is offline, because the log
+        may be in it (R67). A log with another topic id is moved aside first.
         """
         log = self.logs.get(tp)
         if log is not None and topic_id and log.topic_id and log.topic_id != topic_id:
@@ -170,9 +173,12 @@ class LogManager:
         path = self._move_aside(log.tp, STRAY_SUFFIX)
         directory.sync()
         logger.warning(
-            "partition %s: the replica found here is of topic id %s, not %s: moved aside to %s",
-            log.tp, topic_id_text(log.topic_id or b""), topic_id_text(topic_id), path,
-        )  # fmt: skip
+            "The replica of %s has topic id %s instead of %s; moved to %s",
+            log.tp,
+            topic_id_text(log.topic_id or b""),
+            topic_id_text(topic_id),
+            path,
+        )
 
     def _move_aside(self, tp: TopicPartition, suffix: str) -> str:
         directory = self._directory_of(self.logs.pop(tp))
@@ -180,7 +186,7 @@ class LogManager:
         return directory.move_aside(tp, self.clock.wall_ms(), suffix)
 
     def sync_directories(self) -> None:
-        """Make durable which logs were taken out of service. Raises StorageFailed."""
+        """Make the removal of logs from service durable. Raises StorageFailed."""
         for directory in self._live:
             directory.sync()
 
@@ -190,9 +196,10 @@ class LogManager:
         )
 
     def rename_for_deletion(self, tp: TopicPartition) -> None:
-        """Take the log out of service; its files go with `delete_renamed`, `file.delete.delay.ms` later (R66).
+        """Take the log out of service; `delete_renamed` deletes its files `file.delete.delay.ms`
+        later (R66).
 
-        Nothing if it is not here.
+        No effect if the log is not on this broker.
         """
         log = self.logs.get(tp)
         if log is not None:
@@ -200,7 +207,7 @@ class LogManager:
             self._deleted.append((due, self._move_aside(tp, DELETED_SUFFIX)))
 
     def set_aside(self, tp: TopicPartition) -> str:
-        """Take the log out of service and keep its files; where they are now. Raises StorageFailed."""
+        """Take the log out of service and keep its files; return their new path. Raises StorageFailed."""
         path = self._move_aside(tp, STRAY_SUFFIX)
         self.sync_directories()
         return path
@@ -208,7 +215,7 @@ class LogManager:
     async def delete_renamed(self, now: int) -> None:
         """Delete the files of all logs that were renamed for deletion and have waited long enough.
 
-        Raises StorageFailed, of several the last, when all have been tried; a start deletes what is left.
+        Raises the last StorageFailed after trying all of them; the next start deletes the rest.
         """
         ripe = [path for due, path in self._deleted if due <= now]
         self._deleted = [(due, path) for due, path in self._deleted if due > now]
@@ -221,7 +228,7 @@ class LogManager:
         if failed is not None:
             raise failed
 
-    # ---- checkpoints
+    # Checkpoints.
 
     def checkpoint_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
         """Write replication-offset-checkpoint in every live directory. Raises StorageFailed."""
@@ -230,7 +237,7 @@ class LogManager:
             directory.write_high_watermarks(known)
 
     def checkpoint(self) -> None:
-        """Write recovery points, log start offsets and the active indexes; forget idle producers.
+        """Write recovery points, log start offsets and the active indexes; remove idle producers.
 
         Raises StorageFailed.
         """
@@ -243,9 +250,11 @@ class LogManager:
             directory.write_log_starts()
 
     async def sync_rolled(self) -> None:
-        """fsync, beside the loop, the segments that were sealed since; recovery points follow. Raises StorageFailed.
+        """Fsync the segments sealed since the last call outside the event loop, and raise the
+        recovery points.
 
-        Each file is opened anew, because the log may close its own meanwhile.
+        Each file is opened again, because the log may close its own meanwhile. Raises
+        StorageFailed.
         """
         for log in list(self.logs.values()):
             unsynced = log.segments.unsynced
@@ -257,10 +266,10 @@ class LogManager:
                 await self.executor.run(sync)
                 log.sealed_synced(count, removals)
 
-    # ---- failure and end
+    # Failure and close.
 
     def fail_directory(self, path: str) -> list[TopicPartition]:
-        """The directory that holds the path goes offline; the partitions that are lost with it (R67, S37)."""
+        """Take the directory with this path offline; return the partitions that are lost with it (S37)."""
         directory = next(
             (live for live in self._live if (path + "/").startswith(live.path + "/")), None
         )
@@ -282,17 +291,21 @@ class LogManager:
         try:
             directory.close()
         except StorageFailed as failure:
-            logger.error("%s is not marked as cleanly stopped: %s", directory.path, failure)
+            logger.error(
+                "Log directory %s is not marked as cleanly stopped: %s", directory.path, failure
+            )
             directory.abandon()
 
     def _guarded(self, directory: LogDirectory, action: Callable[[], None]) -> None:
-        """Do it; a directory that cannot goes offline, unless it is the last."""
+        """Run an operation on a directory; if it fails, take the directory offline unless it is the
+        last one.
+        """
         try:
             action()
         except StorageFailed as failure:
             if len(self._live) == 1:
                 raise
-            logger.error("log directory %s is offline: %s", directory.path, failure)
+            logger.error("Log directory %s is offline: %s", directory.path, failure)
             self.offline.update(directory.logs)
             self.fail_directory(directory.path)
 
@@ -307,7 +320,7 @@ def _offline(path: str) -> StorageFailed:
 
 
 def _sync_files(storage: Storage, directory: str, paths: list[str]) -> None:
-    """fsync each and their directory; what was deleted or renamed meanwhile needs it no more."""
+    """Fsync the files and their directory; skip files that were deleted or renamed meanwhile."""
     try:
         for path in paths:
             if storage.exists(path):

@@ -1,10 +1,10 @@
 """One segment: `NNN.log` with its two sparse indexes.
 
-Invariant: the indexes only ever speed things up; everything they say is in the log file too, so a
-missing or impossible index file is rebuilt from it. The files of the active segment's indexes are
-written when it is sealed, at a checkpoint and at close; until then they are in memory. What holds
-nothing needs no file: a new log's files are made by its first batch.
-Positions are relative to the file here; `start` is where it begins in the log's absolute positions.
+Invariant: the indexes only speed up searches; all their data can be derived from the log file, so a
+missing or invalid index file is rebuilt. The index files of the active segment are written when it
+is sealed, at a checkpoint and at close; until then they are in memory. A new log has no files until
+its first batch. Positions in this module are relative to the file; `start` is its absolute position
+in the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_ENTRIES: Final = (0, 0)
 
 
 class Segment:
-    """A segment of the log; `next_index_position` (absolute) is where the next index entry is due."""
+    """A segment of the log; `next_index_position` (absolute) is the position of the next index entry."""
 
     __slots__ = (
         "_entries_on_disk",
@@ -83,7 +83,7 @@ class Segment:
     def create(
         cls, storage: Storage, directory: str, base_offset: int, start: int, interval: int
     ) -> Segment:
-        """A new, empty one; nothing of a former segment of that name survives."""
+        """Create an empty segment; files of an earlier segment with this name are removed."""
         segment = cls(storage, directory, base_offset, start, interval)
         segment.file.truncate(0)
         segment._use(OffsetIndex(), TimeIndex())
@@ -99,7 +99,9 @@ class Segment:
         interval: int,
         made: Callable[[], None],
     ) -> Segment:
-        """The first one in a directory made just now; `made` is called when its first batch makes its files."""
+        """Return the first segment of a new directory; `made` is called when its first batch
+        creates the files.
+        """
         segment = cls(storage, directory, base_offset, 0, interval, made)
         segment._use(OffsetIndex(), TimeIndex())
         segment._entries_on_disk = _NO_ENTRIES
@@ -107,35 +109,39 @@ class Segment:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a file; not until the first batch of a new log."""
+        """True if the file exists, which a new log's first batch creates."""
         return type(self.file) is not UnmadeFile
 
     def path(self, suffix: str) -> str:
-        """Path of one of its files."""
+        """Return the path of one of its files."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     def paths(self) -> list[str]:
-        """All its files, the log last: a crash in the middle of deleting leaves no index without a log."""
+        """Return all its files, the log last, so that a crash while deleting leaves no index
+        without a log.
+        """
         return [self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
 
-    # ---- indexes
+    # Indexes.
 
     @property
     def index(self) -> OffsetIndex:
-        """The offset index, loaded or rebuilt when first asked for."""
+        """Return the offset index, loaded or rebuilt at the first call."""
         if not self._index_is_loaded:
             self._load_index()
         return self._index
 
     @property
     def times(self) -> TimeIndex:
-        """The time index, loaded or rebuilt when first asked for."""
+        """Return the time index, loaded or rebuilt at the first call."""
         if not self._index_is_loaded:
             self._load_index()
         return self._times
 
     def add_index_entry(self, last_offset: int, position: int, base_offset: int) -> int:
-        """An entry for the batch at this absolute position; how many there are now. The index must be loaded."""
+        """Add an entry for the batch at this absolute position; return the number of entries. Needs
+        a loaded index.
+        """
         base = self.base_offset
         index = self._index
         index.lasts.append(last_offset - base)
@@ -147,7 +153,7 @@ class Segment:
         return len(index.lasts)
 
     def note(self, header: Header, position: int) -> None:
-        """Take a batch that is in the file, at this relative position, into the indexes."""
+        """Add a batch at this relative position of the file to the indexes."""
         last_offset = header[0] + header[6]
         if header[8] > self.max_timestamp:
             self.max_timestamp = header[8]
@@ -156,7 +162,7 @@ class Segment:
             self.add_index_entry(last_offset, self.start + position, header[0])
 
     def write_index_files(self, *, sealed: bool) -> None:
-        """Bring the index files up to date. `sealed`: no batch will follow; the largest timestamp is entered."""
+        """Write the index files. `sealed`: no batch will follow, so the largest timestamp is added."""
         index, times = self.index, self.times
         if sealed:
             times.maybe_add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
@@ -167,7 +173,7 @@ class Segment:
             self._entries_on_disk = (len(index), len(times))
 
     def _use(self, index: OffsetIndex, times: TimeIndex) -> None:
-        """Take these indexes, and go on behind their last entries."""
+        """Use these indexes, and continue after their last entries."""
         self._index, self._times, self._index_is_loaded = index, times, True
         self.max_timestamp, last = times.last
         self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
@@ -189,7 +195,7 @@ class Segment:
             self._entries_on_disk = (len(loaded[0]), len(loaded[1]))
 
     def _rebuild_index(self) -> None:
-        """Make the indexes again from the batch headers."""
+        """Rebuild the indexes from the batch headers."""
         logger.info("rebuilding the indexes of %s", self.path(LOG))
         self._use(OffsetIndex(), TimeIndex())
         for position, header in self.headers(0, self.file.size()):
@@ -198,9 +204,9 @@ class Segment:
         self.write_index_files(sealed=True)
 
     def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex] | None:
-        """What the files hold; None when they are missing or cannot belong to a log of so many bytes.
+        """Return the indexes in the files; None if they are missing or cannot belong to a log of this size.
 
-        An empty file may also be all that a power loss left of one.
+        An empty file counts as missing, because a power loss may leave one.
         """
         paths = self.path(INDEX), self.path(TIME_INDEX)
         if not all(map(self.storage.exists, paths)):
@@ -213,12 +219,12 @@ class Segment:
             return None
         return index, times
 
-    # ---- reading
+    # Reads.
 
     def headers(
         self, position: int, end: int, chunk_bytes: int = _WALK_BYTES
     ) -> Iterator[tuple[int, Header]]:
-        """(position, header) of the batches from a batch boundary on; stops where no whole batch follows."""
+        """Yield (position, header) of the batches from a batch boundary on, up to the last whole batch."""
         chunk = b""
         chunk_start = position
         while end - position >= HEADER_BYTES:
@@ -236,7 +242,9 @@ class Segment:
             position = after
 
     def find(self, offset: int, end: int) -> int:
-        """The position of the batch that holds the offset, or of the first one above it; `end` if none."""
+        """Return the position of the batch that contains the offset, or of the next one; `end` if
+        there is none.
+        """
         slot = self._sound_slot(lambda index: index.slot_before(offset - self.base_offset))
         nearby = self.index.positions[slot] if slot >= 0 else 0
         for position, header in self.headers(nearby, end, _FIND_BYTES):
@@ -288,9 +296,9 @@ class Segment:
         return None
 
     def entry_at_or_before(self, position: int) -> tuple[int, int]:
-        """(position, base offset) of the last batch at or before the position that the index knows.
+        """Return (position, base offset) of the last indexed batch at or before the position.
 
-        (0, the segment's base offset) when it knows none.
+        (0, the segment's base offset) if there is none.
         """
         slot = self._sound_slot(lambda index: index.slot_at_or_before(position))
         if slot < 0:
@@ -299,9 +307,10 @@ class Segment:
         return index.positions[slot], self.base_offset + index.bases[slot]
 
     def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
-        """The entry chosen, which the log file agrees with; else the index is rebuilt and asked again.
+        """Return the chosen index entry after comparing it with the log file; rebuild the index if
+        they differ.
 
-        An entry that came from a file is compared with its batch once; then its base offset is known.
+        An entry from a file is compared with its batch once, which also gives its base offset.
         """
         index = self.index
         slot = choose(index)
@@ -316,7 +325,9 @@ class Segment:
         return choose(self.index)
 
     def end_offset(self) -> int:
-        """The offset behind the last whole batch; the indexes of a segment not in use are not loaded for it."""
+        """Return the offset after the last whole batch, without loading the indexes of an unused
+        segment.
+        """
         size = self.file.size()
         end_offset = self.base_offset
         for position in (self._last_indexed(), 0):
@@ -327,7 +338,7 @@ class Segment:
         return end_offset
 
     def _last_indexed(self) -> int:
-        """The position in the last entry of the index file; 0 without one."""
+        """Return the position in the last entry of the index file; 0 without one."""
         path = self.path(INDEX)
         if not self.storage.exists(path):
             return 0
@@ -338,10 +349,12 @@ class Segment:
             file.close()
         return int(OFFSET_ENTRY.unpack(entry)[1]) if len(entry) == OFFSET_ENTRY.size else 0
 
-    # ---- changing
+    # Changes.
 
     def resume(self) -> tuple[int, int]:
-        """Go on behind the last index entry: (end of the log file's whole batches, offset after them)."""
+        """Scan from the last index entry; return (end of the whole batches in the file, offset
+        after them).
+        """
         size = self.file.size()
         slot = len(self.index) - 1
         end = self.index.positions[slot] if slot >= 0 else 0
@@ -381,7 +394,7 @@ class Segment:
         return position, offset
 
     def truncate(self, position: int) -> tuple[int, int]:
-        """Cut the file, and from the indexes what they say of the rest: (size, offset behind what is left)."""
+        """Truncate the file and the indexes; return (size, offset after the remaining batches)."""
         index, times = self.index, self.times
         size = self.file.size()
         cut_offset = next((header[0] for _, header in self.headers(position, size)), None)
@@ -422,18 +435,20 @@ class Segment:
         cleaned.write_index_files(sealed=True)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self.file.close()
 
     def delete(self) -> None:
-        """Remove its files."""
+        """Delete its files."""
         self.file.close()
         for path in self.paths():
             self.storage.remove(path)
 
 
 class UnmadeFile:
-    """The file of a segment that nothing was written to; the first write makes it and takes its place."""
+    """The file of a segment without data; the first write creates the real file and replaces this
+    object.
+    """
 
     def __init__(self, segment: Segment, made: Callable[[], None]) -> None:
         self.path = segment.path(LOG)
@@ -442,11 +457,11 @@ class UnmadeFile:
         self._is_closed = False
 
     def pread(self, count: int, position: int) -> bytes:
-        """Nothing."""
+        """Return no bytes."""
         return b""
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Make the file and those beside it, which Kafka's tools expect of a log with records; write to it."""
+        """Create the file and the index files, which Kafka's tools expect, and write to it."""
         if self._is_closed:
             raise StorageFailed(self.path, OSError(errno.EBADF, "the log was closed"))
         segment = self._segment
@@ -457,22 +472,22 @@ class UnmadeFile:
         return file.pwritev(slices, position)
 
     def size(self) -> int:
-        """Nothing."""
+        """Return 0."""
         return 0
 
     def truncate(self, size: int) -> None:
-        """There is nothing to cut."""
+        """Do nothing: the file is empty."""
 
     def sync(self) -> None:
-        """There is nothing to lose."""
+        """Do nothing: the file is empty."""
 
     def close(self) -> None:
-        """No file is made any more."""
+        """Prevent the file from being created."""
         self._is_closed = True
 
 
 class RefusingFile:
-    """Takes the place of a file after a failed write or fsync: no later call may believe in it (S37)."""
+    """Replaces a file after a failed write or fsync, so that no later call uses it (S37)."""
 
     def __init__(self, failure: StorageFailed, file: File) -> None:
         self.path = failure.path
@@ -483,27 +498,27 @@ class RefusingFile:
         raise StorageFailed(self.path, self._failure.cause)
 
     def pread(self, count: int, position: int) -> bytes:
-        """Always raises."""
+        """Raise StorageFailed."""
         raise StorageFailed(self.path, self._failure.cause)
 
     def pwritev(self, slices: object, position: int) -> int:
-        """Always raises."""
+        """Raise StorageFailed."""
         return self._refuse()
 
     def size(self) -> int:
-        """Always raises."""
+        """Raise StorageFailed."""
         return self._refuse()
 
     def truncate(self, size: int) -> None:
-        """Always raises."""
+        """Raise StorageFailed."""
         self._refuse()
 
     def sync(self) -> None:
-        """Always raises."""
+        """Raise StorageFailed."""
         self._refuse()
 
     def close(self) -> None:
-        """Give the file behind it back."""
+        """Close the replaced file."""
         self._file.close()
 
 
@@ -512,7 +527,7 @@ def _no_action(header: Header) -> None:
 
 
 def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
-    """(size of the whole batches in the first `limit` bytes, offset behind the last of them)."""
+    """Return (size of the whole batches in the first `limit` bytes, offset after the last one)."""
     at, next_offset = 0, -1
     limit = min(limit, len(data))
     while limit - at >= HEADER_BYTES:
