@@ -118,6 +118,7 @@ class TestRolling:
         log.flush()
         assert read_all(log) == b"".join(made)
         assert segments(log) == [0, 2, 4]
+        assert [segment.file.size() for segment in log.segments] == [2 * SIZE, 2 * SIZE, SIZE]
 
     def test_a_batch_larger_than_a_segment_gets_one_of_its_own(
         self, storage: MemoryStorage

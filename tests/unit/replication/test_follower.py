@@ -6,7 +6,7 @@ import pytest
 from support.replication import KEY, Replicas
 
 from minikafka.record.batch import Record, build
-from minikafka.replication.follower import DELAYED, STOPPED, reconcile
+from minikafka.replication.follower import ASKED, DELAYED, STOPPED, reconcile
 from minikafka.replication.partition import Partition
 
 
@@ -205,3 +205,52 @@ def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
     expected = world[1].entries_of_every_segment()
     assert expected == [(0, b"a"), (3, b"d")]
     assert world[2].entries_of_every_segment() == expected
+
+
+def test_answers_of_a_former_leader_epoch_are_not_used() -> None:
+    """The partition has become follower in a newer epoch and is not yet followed there."""
+    world = Replicas((0, 1))
+    world.elect(0)
+    world.produce(0, b"a")
+    world.sync(0, 1)
+    machine, partition = world[1].follower, world[1].partition
+    followed = machine.followed[KEY]
+    machine.next_fetch()
+    answer = bytearray(build([Record(timestamp=1, value=b"b")], base_offset=1, leader_epoch=0))
+    partition.leader_epoch = 1
+    machine.on_partition(KEY, 0, 2, 0, (answer, memoryview(answer), 0, len(answer)), None)
+    assert world[1].entries() == [(0, b"a")]
+    followed.state = ASKED
+    machine.on_epoch_answer(KEY, 0, 0, 0)
+    assert world[1].entries() == [(0, b"a")]
+    assert followed.state == ASKED
+
+
+def test_follower_keeps_records_above_its_high_watermark_below_the_leaders_start() -> None:
+    """They are not known to be committed: its start offset never passes its own high watermark."""
+    world = Replicas((0, 1))
+    world.elect(0)
+    for _ in range(3):
+        world.produce(0, b"x")
+    world.sync(0, 1)
+    machine, partition = world[1].follower, world[1].partition
+    partition.high_watermark = 1
+    machine.next_fetch()
+    machine.on_partition(KEY, 0, 1, 2, (bytearray(), memoryview(b""), 0, 0), None)
+    assert partition.log.log_start_offset == 1
+
+
+def test_high_watermark_of_a_follower_never_falls() -> None:
+    """A new leader may not know yet how far its predecessor's had advanced."""
+    partition = follower_of_epochs(Replicas((0, 1)))
+    partition.follow_high_watermark(3)
+    partition.follow_high_watermark(2)
+    assert partition.high_watermark == 3
+
+
+@pytest.mark.parametrize(("checkpointed", "restored"), [(9, 4), (3, 3), (0, 1)])
+def test_restored_high_watermark_lies_within_the_log(checkpointed: int, restored: int) -> None:
+    partition = follower_of_epochs(Replicas((0, 1)))
+    partition.log.advance_log_start_offset(1)
+    partition.restore_high_watermark(checkpointed)
+    assert partition.high_watermark == restored
