@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
+from types import SimpleNamespace
 
 import pytest
 from support.endpoints import endpoints
@@ -312,6 +314,44 @@ async def test_dead_follower_outside_the_isr_does_not_hold_back_an_idle_partitio
     assert partition.high_watermark == 0, "9 may join at any moment"
     await live(both[0])
     assert partition.high_watermark == 1
+
+
+async def test_caught_up_follower_is_proposed_for_the_isr_when_its_broker_appears(
+    hosted: Hosted,
+) -> None:
+    follower = Broker(9, endpoints("127.0.0.1", 9092, "127.0.0.1", 9093))
+    assert await hosted.tell(state(replicas=(0, 9))._replace(isr=(0,))) == [0]
+    partition = hosted.replicas.partitions[T0]
+    now = hosted.broker.clock.now()
+    progress = partition.followers[9]
+    progress.item = SimpleNamespace(last_fetch=lambda: now, mark_dirty=lambda: None)
+    partition.record_follower_fetch(progress, 0, now)
+    assert partition.isr_state.proposed == (0,)
+    live = (hosted.broker.info, follower)
+    await hosted.handle(UpdateMetadataRequest(0, EPOCH, hosted.epoch, (), live, ()))
+    assert partition.isr_state.proposed == (0, 9)
+
+
+@pytest.mark.parametrize("kind", ["LeaderAndIsr", "StopReplica"])
+async def test_long_request_is_abandoned_when_a_newer_controller_sends_one_meanwhile(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Such a request pauses between partitions, so that clients and heartbeats are served."""
+    monkeypatch.setattr("minikafka.broker.replicas._TURN_MS", -1)
+    assert await hosted.tell(state(), state(T1)) == [0, 0]
+    higher = [state(tp, epoch=4)._replace(is_new=False) for tp in (T0, T1)]
+    stops = tuple(StopReplicaPartition(tp, 3, False) for tp in (T0, T1))
+    requests: dict[str, ControllerRequest] = {
+        "LeaderAndIsr": LeaderAndIsrRequest(
+            0, EPOCH, hosted.epoch, tuple(higher), (hosted.broker.info,), ()
+        ),
+        "StopReplica": StopReplicaRequest(0, EPOCH, hosted.epoch, stops),
+    }
+    newer = StopReplicaRequest(9, EPOCH + 1, hosted.epoch, ())
+    answers = await asyncio.gather(hosted.handle(requests[kind]), hosted.handle(newer))
+    assert [answer.error for answer in answers] == [ErrorCode.STALE_CONTROLLER_EPOCH, 0]
+    last = hosted.replicas.partitions[T1]
+    assert (last.leader_epoch, last.is_leader) == (3, True)
 
 
 async def test_lowering_min_insync_replicas_commits_waiting_records(hosted: Hosted) -> None:
