@@ -14,7 +14,7 @@ import pytest
 from support.invariants import check_ledgers
 
 from minikafka.base.model import TopicPartition
-from minikafka.broker.broker import SESSION_FILE
+from minikafka.broker.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import is_paused
