@@ -16,6 +16,7 @@ from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
     Broker,
+    ControllerRequest,
     LeaderAndIsrRequest,
     PartitionState,
     StopReplicaPartition,
