@@ -72,6 +72,12 @@ class BrokerConfig:
         low=16,
     )
 
+    minikafka_metrics_enable: bool = key(
+        BOOLEAN,
+        True,
+        "Whether the control listener serves /metrics, Prometheus text that anyone who connects can read.",
+    )
+
     # ZooKeeper.
     zookeeper_connect: str = key(
         STRING, "", "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end."

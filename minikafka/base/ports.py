@@ -6,7 +6,15 @@ implementations. Times: `now` is monotonic milliseconds (int), `wall_ms` is Unix
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -450,9 +458,13 @@ class ControlPlane(Protocol):
     """Calls between brokers and to them: in production signed msgpack over HTTP."""
 
     async def serve(
-        self, handler: Callable[[Call], Awaitable[dict[str, Any]]], host: str, port: int
+        self,
+        handler: Callable[[Call], Awaitable[dict[str, Any]]],
+        host: str,
+        port: int,
+        metrics: Callable[[], Iterator[str]] | None = None,
     ) -> Listener:
-        """Serve calls on a port; port 0 takes a free one."""
+        """Serve calls on a port; port 0 takes a free one. `metrics` returns the text of `/metrics` in pieces."""
 
     async def call(
         self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int

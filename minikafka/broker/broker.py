@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
+from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.model import ControllerRequest, ControllerResponse, TopicPartition
 from minikafka.base.ports import (
@@ -38,7 +39,7 @@ from minikafka.broker.config_updates import ConfigUpdates
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.coordinator import CoordinationMode
 from minikafka.broker.dynamic_config import DynamicConfig
-from minikafka.broker.gauges import gauges
+from minikafka.broker.gauges import register_gauges
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.partition_report import (
@@ -50,6 +51,7 @@ from minikafka.broker.partition_report import (
 )
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import Services
 from minikafka.broker.step_gate import AT_BROKER, StepGate
 from minikafka.ledger.record import BROKER, by_topic, in_parts
@@ -60,6 +62,8 @@ from minikafka.rpc import messages
 logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_MS: Final = 30_000
+_METRICS_PERIOD_MS: Final = 60_000
+"""Quantiles of histograms cover the current period and the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,10 @@ class Broker:
             ports.tasks,
             ledger,
         )
+        self.metrics = Metrics()
+        self.requests = RequestMetrics(self.metrics)
+        self.requests.add_produce(self.replicas.purgatory)
+        register_gauges(self.metrics, self.controller, self.replicas)
         self.producer_ids = ProducerIds(self.coordinator.claim_producer_ids)
         self.config_changes = self.coordinator.configs.changes(
             ConfigUpdates(self.settings, self.replicas, self.controller)
@@ -173,6 +181,7 @@ class Broker:
             producer_ids=self.producer_ids,
             controller=self.controller,
             control_plane=self.control_plane,
+            requests=self.requests,
         )
 
     # ---- start
@@ -181,13 +190,15 @@ class Broker:
         """Listen and register. Raises ConfigError, OSError (a port in use), CoordinationError."""
         endpoints = self.config.endpoints
         control = endpoints.control
-        serving = await self.control_plane.serve(self.on_call, control.host, control.port)
+        page = self._metrics_page if self.config.minikafka_metrics_enable else None
+        serving = await self.control_plane.serve(self.on_call, control.host, control.port, page)
         ports = await self.listener.start(endpoints.kafka)
         ports[control.name] = serving.port
         self.info = replace(self.info, endpoints=endpoints.registered(ports))
         await self.config_changes.start()
         self.replicas.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
+        self.tasks.spawn(self._rotate_metrics(), "metrics")
         await self.coordinator.start(self.info, self._registered)
         await self.metadata.wait_until(self._is_known, 2 * self.coordinator.session_timeout_ms)
 
@@ -200,6 +211,15 @@ class Broker:
         """True once this broker's metadata shows its own latest registration."""
         known = self.metadata.brokers.get(self.config.broker_id)
         return known is not None and known.epoch >= self.info.epoch
+
+    def _metrics_page(self) -> Iterator[str]:
+        return prometheus_text(self.metrics)
+
+    async def _rotate_metrics(self) -> None:
+        """Limit the quantiles of histograms to the last minutes."""
+        while True:
+            await self.clock.sleep(_METRICS_PERIOD_MS)
+            self.metrics.rotate()
 
     # ---- the control plane
 
@@ -256,7 +276,7 @@ class Broker:
             "live_brokers": sorted(self.metadata.brokers),
             "backlog": controller.backlog(),
             "controller": controller.summary(),
-            "metrics": gauges(controller, self.replicas),
+            "metrics": self.metrics.totals(),
             "replicas": rows_of(self.replicas),
         }
 

@@ -46,6 +46,8 @@ class ColdRequest(NamedTuple):
     client_id: str | None
     body: Buffer
     slot: Slot
+    arrived: int
+    """Monotonic milliseconds."""
 
 
 class ColdRequests:
@@ -107,10 +109,11 @@ class ColdRequests:
             return
         name = None if client_id is None else client_id.decode("utf-8", "replace")
         slot = self._answers.reserve()
+        now = self._services.clock.now()
         if self._current is None:
-            self._begin(ColdRequest(api, version, correlation, name, body, slot))
+            self._begin(ColdRequest(api, version, correlation, name, body, slot, now))
             return
-        self._waiting.append(ColdRequest(api, version, correlation, name, bytes(body), slot))
+        self._waiting.append(ColdRequest(api, version, correlation, name, bytes(body), slot, now))
         self._count(len(body))
 
     def close(self) -> None:
@@ -159,6 +162,8 @@ class ColdRequests:
 
     def _finish(self, request: ColdRequest, response: Entity | bytes) -> None:
         assert self._current is request, "a request is answered twice"
+        took = self._services.clock.now() - request.arrived
+        self._services.requests.times[request.api].record(took)
         self._respond(
             request,
             encode_response(request.correlation, request.api, request.version, response),

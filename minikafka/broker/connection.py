@@ -61,7 +61,14 @@ class Connection(FramedStream):
         self.purgatory = replicas.purgatory
         self.answers = AnswerQueue(replicas.purgatory, self.send)
         self.produce = ProduceApi(client, replicas, self.answers, services.clock, self._close)
-        self.fetch = FetchApi(client, replicas, self.answers, services.clock, self._queued_bytes)
+        self.fetch = FetchApi(
+            client,
+            replicas,
+            self.answers,
+            services.clock,
+            services.requests,
+            self._queued_bytes,
+        )
         self.cold = ColdRequests(
             client, services, handlers, unsupported, self.answers, tasks, self._close
         )
@@ -111,6 +118,8 @@ class Connection(FramedStream):
 
     def finish(self) -> None:
         """Write the logs, send the responses, then stop reading if too many requests are in progress."""
+        if self.answers.considered != self.last_active:
+            self.answers.measure(self.last_active)
         self.purgatory.finish_tick(self.last_active)
         if (
             len(self.answers.entries) >= ENTRIES_MAX

@@ -1,29 +1,212 @@
-"""A broker's gauges under Kafka's own names, computed when somebody asks.
+"""The metrics of a broker that are computed when they are read, under the names of Kafka's JMX beans.
 
-Invariant: what only the active controller knows is 0 everywhere else (D11).
+Invariant: metrics that only the active controller knows are 0 on every other broker (D11).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from minikafka.base.metrics import Kind, Metrics, Number, Sample
+from minikafka.base.traffic import Traffic
 from minikafka.broker.coordinator import Controller
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.replication.partition import Partition
+
+CONTROLLER: Final = {
+    "ActiveControllerCount": ("is_active", "1 on the active controller, else 0."),
+    "OfflinePartitionsCount": ("offline_partition_count", "Partitions without a leader."),
+    "PreferredReplicaImbalanceCount": (
+        "preferred_replica_imbalance_count",
+        "Partitions that their preferred replica does not lead.",
+    ),
+    "GlobalTopicCount": ("topic_count", "Topics of the cluster."),
+    "GlobalPartitionCount": ("partition_count", "Partitions of the cluster."),
+}
+"""Gauges of the active controller: the key in its summary, and the help text."""
+TRAFFIC: Final = {
+    "MessagesIn": ("messages_in", "Records appended by producers."),
+    "BytesIn": ("bytes_in", "Bytes of record batches appended by producers."),
+    "BytesOut": ("bytes_out", "Bytes of record batches sent to consumers."),
+    "TotalProduceRequests": ("produce_requests", "Record batches appended by producers."),
+    "TotalFetchRequests": ("fetch_requests", "Reads of a partition by consumers."),
+    "FailedProduceRequests": ("failed_produce_requests", "Record batches refused."),
+    "FailedFetchRequests": ("failed_fetch_requests", "Reads of a partition refused."),
+}
+"""Counters of all topics and of each topic: the attribute of Traffic, and the help text."""
+REPLICATION: Final = {
+    "ReplicationBytesIn": ("replication_bytes_in", "Bytes fetched from leaders."),
+    "ReplicationBytesOut": ("replication_bytes_out", "Bytes sent to followers."),
+}
+"""Counters of all topics together, like TRAFFIC."""
+PARTITION: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
+    "UnderReplicated": (
+        "1 if the ISR lacks a replica.",
+        lambda partition: len(partition.isr) < len(partition.replicas),
+    ),
+    "UnderMinIsr": (
+        "1 if the ISR is below min.insync.replicas.",
+        lambda partition: partition.under_min_isr,
+    ),
+    "AtMinIsr": (
+        "1 if the ISR is exactly min.insync.replicas.",
+        lambda partition: len(partition.isr) == partition.min_isr,
+    ),
+    "InSyncReplicasCount": ("Replicas in the ISR.", lambda partition: len(partition.isr)),
+    "ReplicasCount": ("Replicas of the partition.", lambda partition: len(partition.replicas)),
+    "LastStableOffsetLag": (
+        "Records between the last stable offset and the high watermark.",
+        lambda partition: partition.high_watermark - partition.last_stable_offset,
+    ),
+}
+"""Gauges of each partition that this broker leads."""
+LOG: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
+    "Size": (
+        "Bytes of the log.",
+        lambda partition: partition.log.written_position - partition.log.segments[0].start,
+    ),
+    "NumLogSegments": ("Segments of the log.", lambda partition: len(partition.log.segments)),
+    "LogStartOffset": ("First offset of the log.", lambda partition: partition.log_start_offset),
+    "LogEndOffset": (
+        "Offset of the next record.",
+        lambda partition: partition.log.written_log_end_offset,
+    ),
+}
+"""Gauges of each partition that this broker hosts."""
 
 
-def gauges(controller: Controller, replicas: ReplicaManager) -> dict[str, int]:
-    """Name -> value; the names are those of Kafka's JMX beans, without type and domain."""
-    ruled = controller.summary()
-    hosted = list(replicas.partitions.values())
-    led = [partition for partition in hosted if partition.is_leader and not partition.offline]
-    return {
-        "ActiveControllerCount": int(ruled["is_active"]),
-        "OfflinePartitionsCount": ruled["offline_partition_count"],
-        "PreferredReplicaImbalanceCount": ruled["preferred_replica_imbalance_count"],
-        "GlobalTopicCount": ruled["topic_count"],
-        "GlobalPartitionCount": ruled["partition_count"],
-        "EventQueueSize": ruled["queue_size"],
-        "PartitionCount": len(hosted),
-        "LeaderCount": len(led),
-        "OfflineReplicaCount": len(replicas.logs.offline),
-        "UnderReplicatedPartitions": sum(len(p.isr) < len(p.replicas) for p in led),
-        "UnderMinIsrPartitionCount": sum(p.under_min_isr for p in led),
+def register_gauges(metrics: Metrics, controller: Controller, replicas: ReplicaManager) -> None:
+    """Register every metric of the controller, the replicas and the topics that needs no counter of its own."""
+    _register_controller(metrics, controller)
+    _register_replicas(metrics, replicas)
+    _register_traffic(metrics, replicas)
+    for table, bean, is_hosted in (
+        (PARTITION, "cluster:type=Partition", _leads),
+        (LOG, "log:type=Log", _is_online),
+    ):
+        for name, (doc, read) in table.items():
+            metrics.collect(
+                f"kafka.{bean},name={name}",
+                Kind.GAUGE,
+                doc,
+                _by_partition(replicas, is_hosted, read),
+            )
+
+
+def _register_controller(metrics: Metrics, controller: Controller) -> None:
+    summary: dict[str, Any] = {}
+
+    def refresh() -> None:
+        summary.update(controller.summary())
+
+    def value(key: str) -> Callable[[], Number]:
+        return lambda: int(summary[key])
+
+    metrics.before_read(refresh)
+    for name, (key, doc) in CONTROLLER.items():
+        metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, value(key))
+    metrics.gauge(
+        "kafka.controller:type=ControllerEventManager,name=EventQueueSize",
+        "Events that wait for the controller.",
+        value("queue_size"),
+    )
+    metrics.gauge(
+        "kafka.controller:type=ControllerChannelManager,name=TotalQueueSize",
+        "Requests of the controller that brokers have not answered.",
+        lambda: sum(controller.backlog().values()),
+    )
+
+
+def _register_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
+    led: list[Partition] = []
+
+    def refresh() -> None:
+        led[:] = filter(_leads, replicas.partitions.values())
+
+    def count(name: str) -> Callable[[], Number]:
+        read = PARTITION[name][1]
+        return lambda: sum(map(read, led))
+
+    metrics.before_read(refresh)
+    manager = "kafka.server:type=ReplicaManager,name="
+    gauges: dict[str, tuple[str, Callable[[], Number]]] = {
+        "PartitionCount": ("Partitions hosted.", lambda: len(replicas.partitions)),
+        "LeaderCount": ("Partitions led.", lambda: len(led)),
+        "OfflineReplicaCount": (
+            "Replicas in log directories that failed.",
+            lambda: len(replicas.logs.offline),
+        ),
+        "UnderReplicatedPartitions": (
+            "Partitions led whose ISR lacks a replica.",
+            count("UnderReplicated"),
+        ),
+        "UnderMinIsrPartitionCount": (
+            "Partitions led whose ISR is below min.insync.replicas.",
+            count("UnderMinIsr"),
+        ),
+        "AtMinIsrPartitionCount": (
+            "Partitions led whose ISR is exactly min.insync.replicas.",
+            count("AtMinIsr"),
+        ),
     }
+    for name, (doc, read) in gauges.items():
+        metrics.gauge(manager + name, doc, read)
+    changes = replicas.isr_changes
+    counters: dict[str, tuple[str, Callable[[], Number]]] = {
+        "IsrShrinksPerSec": ("ISRs that replicas were removed from.", lambda: changes.shrinks),
+        "IsrExpandsPerSec": ("ISRs that a replica was added to.", lambda: changes.expands),
+        "FailedIsrUpdatesPerSec": ("ISRs that could not be written.", lambda: changes.failures),
+    }
+    for name, (doc, read) in counters.items():
+        metrics.computed_counter(manager + name, doc, read)
+    metrics.gauge(
+        "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
+        "Log directories that failed.",
+        lambda: replicas.logs.failed_directories,
+    )
+
+
+def _register_traffic(metrics: Metrics, replicas: ReplicaManager) -> None:
+    total = Traffic()
+    topics = replicas.traffic
+
+    def refresh() -> None:
+        nonlocal total
+        total = topics.total({tp.topic for tp in replicas.partitions})
+
+    def of_all(attribute: str) -> Callable[[], Number]:
+        return lambda: int(getattr(total, attribute))
+
+    def by_topic(attribute: str) -> Callable[[], Iterator[Sample]]:
+        return lambda: (
+            Sample({"topic": topic}, getattr(traffic, attribute))
+            for topic, traffic in tuple(topics.by_topic.items())
+        )
+
+    metrics.before_read(refresh)
+    bean = "kafka.server:type=BrokerTopicMetrics,name="
+    for name, (attribute, doc) in {**TRAFFIC, **REPLICATION}.items():
+        metrics.computed_counter(f"{bean}{name}PerSec", doc, of_all(attribute))
+    for name, (attribute, doc) in TRAFFIC.items():
+        metrics.collect(f"{bean}{name}PerSec", Kind.COUNTER, doc, by_topic(attribute))
+
+
+def _by_partition(
+    replicas: ReplicaManager,
+    is_shown: Callable[[Partition], bool],
+    read: Callable[[Partition], int],
+) -> Callable[[], Iterator[Sample]]:
+    return lambda: (
+        Sample({"topic": tp.topic, "partition": str(tp.partition)}, int(read(partition)))
+        for tp, partition in tuple(replicas.partitions.items())
+        if is_shown(partition)
+    )
+
+
+def _leads(partition: Partition) -> bool:
+    return partition.is_leader and not partition.offline
+
+
+def _is_online(partition: Partition) -> bool:
+    return not partition.offline

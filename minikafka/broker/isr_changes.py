@@ -41,6 +41,8 @@ class IsrChanges:
         self._tasks = tasks
         self._on_committed = on_committed
         self._ledger = ledger
+        self.shrinks = self.expands = self.failures = 0
+        """Kafka's IsrShrinksPerSec, IsrExpandsPerSec and FailedIsrUpdatesPerSec."""
         self._queue: dict[Partition, None] = {}
         self._queued = asyncio.Event()
 
@@ -70,6 +72,7 @@ class IsrChanges:
                 partition.tp, state, lambda: partition.isr_state is proposal
             )
         except CoordinationError as error:
+            self.failures += 1
             reason = f"{type(error).__name__} {error}"
             logger.warning("ISR of %s not written: %s", partition.tp, reason)
             self._note(partition, proposal, partition.zk_version, "failed", error=reason)
@@ -85,6 +88,7 @@ class IsrChanges:
             self._note(partition, proposal, expected, "ok", actual=version, zxid=zxid)
             self._commit(partition, proposal, version)
         elif outcome is IsrOutcome.CONFLICT:
+            self.failures += 1
             logger.info(
                 "ISR of %s: another write came first, waiting for LeaderAndIsr", partition.tp
             )
@@ -95,6 +99,10 @@ class IsrChanges:
     def _commit(self, partition: Partition, proposal: IsrState, version: int) -> None:
         if partition.isr_state is not proposal:
             return
+        if type(proposal) is PendingExpand:
+            self.expands += 1
+        else:
+            self.shrinks += 1
         before = proposal.isr
         moved = partition.isr_committed(version, self._clock.now())
         self._on_committed(partition, moved)

@@ -27,6 +27,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Clock, Ledger, Tasks, Transport
+from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.checkpoints import Checkpoints
 from minikafka.broker.coordinator import Coordinator
 from minikafka.broker.fetchers import Fetchers
@@ -87,6 +88,7 @@ class ReplicaManager:
         self.ledger = ledger
         self.configs = TopicConfigs(coordinator.configs, config)
         self.partitions: dict[TopicPartition, Partition] = {}
+        self.traffic = TopicTraffic()
         self.purgatory = Purgatory(self._storage_failed, clock)
         self.fetchers = Fetchers(broker_id, config, transport, clock, tasks, self._storage_failed)
         self.isr_changes = IsrChanges(coordinator.isrs, clock, tasks, self._isr_committed, ledger)
@@ -338,6 +340,7 @@ class ReplicaManager:
         tp = state.tp
         config = self.configs.get(tp.topic)
         log = self.logs.create(tp, topic_id, config, state.is_new)
+        log.traffic = self.traffic.of(tp.topic)
         partition = Partition(
             tp, self.broker_id, log, self.config.replica_lag_time_max_ms, self.metadata.is_alive
         )

@@ -19,6 +19,7 @@ from minikafka.broker.coordinator import Controller
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
+from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.log.manager import Directory
 from minikafka.replication.partition import Partition
 
@@ -58,6 +59,7 @@ class Services:
     producer_ids: ProducerIds
     controller: Controller
     control_plane: ControlPlane
+    requests: RequestMetrics
 
 
 Entity: TypeAlias = Any

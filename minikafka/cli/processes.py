@@ -53,6 +53,8 @@ def up(
     with errors_name_file(find_cluster_file(config)):
         run(wanted.start())
     click.echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
+    if urls := wanted.metrics_urls:
+        click.echo(f"metrics: {', '.join(urls.values())}", err=True)
     click.echo(json.dumps(describe(wanted)) if as_json else wanted.bootstrap)
 
 
@@ -92,6 +94,7 @@ def describe(found: LocalCluster) -> dict[str, Any]:
     from minikafka.cluster.directory import HOST
 
     record = found.record
+    urls = found.metrics_urls
     brokers = []
     for broker in record.brokers:
         process = found.process(broker.id)
@@ -102,6 +105,7 @@ def describe(found: LocalCluster) -> dict[str, Any]:
                 "port": broker.port,
                 "pid": process.pid if process else None,
                 "log_dir": str(found.directory.broker_data(broker.id)),
+                "metrics_url": urls.get(broker.id),
             }
         )
     zookeeper = found.zookeeper_process()

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from minikafka.base.errors import MinikafkaError
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.processes import ProcessId
 from minikafka.ledger.writer import directory_of
@@ -173,6 +174,14 @@ class ClusterDirectory:
         file = self.broker_file(broker_id)
         write_private(file, "\n".join(["[broker]", *lines, ""]))
         return file
+
+    def serves_metrics(self, broker_id: int) -> bool:
+        """Return True if the broker's file is readable and does not disable metrics."""
+        try:
+            text = self.broker_file(broker_id).read_text()
+            return BrokerConfig.parse(text).minikafka_metrics_enable
+        except (OSError, ConfigError):
+            return False
 
     @asynccontextmanager
     async def locked(self, clock: Clock) -> AsyncIterator[None]:

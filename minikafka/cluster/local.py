@@ -19,7 +19,7 @@ from minikafka.base.config import ClusterConfig
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
-from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
+from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.cluster.launcher import POLL_MS, Launcher
 from minikafka.cluster.plan import BROKERS_MAX, PORT_MAX, Request, check_number
 from minikafka.cluster.processes import ProcessId, end, identify, kill
@@ -101,6 +101,15 @@ class LocalCluster:
     def bootstrap(self) -> str:
         """Bootstrap servers: all brokers, up or down."""
         return self.record.bootstrap
+
+    @property
+    def metrics_urls(self) -> dict[int, str]:
+        """The URL of each broker's Prometheus metrics by broker id, without brokers that do not serve them."""
+        return {
+            broker.id: f"http://{HOST}:{broker.control_port}/metrics"
+            for broker in self.record.brokers
+            if self.directory.serves_metrics(broker.id)
+        }
 
     @property
     def zookeeper(self) -> str:

@@ -17,6 +17,7 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer, Storage
+from minikafka.base.traffic import Traffic
 from minikafka.log.checkpoints import PARTITION_METADATA, decode_topic_id, encode_topic_id
 from minikafka.log.gaps import Gaps
 from minikafka.log.index import OFFSET_ENTRY
@@ -79,6 +80,7 @@ class Log:
         "storage",
         "topic_id",
         "tp",
+        "traffic",
         "written_log_end_offset",
         "written_position",
     )
@@ -96,6 +98,7 @@ class Log:
         self.storage = storage
         self.directory = directory
         self.tp = tp
+        self.traffic = Traffic()  # replaced by the counters that all logs of the topic share
         self.config = config
         self.topic_id: bytes | None = None
         self.before_truncation: Callable[[], None] | None = None
@@ -235,8 +238,9 @@ class Log:
         if size > _NEWEST_MAX_BYTES:
             newest = b""
         self._newest, self._newest_position = newest, position
-        self.written_position = self.position
-        self.written_log_end_offset = self.log_end_offset
+        end = self.log_end_offset
+        self.traffic.count_appends(len(pending), size, end - self.written_log_end_offset)
+        self.written_position, self.written_log_end_offset = self.position, end
 
     def append_replicated(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
         """Write the leader's whole batches [start, end) with their offsets and epochs, in one write.
@@ -274,6 +278,7 @@ class Log:
         except StorageFailed as failure:
             self._fail(failure)
             raise
+        self.traffic.replication_bytes_in += end - start
         self.log_end_offset = self.written_log_end_offset = last_offset + 1
         self.position = self.written_position = end_position
 

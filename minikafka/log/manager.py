@@ -58,6 +58,11 @@ class LogManager:
         self._deleted: list[tuple[int, str]] = []
         """Directories that were renamed for deletion, and the monotonic ms from which on they may go."""
 
+    @property
+    def failed_directories(self) -> int:
+        """Number of log directories that are offline after a failure."""
+        return len(self._failed)
+
     def directories(self) -> list[Directory]:
         """Return every directory of `log.dirs` with the logs in service."""
         live = [

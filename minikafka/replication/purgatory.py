@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.metrics import Histogram
 from minikafka.base.ports import Buffer, Clock
 from minikafka.replication.partition import FetchWaiter, Partition, ProduceWaiter
 
@@ -117,12 +118,24 @@ class MultiProduce:
 class AnswerQueue:
     """The responses that one connection is waiting for, oldest first. `send(buffers)` writes to the connection."""
 
-    __slots__ = ("entries", "purgatory", "send")
+    __slots__ = ("considered", "entries", "measured", "measured_since", "purgatory", "send")
 
     def __init__(self, purgatory: Purgatory, send: Callable[[Sequence[Buffer]], None]) -> None:
         self.purgatory = purgatory
         self.send = send
         self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
+        self.measured = 0
+        """Responses to send up to the one whose time is measured; 0 if none is."""
+        self.measured_since = 0
+        self.considered = 0
+        """Millisecond of the last call of `measure`, which is called at most once in each."""
+
+    def measure(self, now: int) -> None:
+        """Measure the time until the newest produce is answered, unless an earlier one is being measured."""
+        self.considered = now
+        if not self.measured and self.entries and type(self.entries[-1]) is tuple:
+            self.measured = len(self.entries)
+            self.measured_since = now
 
     def reserve(self) -> Slot:
         """Append and return a slot for a response that is set later."""
@@ -167,6 +180,7 @@ class AnswerQueue:
         entries = self.entries
         out: list[Buffer] = []
         small = True
+        slots = extra = 0
         while entries:
             entry = entries[0]
             if isinstance(entry, tuple):
@@ -178,18 +192,36 @@ class AnswerQueue:
                 answer = entry.take()
                 if answer is None:
                     break
-                small = small and type(entry) is MultiProduce
+                if type(entry) is Slot:
+                    small = False
+                    slots += 1
+                    extra += len(answer) - 1
                 out.extend(answer)
             entries.popleft()
         if out:
+            sent = len(out) - extra
+            self.purgatory.finished_produces += sent - slots
+            if self.measured:
+                self._sent(sent)
             self.send((b"".join(out),) if small and len(out) > 1 else out)
+
+    def _sent(self, sent: int) -> None:
+        """Record the time of the measured response if it is among those sent."""
+        self.measured -= sent
+        if self.measured <= 0:
+            self.measured = 0
+            self.purgatory.produce_times.record(self.purgatory.now - self.measured_since)
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
         """Fail every produce that waits on the partition; the responses are sent at the end of the tick."""
         failed: deque[SingleProduce | Slot | MultiProduce] = deque()
         for entry in self.entries:
             if isinstance(entry, tuple):
-                failed.append(_failed(entry, error) if entry[0] is partition else entry)
+                if entry[0] is partition:
+                    self.purgatory.finished_produces += 1
+                    failed.append(_failed(entry, error))
+                else:
+                    failed.append(entry)
             else:
                 if type(entry) is MultiProduce:
                     entry.fail(partition, error)
@@ -218,6 +250,7 @@ class AnswerQueue:
                 if deadline > now or required <= partition.high_watermark:
                     return
                 entries[0] = Slot((pack(correlation, _TIMED_OUT, -1, -1),))
+                self.purgatory.finished_produces += 1
             elif type(entry) is MultiProduce and entry.deadline <= now:
                 entry.expire()
             else:
@@ -258,7 +291,10 @@ class Purgatory:
         "_is_finish_due",
         "dirty",
         "fetches",
+        "finished_produces",
+        "now",
         "on_storage_failed",
+        "produce_times",
         "ready",
         "sessions",
     )
@@ -273,6 +309,12 @@ class Purgatory:
         self.fetches: dict[FetchWaiter, None] = {}
         self.sessions: dict[ParkedSession, None] = {}
         self.on_storage_failed = on_storage_failed
+        self.now = 0
+        """Monotonic milliseconds at which the last tick began."""
+        self.finished_produces = 0
+        """Produce requests answered since the start; those with acks=0 included."""
+        self.produce_times = Histogram()
+        """Milliseconds from arrival to response, of at most one produce request per connection and millisecond."""
 
     def append(
         self,
@@ -321,6 +363,7 @@ class Purgatory:
 
     def finish_tick(self, now: int) -> None:
         """Write the logs, then answer followers and consumers, then send every response that is ready."""
+        self.now = now
         if self.dirty:
             self._write(now)
         if self.sessions:

@@ -351,6 +351,7 @@ class Session:
             return self._refused(item)
         if not data:
             return None
+        log.traffic.replication_bytes_out += len(data)
         high_watermark = item.sent_high_watermark = partition.high_watermark
         return (
             item.number,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from io import BytesIO
 from typing import Any, Final, TypeAlias, cast
@@ -25,6 +25,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.metrics import CONTENT_TYPE
 from minikafka.base.ports import Call, Clock, Listener, Rng, Timer
 from minikafka.rpc.messages import ROWS_MAX, STATE_CHANGES, Rows
 from minikafka.rpc.signatures import Sealed, Signer, Verifier, body_hash
@@ -43,6 +44,11 @@ INCARNATIONS_MAX: Final = 1024
 """Number of senders whose last state change is remembered; far more than can be alive."""
 _SERVER_NAME: Final = {"Server": "minikafka"}
 
+METRICS: Final = ("GET", "/metrics")
+"""The only request that needs no signature. Its body is not read."""
+
+Page: TypeAlias = Callable[[], Iterator[str]]
+"""Returns the text of the metrics page in pieces."""
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
@@ -62,9 +68,11 @@ class HttpControlPlane:
         self._session: aiohttp.ClientSession | None = None
         self._servers: list[_Server] = []
 
-    async def serve(self, handler: Handler, host: str, port: int) -> Listener:
-        """Serve calls on a port; a KafkaError raised by the handler is returned to the caller."""
-        server = _Server(handler, self._verifier, self._clock)
+    async def serve(
+        self, handler: Handler, host: str, port: int, metrics: Page | None = None
+    ) -> Listener:
+        """Serve calls on a port, and GET /metrics unsigned. A KafkaError of the handler is returned to the caller."""
+        server = _Server(handler, self._verifier, self._clock, metrics)
         await server.start(host, port)
         self._servers.append(server)
         return server
@@ -115,8 +123,11 @@ class HttpControlPlane:
 class _Server:
     """One listener of the control plane."""
 
-    def __init__(self, handler: Handler, verifier: Verifier, clock: Clock) -> None:
+    def __init__(
+        self, handler: Handler, verifier: Verifier, clock: Clock, metrics: Page | None
+    ) -> None:
         self.port = 0
+        self._metrics = metrics
         self._handler = handler
         self._verifier = verifier
         self._clock = clock
@@ -192,6 +203,9 @@ class _Server:
 
     async def _respond(self, request: web.Request) -> web.Response:
         """Verify the headers, then the body's hash, then decode the body and call the handler."""
+        if self._metrics is not None and (request.method, request.raw_path) == METRICS:
+            self._request_is_whole(request)
+            return await self._metrics_page(self._metrics)
         sealed = self._verifier.verify(
             request.method,
             request.raw_path,
@@ -207,9 +221,7 @@ class _Server:
         if request.method != "POST":
             return _refusal(405)
         body = await request.read()
-        deadline = self._deadlines.pop(request.protocol, None)
-        if deadline is not None:
-            deadline.cancel()
+        self._request_is_whole(request)
         if not hmac.compare_digest(body_hash(body), sealed.body_hash):
             return _refusal(401)
         try:
@@ -217,6 +229,20 @@ class _Server:
         except ValueError:
             return _refusal(400)
         return await self._answer(call, sealed)
+
+    def _request_is_whole(self, request: web.Request) -> None:
+        deadline = self._deadlines.pop(request.protocol, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    async def _metrics_page(self, metrics: Page) -> web.Response:
+        """Return the metrics page, and let other tasks run between two metrics."""
+        pieces = []
+        for piece in metrics():
+            pieces.append(piece)
+            await self._clock.sleep(0)
+        headers = {**_SERVER_NAME, "Content-Type": CONTENT_TYPE}
+        return web.Response(body="".join(pieces).encode(), headers=headers)
 
     async def _answer(self, call: Call, sealed: Sealed) -> web.Response:
         try:

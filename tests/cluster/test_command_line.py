@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -73,8 +74,11 @@ def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
     )
     assert [b["pid"] for b in shown["brokers"]] == [b["pid"] for b in before["brokers"]]
     for broker in shown["brokers"]:
-        assert broker.keys() == {"id", "host", "port", "pid", "log_dir"}
+        assert broker.keys() == {"id", "host", "port", "pid", "log_dir", "metrics_url"}
         assert Path(broker["log_dir"], "meta.properties").exists()
+        with urllib.request.urlopen(broker["metrics_url"], timeout=10) as answer:
+            assert b"kafka_server_replicamanager_leadercount " in answer.read()
+        assert broker["metrics_url"] in again.stderr
 
 
 def test_consume_returns_produced_records_in_order(here: Path) -> None:

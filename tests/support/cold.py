@@ -13,6 +13,7 @@ from support.memory_zookeeper import Ensemble
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
+from minikafka.base.metrics import Metrics
 from minikafka.base.model import (
     LEADER_DURING_DELETE,
     Broker,
@@ -30,6 +31,7 @@ from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
+from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection, RequestContext, Services
 from minikafka.broker.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.zookeeper.coordinator import PRODUCER_ID_BLOCK
@@ -177,6 +179,7 @@ class Cold:
             producer_ids=self.producer_ids,
             controller=controller,
             control_plane=self.calls,
+            requests=RequestMetrics(Metrics()),
         )
 
     def data(self, path: str) -> bytes:

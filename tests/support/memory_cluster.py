@@ -67,7 +67,9 @@ class MemoryControlPlane:
         self.servers = servers
         self.mine: list[MemoryServer] = []
 
-    async def serve(self, handler: Handler, host: str, port: int) -> Listener:
+    async def serve(
+        self, handler: Handler, host: str, port: int, metrics: object = None
+    ) -> Listener:
         """See ControlPlane."""
         port = port or 50_000 + len(self.servers) + 1
         while port in self.servers:

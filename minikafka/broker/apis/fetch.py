@@ -18,6 +18,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.ports import Buffer, Clock, Timer
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Slot
@@ -63,6 +64,7 @@ class FetchApi:
         "positions",
         "queued_bytes",
         "replicas",
+        "requests",
         "session",
         "slot",
         "unsent",
@@ -76,12 +78,14 @@ class FetchApi:
         replicas: ReplicaManager,
         answers: AnswerQueue,
         clock: Clock,
+        requests: RequestMetrics,
         queued_bytes: Callable[[], int],
     ) -> None:
         self.client = client
         self.replicas = replicas
         self.answers = answers
         self.clock = clock
+        self.requests = requests
         self.queued_bytes = queued_bytes
         self.now = 0
         self.session: Session | None = None
@@ -213,6 +217,7 @@ class FetchApi:
         return 0
 
     def _respond(self, error: int, topics: Topics) -> None:
+        self.requests.follower_fetches.value += 1
         session_id = self.session.id if self.session is not None and not error else 0
         answer = None
         if len(topics) == 1 and not error:
@@ -230,12 +235,13 @@ class FetchApi:
 class ConsumerFetch:
     """One fetch of a consumer until it is answered: a FetchWaiter of every partition that it reads."""
 
-    __slots__ = ("api", "correlation", "done", "request", "slot", "timer", "version")
+    __slots__ = ("api", "arrived", "correlation", "done", "request", "slot", "timer", "version")
 
     def __init__(
         self, api: FetchApi, request: FetchRequest, correlation: int, version: int
     ) -> None:
         self.api = api
+        self.arrived = api.now
         self.request = request
         self.correlation = correlation
         self.version = version
@@ -343,8 +349,11 @@ class ConsumerFetch:
             return PartitionData(
                 number, self.api.replicas.error_for_wire(topic, number), -1, -1, -1, _NOTHING, 0
             )
+        traffic = partition.log.traffic
+        traffic.fetch_requests += 1
         error = self._refusal(partition, row)
         if error and error != _DIVERGES:
+            traffic.failed_fetch_requests += 1
             return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
         start = partition.log.log_start_offset
         if error:
@@ -362,12 +371,14 @@ class ConsumerFetch:
         except StorageFailed as failure:
             self.api.replicas.purgatory.storage_failed(partition, failure)
             return PartitionData(number, _STORAGE_ERROR, -1, -1, -1, _NOTHING, 0)
+        traffic.bytes_out += len(data)
         generation = partition.log.layout_generation
         self.api.positions[partition] = (next_offset, next_position, generation)
         return PartitionData(number, 0, hw, stable, start, (data,), len(data))
 
     def _answer(self, slices: list[Any]) -> None:
         self.slot.answer = slices
+        self.api.requests.consumer_fetches.record(self.api.clock.now() - self.arrived)
         self.forget()
         self.api.replicas.purgatory.ready[self.api.answers] = None
 

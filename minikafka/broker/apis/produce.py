@@ -175,6 +175,7 @@ class ProduceApi:
             partition, buf, view, start, end, acks, self.now, self.wall_ms
         )
         if required < 0:
+            partition.log.traffic.failed_produce_requests += 1
             refused = PendingPartition(partition.tp.partition, -required)
             self._queue([(partition.topic, [refused])], acks, 0, correlation, head.version)
         elif acks:
@@ -195,6 +196,8 @@ class ProduceApi:
             )
             if required <= partition.high_watermark:
                 self.purgatory.ready[answers] = None
+        else:
+            self.purgatory.finished_produces += 1
 
     # ---- the general path
 
@@ -283,6 +286,7 @@ class ProduceApi:
             partition, buf, view, start, end, acks, self.now, self.wall_ms
         )
         if required < 0:
+            partition.log.traffic.failed_produce_requests += 1
             return PendingPartition(number, -required)
         append_time = self.wall_ms if partition.log_append_time else -1
         if acks >= 0:
@@ -301,6 +305,7 @@ class ProduceApi:
         if refused:
             self.memo.clear()
         if acks == 0:
+            self.purgatory.finished_produces += 1
             if refused:
                 self.close()
             return

@@ -55,10 +55,13 @@ def test_defaults_are_kafkas(name, default):
     assert BrokerConfig.keys()[name].default == default
 
 
-def test_the_only_key_kafka_does_not_have_is_the_clusters_secret():
+def test_only_keys_of_minikafka_differ_from_kafkas():
     keys = BrokerConfig.keys()
 
-    assert [name for name in keys if name.startswith("minikafka")] == ["minikafka.cluster.secret"]
+    assert [name for name in keys if name.startswith("minikafka")] == [
+        "minikafka.cluster.secret",
+        "minikafka.metrics.enable",
+    ]
     assert keys["minikafka.cluster.secret"].sensitive
 
 

@@ -57,7 +57,7 @@ class ScriptedControlPlane:
             self.cancelled += 1
             raise
 
-    async def serve(self, handler: Any, host: str, port: int) -> Listener:
+    async def serve(self, handler: Any, host: str, port: int, metrics: Any = None) -> Listener:
         raise NotImplementedError
 
     async def close(self) -> None: ...

@@ -400,3 +400,61 @@ async def test_closing_the_control_plane_ends_its_handlers_and_its_listener(worl
 async def test_a_port_that_is_taken_is_an_oserror(world: World) -> None:
     with pytest.raises(OSError, match=r"."):
         await world.served.serve(world.handle, "127.0.0.1", world.port)
+
+
+METRICS_REQUEST = ["GET /metrics HTTP/1.1", "Host: x", "Connection: close"]
+
+
+async def while_time_passes(world: World, answer: Awaitable[bytes]) -> bytes:
+    """Await the answer of a server that lets other work go on between two metrics."""
+    task = asyncio.ensure_future(answer)
+
+    def is_done() -> bool:
+        world.clock.advance(0)
+        return task.done()
+
+    await until(is_done)
+    return await task
+
+
+async def serve_metrics(world: World) -> None:
+    listener = await world.served.serve(
+        world.handle, "127.0.0.1", 0, lambda: iter(["# HELP up ü\n", "up 1\n"])
+    )
+    world.port = listener.port
+
+
+async def test_metrics_are_served_without_a_signature(world: World) -> None:
+    await serve_metrics(world)
+    answer = await while_time_passes(world, world.raw(METRICS_REQUEST))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
+    assert body.decode() == "# HELP up ü\nup 1\n"
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/metrics"), ("HEAD", "/metrics"), ("GET", "/metrics/"), ("GET", "/state")],
+)
+async def test_other_requests_still_need_a_signature(world: World, method: str, path: str) -> None:
+    await serve_metrics(world)
+    assert await world.post(path, b"", {}, method=method) == 401
+    assert world.calls == []
+
+
+async def test_metrics_are_refused_where_none_are_served(world: World) -> None:
+    assert (await world.raw(METRICS_REQUEST)).startswith(b"HTTP/1.1 401")
+
+
+async def test_connection_of_a_metrics_reader_may_be_used_again(world: World) -> None:
+    await serve_metrics(world)
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    for _ in range(2):
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await while_time_passes(world, reader.readuntil(b"up 1\n"))
+        assert answer.startswith(b"HTTP/1.1 200")
+        world.clock.advance(READ_TIMEOUT_MS - 1)
+    writer.close()
+    await writer.wait_closed()

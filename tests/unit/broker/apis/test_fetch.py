@@ -10,7 +10,9 @@ from support.logs import clean
 from support.manual_clock import ManualClock
 from support.replication import KEY, Replica, Replicas
 
+from minikafka.base.metrics import Metrics
 from minikafka.broker.apis.fetch import FetchApi
+from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.record.batch import records
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
@@ -34,7 +36,14 @@ class Consumer:
             purgatory=replica.purgatory,
         )
         nobody = cast("Any", None)
-        self.api = FetchApi(nobody, cast("Any", replicas), self.answers, ManualClock(), lambda: 0)
+        self.api = FetchApi(
+            nobody,
+            cast("Any", replicas),
+            self.answers,
+            ManualClock(),
+            RequestMetrics(Metrics()),
+            lambda: 0,
+        )
 
     def fetch(self, offset: int, *, max_bytes: int = 1 << 20, isolation: int = 0) -> Any:
         """The partition's row in the answer to one fetch that does not wait."""

@@ -1,0 +1,248 @@
+"""The metrics of one broker under the names of Kafka's JMX beans, and their Prometheus text.
+
+A component registers its metrics once and keeps the returned objects. To count, it adds to `Counter.value` or calls
+`Histogram.record`: neither allocates, calls back or reads a clock. Gauges are computed when they are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Content type of `prometheus_text`."""
+QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+"""The quantiles that Kafka's histograms report."""
+_BEAN: Final = re.compile(r"(kafka(?:\.[a-z]+)+):type=([A-Za-z-]+),name=([A-Za-z-]+)")
+_RATE: Final = "PerSec"
+_EXACT_BITS: Final = 4
+_VALUE_MAX: Final = 2**31 - 1
+
+Labels: TypeAlias = Mapping[str, str]
+Number: TypeAlias = int | float
+
+
+class Kind(Enum):
+    """Types of metrics, as Prometheus names them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    SUMMARY = "summary"
+
+
+class Counter:
+    """A number that only grows. Components add to `value` directly."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Histogram:
+    """Whole numbers from 0, with quantiles that are at most an eighth too high.
+
+    Quantiles cover the values since the last `rotate` and the period before it; `count` and `total` cover all values.
+    """
+
+    __slots__ = ("_previous", "_recent", "count", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0
+        self._recent = _no_values()
+        self._previous = _no_values()
+
+    def record(self, value: int) -> None:
+        """Count one value; a negative one counts as 0."""
+        value = min(max(value, 0), _VALUE_MAX)
+        self.count += 1
+        self.total += value
+        self._recent[_bucket(value)] += 1
+
+    def rotate(self) -> None:
+        """Begin a new period; quantiles forget the one before the last."""
+        self._previous, self._recent = self._recent, _no_values()
+
+    def quantile(self, share: float) -> float:
+        """Return a value that `share` of the recent values do not exceed; NaN if there are none."""
+        counts = [a + b for a, b in zip(self._recent, self._previous, strict=True)]
+        left = share * sum(counts)
+        if not left:
+            return float("nan")
+        for bucket, count in enumerate(counts):
+            left -= count
+            if left <= 0:
+                return float(_largest_in(bucket))
+        return float(_VALUE_MAX)
+
+
+class Sample(NamedTuple):
+    """One value of a metric with its labels."""
+
+    labels: Labels
+    value: Number | Histogram
+
+
+Read: TypeAlias = Callable[[], Iterable[Sample]]
+
+
+class Metric(NamedTuple):
+    """Everything registered under one name: its samples are read when they are needed."""
+
+    name: str
+    kind: Kind
+    help: str
+    reads: dict[tuple[tuple[str, str], ...] | None, Read]
+    """How to read the samples, by their labels; None for a function that returns any number of samples."""
+
+    def samples(self) -> list[Sample]:
+        """Return the current samples."""
+        return [sample for read in tuple(self.reads.values()) for sample in read()]
+
+
+class Metrics:
+    """The registry of one broker. A name is Kafka's bean, such as `kafka.server:type=ReplicaManager,name=LeaderCount`.
+
+    A name without such a form, such as `process_open_fds`, is used as it is.
+    """
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Metric] = {}
+        self._histograms: list[Histogram] = []
+        self._refreshes: list[Callable[[], None]] = []
+
+    def counter(self, name: str, help: str, **labels: str) -> Counter:
+        """Register a counter and return it. Raises ValueError if the name has these labels already."""
+        counter = Counter()
+        self._add(name, Kind.COUNTER, help, labels, lambda: (Sample(labels, counter.value),))
+        return counter
+
+    def gauge(self, name: str, help: str, read: Callable[[], Number], **labels: str) -> None:
+        """Register a value that `read` returns. Raises ValueError if the name has these labels already."""
+        self._add(name, Kind.GAUGE, help, labels, lambda: (Sample(labels, read()),))
+
+    def computed_counter(
+        self, name: str, help: str, read: Callable[[], Number], **labels: str
+    ) -> None:
+        """Register a count that `read` returns. Raises ValueError if the name has these labels already."""
+        self._add(name, Kind.COUNTER, help, labels, lambda: (Sample(labels, read()),))
+
+    def histogram(
+        self, name: str, help: str, existing: Histogram | None = None, **labels: str
+    ) -> Histogram:
+        """Register a histogram, by default a new one, and return it. Raises ValueError as `counter` does."""
+        histogram = existing or Histogram()
+        self._add(name, Kind.SUMMARY, help, labels, lambda: (Sample(labels, histogram),))
+        self._histograms.append(histogram)
+        return histogram
+
+    def collect(self, name: str, kind: Kind, help: str, read: Read) -> None:
+        """Register a metric whose labels change: `read` returns all of its samples. Raises ValueError if it exists."""
+        self._add(name, kind, help, None, read)
+
+    def before_read(self, refresh: Callable[[], None]) -> None:
+        """Call `refresh` before the metrics are read, so that several gauges share one costly lookup."""
+        self._refreshes.append(refresh)
+
+    def rotate(self) -> None:
+        """Begin a new period for the quantiles of every histogram."""
+        for histogram in self._histograms:
+            histogram.rotate()
+
+    def all(self) -> tuple[Metric, ...]:
+        """Return every metric, in the order of registration, ready to be read."""
+        for refresh in self._refreshes:
+            refresh()
+        return tuple(self._metrics.values())
+
+    def totals(self) -> dict[str, Number]:
+        """Return the values without labels, by the last part of Kafka's name: `{"LeaderCount": 3, …}`."""
+        return {
+            _short_name(metric.name): value
+            for metric in self.all()
+            if () in metric.reads
+            for _, value in metric.reads[()]()
+            if not isinstance(value, Histogram)
+        }
+
+    def _add(self, name: str, kind: Kind, help: str, labels: Labels | None, read: Read) -> None:
+        metric = self._metrics.setdefault(name, Metric(name, kind, help, {}))
+        key = None if labels is None else tuple(sorted(labels.items()))
+        if metric.kind is not kind or key in metric.reads:
+            raise ValueError(f"metric {name} {dict(labels or {})} is registered already")
+        metric.reads[key] = read
+
+
+def prometheus_name(name: str, kind: Kind) -> str:
+    """Return the name under which Prometheus knows a metric, as the usual rules for Kafka's JMX exporter form it."""
+    bean = _BEAN.fullmatch(name)
+    if bean is None:
+        return name
+    short = bean[3].removesuffix(_RATE) + ("_total" if kind is Kind.COUNTER else "")
+    return f"{bean[1]}_{bean[2]}_{short}".replace(".", "_").replace("-", "_").lower()
+
+
+def prometheus_text(metrics: Metrics) -> Iterator[str]:
+    """Yield the metrics in Prometheus' text format, one metric at a time."""
+    for metric in metrics.all():
+        name = prometheus_name(metric.name, metric.kind)
+        lines = [
+            f"# HELP {name} {_escaped_help(metric.help)}",
+            f"# TYPE {name} {metric.kind.value}",
+        ]
+        for labels, value in metric.samples():
+            if isinstance(value, Histogram):
+                lines += _summary(name, labels, value)
+            else:
+                lines.append(f"{name}{_labels(labels)} {_number(value)}")
+        lines.append("")
+        yield "\n".join(lines)
+
+
+def _summary(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
+    for share in QUANTILES:
+        value = _number(histogram.quantile(share))
+        yield f"{name}{_labels({**labels, 'quantile': str(share)})} {value}"
+    yield f"{name}_sum{_labels(labels)} {histogram.total}"
+    yield f"{name}_count{_labels(labels)} {histogram.count}"
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _number(value: Number) -> str:
+    return "NaN" if value != value else repr(value)
+
+
+def _short_name(name: str) -> str:
+    bean = _BEAN.fullmatch(name)
+    return bean[3] if bean else name
+
+
+def _bucket(value: int) -> int:
+    """Return the bucket of a value: exact below 16, then eight buckets for each doubling."""
+    shift = max(value.bit_length() - _EXACT_BITS, 0)
+    return 8 * shift + (value >> shift)
+
+
+def _largest_in(bucket: int) -> int:
+    shift = max(bucket // 8 - 1, 0)
+    return ((bucket - 8 * shift + 1) << shift) - 1
+
+
+def _no_values() -> list[int]:
+    return [0] * (_bucket(_VALUE_MAX) + 1)

@@ -1,0 +1,41 @@
+"""Kafka's RequestMetrics: the number of requests of each kind, and the milliseconds from arrival to response."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.metrics import Histogram, Metrics
+from minikafka.replication.purgatory import Purgatory
+from minikafka.wire.versions import FETCH, NAMES, PRODUCE, SERVED
+
+_RATE: Final = "kafka.network:type=RequestMetrics,name=RequestsPerSec"
+_RATE_HELP: Final = "Requests answered."
+_TIME: Final = "kafka.network:type=RequestMetrics,name=TotalTimeMs"
+_TIME_HELP: Final = (
+    "Milliseconds from arrival to response; of Produce at most one per connection and millisecond."
+)
+
+
+class RequestMetrics:
+    """The metrics of every kind of request. `times` is by API key, without Produce and Fetch.
+
+    Fetches of followers are counted but not timed: the leader holds them until it has records.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.times = {api: self._timed(NAMES[api]) for api in SERVED if api not in (PRODUCE, FETCH)}
+        self.consumer_fetches = self._timed("FetchConsumer")
+        self.follower_fetches = metrics.counter(_RATE, _RATE_HELP, request="FetchFollower")
+
+    def add_produce(self, purgatory: Purgatory) -> None:
+        """Register the counts that the purgatory keeps of produce requests."""
+        self._metrics.computed_counter(
+            _RATE, _RATE_HELP, lambda: purgatory.finished_produces, request="Produce"
+        )
+        self._metrics.histogram(_TIME, _TIME_HELP, purgatory.produce_times, request="Produce")
+
+    def _timed(self, request: str) -> Histogram:
+        times = self._metrics.histogram(_TIME, _TIME_HELP, request=request)
+        self._metrics.computed_counter(_RATE, _RATE_HELP, lambda: times.count, request=request)
+        return times

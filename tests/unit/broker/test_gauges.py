@@ -1,0 +1,98 @@
+"""The metrics of whole brokers in memory, after records were produced, replicated and read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from support.memory_cluster import MemoryCluster
+from support.until import until
+
+from minikafka.base.metrics import Number, prometheus_text
+from minikafka.broker.broker import Broker
+from minikafka.client import NewTopic, NotProduced, Record
+
+TRAFFIC = "kafka_server_brokertopicmetrics_"
+REQUESTS = "kafka_network_requestmetrics_"
+
+
+def read(broker: Broker) -> dict[str, float]:
+    """Return the samples of a broker by name with labels, as Prometheus would see them."""
+    lines = "".join(prometheus_text(broker.metrics)).splitlines()
+    samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
+
+
+def totals(broker: Broker) -> dict[str, Number]:
+    return broker.metrics.totals()
+
+
+async def test_metrics_count_what_is_produced_replicated_and_consumed() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        for _ in range(3):
+            await user.produce("t", [Record(value=b"v" * 100)] * 2, partition=0)
+        fetched = [record async for record in user.consume("t", until_end=True)]
+        assert len(fetched) == 6
+        leader, follower = cluster.brokers[0], cluster.brokers[1]
+        seen = read(leader)
+        assert seen[TRAFFIC + "messagesin_total"] == 6
+        assert seen[TRAFFIC + 'messagesin_total{topic="t"}'] == 6
+        assert seen[TRAFFIC + "totalproducerequests_total"] == 3
+        size = seen[TRAFFIC + "bytesin_total"]
+        assert size > 600
+        assert seen[TRAFFIC + "bytesout_total"] == size
+        assert seen[TRAFFIC + "replicationbytesout_total"] == size
+        assert read(follower)[TRAFFIC + "replicationbytesin_total"] == size
+        assert read(follower)[TRAFFIC + "messagesin_total"] == 0
+        assert seen[REQUESTS + 'requests_total{request="Produce"}'] == 3
+        assert 1 <= seen[REQUESTS + 'totaltimems_count{request="Produce"}'] <= 3
+        assert seen[REQUESTS + 'requests_total{request="FetchConsumer"}'] >= 1
+        assert seen[REQUESTS + 'requests_total{request="FetchFollower"}'] >= 1
+        assert seen[REQUESTS + 'requests_total{request="Metadata"}'] >= 1
+
+
+async def test_metrics_describe_each_partition_and_its_log() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await user.produce("t", [Record(value=b"v")], partition=0)
+        seen = read(cluster.brokers[0])
+        where = '{topic="t",partition="0"}'
+        assert seen["kafka_cluster_partition_insyncreplicascount" + where] == 2
+        assert seen["kafka_cluster_partition_underreplicated" + where] == 0
+        assert seen["kafka_log_log_logendoffset" + where] == 1
+        assert seen["kafka_log_log_size" + where] > 0
+        assert "kafka_cluster_partition_replicascount" + where not in read(cluster.brokers[1])
+        assert "kafka_log_log_numlogsegments" + where in read(cluster.brokers[1])
+
+
+async def test_metrics_count_isr_changes_and_under_replicated_partitions() -> None:
+    async with MemoryCluster(2, replica_lag_time_max_ms=500) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        leader = cluster.brokers[0]
+        await cluster.stop(1, controlled=False)
+        await until(lambda: totals(leader)["UnderReplicatedPartitions"] == 1)
+        await cluster.start(1)
+        await until(lambda: totals(leader)["UnderReplicatedPartitions"] == 0)
+        assert totals(leader)["IsrExpandsPerSec"] == 1
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_refused_produces_are_counted_as_failed(acks: Literal[1, -1]) -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", configs={"max.message.bytes": "200"}))
+        with pytest.raises(NotProduced):
+            await user.produce("t", [Record(value=b"v" * 1000)], acks=acks)
+        seen = read(cluster.brokers[0])
+        assert seen[TRAFFIC + "failedproducerequests_total"] == 1
+        assert seen[TRAFFIC + "totalproducerequests_total"] == 0
+        assert seen[REQUESTS + 'requests_total{request="Produce"}'] == 1
+
+
+async def test_produces_without_acks_are_counted() -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t"))
+        await user.produce("t", [Record(value=b"v")], acks=0)
+        name = REQUESTS + 'requests_total{request="Produce"}'
+        await until(lambda: read(cluster.brokers[0])[name] == 1)
+        assert read(cluster.brokers[0])[TRAFFIC + "messagesin_total"] == 1
