@@ -6,16 +6,22 @@ import asyncio
 from typing import Final
 
 from minikafka.base.errors import CoordinationError, NoNode
-from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Clock, Coordination, Rng, Stat
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.ports import Clock, Coordination, Rng
 from minikafka.explain.picture import Nodes
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
 from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.nodes import (
+    admin_requests,
+    election,
+    partition_states,
+    registrations,
+    topics,
+)
+from minikafka.zk.nodes.reader import Node
 
 TIMEOUT_MS: Final = 3_000
 _SESSION_TIMEOUT_MS: Final = 6_000
-_Node = tuple[bytes, Stat] | None
 
 
 async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -> Nodes | None:
@@ -37,52 +43,37 @@ async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -
 
 
 async def nodes_of(coordination: Coordination, tp: TopicPartition) -> Nodes:
-    """Read the partition's nodes in an open session. Raises CoordinationError."""
+    """Return what the nodes say; None for those that are absent or not readable. Raises CoordinationError."""
     paths = [
-        layout.CONTROLLER,
-        layout.topic_path(tp.topic),
-        layout.state_path(tp),
-        layout.delete_topic_path(tp.topic),
-        layout.REASSIGN_PARTITIONS,
+        topics.path_of(tp.topic),
+        admin_requests.deletion_path(tp.topic),
+        admin_requests.REASSIGNMENTS,
     ]
-    controller, topic, state, mark, reassignments = await coordination.get_many(paths)
+    topic, mark, reassignments = await coordination.get_many(paths)
     try:
-        brokers, _ = await coordination.children(layout.BROKER_IDS)
+        names, _ = await coordination.children(registrations.DIRECTORY)
     except NoNode:
-        brokers = []
+        names = []
     return Nodes(
-        controller=_controller(controller),
-        brokers=tuple(sorted(int(name) for name in brokers if name.isdigit())),
+        controller=await _controller(coordination),
+        brokers=tuple(sorted(registrations.ids(names))),
         assignment=_assignment(topic, tp),
-        state=_state(state),
+        state=(await partition_states.read(coordination, [tp])).get(tp),
         is_marked=mark is not None,
-        target=_target(reassignments, tp),
+        target=admin_requests.targets(reassignments).get(tp),
     )
 
 
-def _controller(node: _Node) -> int | None:
+async def _controller(coordination: Coordination) -> int | None:
     try:
-        return layout.decode_controller(node[0]) if node else None
+        found = await election.read_controller(coordination)
     except ValueError:
         return None
+    return None if found is None else found[0]
 
 
-def _assignment(node: _Node, tp: TopicPartition) -> ReplicaAssignment | None:
+def _assignment(node: Node | None, tp: TopicPartition) -> ReplicaAssignment | None:
     try:
-        return layout.decode_topic(node[0])[1].get(tp.partition) if node else None
-    except ValueError:
-        return None
-
-
-def _state(node: _Node) -> LeaderAndIsr | None:
-    try:
-        return layout.decode_state(node[0], node[1].version) if node else None
-    except ValueError:
-        return None
-
-
-def _target(node: _Node, tp: TopicPartition) -> tuple[int, ...] | None:
-    try:
-        return layout.decode_reassignments(node[0]).get(tp) if node else None
+        return topics.decode(node[0]).assignment.get(tp.partition) if node else None
     except ValueError:
         return None

@@ -5,6 +5,6 @@ resignation; `store.py` is that term's fenced door to ZooKeeper. What is decided
 `minikafka.controller`, which never waits. Invariant: a term that ended writes and sends nothing more.
 """
 
-from minikafka.broker.zk_controller.service import ZooKeeperController
+from minikafka.broker.zk_controller.controller import ZooKeeperController
 
 __all__ = ["ZooKeeperController"]

@@ -17,12 +17,13 @@ from typing import Any, Final
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Check, Clock, Coordination, Create, MultiOp, Set
+from minikafka.base.ports import Clock, Coordination
 from minikafka.broker.step_gate import StepGate
 from minikafka.broker.zk_controller.imagined import ImaginedChannels, ImaginedStore
 from minikafka.broker.zk_controller.lines import write_line
 from minikafka.broker.zk_controller.store import ControllerStore
 from minikafka.broker.zk_controller.term import Term
+from minikafka.broker.zk_controller.term_session import TermSession
 from minikafka.controller.events import (
     BrokersChanged,
     DeletionsChanged,
@@ -35,7 +36,7 @@ from minikafka.controller.events import (
 )
 from minikafka.controller.machine import ControllerMachine
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, STEP, WRITE
-from minikafka.zk import layout
+from minikafka.zk.nodes import admin_requests, election, partition_states, registrations
 
 ASSUMED: Final = "assumed"
 """Kind of a line of a plan: what others are taken to do; `text` for people."""
@@ -135,7 +136,7 @@ class Planner:
                 f"broker {broker} is not alive; alive are {', '.join(map(str, sorted(live)))}",
             )
         self._ledger.assume(f"broker {broker} dies, its session expires", broker=broker)
-        self._store.remove(layout.broker_path(broker))
+        self._store.remove(registrations.path_of(broker))
         if broker == self._machine.context.controller_id:
             await self._fail_over(broker)
             return
@@ -155,8 +156,10 @@ class Planner:
         topics = [str(topic) for topic in question["topics"]]
         for topic in topics:
             self._topic(topic)
-            self._store.put(layout.delete_topic_path(topic), b"")
-        self._ledger.assume(f"{', '.join(topics)} marked in {layout.DELETE_TOPICS}", topics=topics)
+            self._store.put(*admin_requests.deletion_mark(topic)[:2])
+        self._ledger.assume(
+            f"{', '.join(topics)} marked in {admin_requests.DELETIONS}", topics=topics
+        )
         marked = self._machine.context.deletions.union(topics)
         await self._run(self._twin(), DeletionsChanged(marked))
 
@@ -193,16 +196,14 @@ class Planner:
         return self._term(machine, self._epoch_zk_version)
 
     def _term(self, machine: ControllerMachine, epoch_zk_version: int) -> Term:
-        store = ControllerStore(
-            self._store, self._config, self._generation, epoch_zk_version, self._ledger
-        )
+        session = TermSession(self._store, self._generation, epoch_zk_version, self._ledger)
 
         async def is_ours() -> bool:
             return True
 
         return Term(
             self._store,
-            store,
+            ControllerStore(session, self._config),
             self._channels,
             self._clock,
             machine,
@@ -227,12 +228,8 @@ class Planner:
             return
         successor, epoch = others[0], context.epoch + 1
         self._ledger.assume(f"broker {successor} is elected controller", broker=successor)
-        check = Check(layout.CONTROLLER_EPOCH, self._epoch_zk_version)
-        operations: list[MultiOp] = [
-            Create(layout.CONTROLLER, b""),
-            check,
-            Set(layout.CONTROLLER_EPOCH, str(epoch).encode(), self._epoch_zk_version),
-        ]
+        check = election.fence(self._epoch_zk_version)
+        operations = election.candidacy(successor, epoch, self._epoch_zk_version, wall_ms=0)
         stats = await self._store.multi(operations)
         self._ledger.record(WRITE, f"{epoch}-0", write_line(check, operations, stats=stats))
         machine = _SilentMachine(successor, epoch, self._machine.settings)
@@ -261,8 +258,8 @@ class Planner:
                     isr=isr,
                     partitions={tp.topic: [tp.partition]},
                 )
-            path = layout.state_path(tp)
-            self._store.put(path, layout.encode_state(state), state.zk_version)
+            path, data = partition_states.write(tp, state)[:2]
+            self._store.put(path, data, state.zk_version)
             await self._run(term, IsrChanged((), {tp: state}))
 
 

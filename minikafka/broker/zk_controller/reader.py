@@ -14,7 +14,7 @@ from typing import Final
 
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import Broker, BrokerId, TopicPartition
-from minikafka.base.ports import Coordination, Stat, Watch, WatchKind
+from minikafka.base.ports import Coordination, Watch, WatchKind
 from minikafka.broker.side_by_side import all_of
 from minikafka.broker.zk_controller.store import ControllerStore
 from minikafka.controller.events import (
@@ -31,7 +31,14 @@ from minikafka.controller.events import (
     TopicsChanged,
 )
 from minikafka.rpc.messages import TOPIC_NAME
-from minikafka.zk import layout
+from minikafka.zk.nodes import (
+    admin_requests,
+    notifications,
+    partition_states,
+    registrations,
+    topics,
+)
+from minikafka.zk.nodes.reader import Node
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +61,11 @@ class Signal(Enum):
 
 
 _CHILDREN: Final = {
-    Signal.BROKERS: layout.BROKER_IDS,
-    Signal.TOPICS: layout.TOPICS,
-    Signal.DELETIONS: layout.DELETE_TOPICS,
-    Signal.ISR_CHANGES: layout.ISR_CHANGES,
-    Signal.LOG_DIRS: layout.LOG_DIR_EVENTS,
+    Signal.BROKERS: registrations.DIRECTORY,
+    Signal.TOPICS: topics.DIRECTORY,
+    Signal.DELETIONS: admin_requests.DELETIONS,
+    Signal.ISR_CHANGES: notifications.ISR_CHANGES,
+    Signal.LOG_DIRS: notifications.LOG_DIR_FAILURES,
 }
 
 
@@ -84,6 +91,7 @@ class Reader:
     ) -> None:
         self._coordination = coordination
         self._store = store
+        self._session = store.session
         self._put = put
         self._armed: dict[tuple[WatchKind, str], tuple[Watch, Signal]] = {}
         self._topics: dict[str, int] = {}
@@ -104,20 +112,20 @@ class Reader:
         reassignments = await self._read_reassignments()
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
             names = await self._children(signal)
-            await self._store.delete_nodes(below(_CHILDREN[signal], names))
+            await self._session.delete_nodes(notifications.paths(_CHILDREN[signal], names))
         elections = await self._read_preferred_election()
         await self._children(Signal.TOPICS)
         deletions = frozenset(await self._children(Signal.DELETIONS))
         topic_names = await self._children(Signal.TOPICS)
         brokers = await self._read_brokers()
-        topics = await self._read_topics(topic_names)
+        images = await self._read_topics(topic_names)
         partitions = [
             TopicPartition(topic, partition)
-            for topic, image in topics.items()
+            for topic, image in images.items()
             for partition in image.assignment
         ]
         leadership = await self._store.read_states(partitions)
-        return ControllerElected(brokers, topics, leadership, deletions, reassignments, elections)
+        return ControllerElected(brokers, images, leadership, deletions, reassignments, elections)
 
     async def read(self, signal: Signal) -> list[ExternalEvent]:
         """The events that a signal turns out to be, read at the time they are handled."""
@@ -145,17 +153,8 @@ class Reader:
         return [await self._read_log_dir_events(names)]
 
     async def _read_brokers(self) -> dict[BrokerId, Broker]:
-        ids = [int(name) for name in await self._children(Signal.BROKERS) if name.isdigit()]
-        paths = [layout.broker_path(id_) for id_ in ids]
-        brokers = {}
-        for id_, node in zip(ids, await self._data(Signal.BROKERS, paths), strict=True):
-            if node is None:
-                continue
-            try:
-                brokers[id_] = layout.decode_broker(id_, *node)
-            except ValueError as error:
-                logger.error("registration of broker %d is not readable: %s", id_, error)
-        return brokers
+        ids = registrations.ids(await self._children(Signal.BROKERS))
+        return await registrations.read(_WatchingReader(self, Signal.BROKERS), ids)
 
     async def _read_topic_names(self) -> list[ExternalEvent]:
         names = await self._children(Signal.TOPICS)
@@ -188,17 +187,17 @@ class Reader:
         The mark of a topic that the machine has not heard of would be taken for one of no topic (R65).
         """
         marked = frozenset(await self._children(Signal.DELETIONS))
-        topics = await self._read_topic_names()
-        return [*topics, *await self._read_assignments(), DeletionsChanged(marked)]
+        changed = await self._read_topic_names()
+        return [*changed, *await self._read_assignments(), DeletionsChanged(marked)]
 
-    async def _read_topics(self, topics: Sequence[str]) -> dict[str, TopicImage]:
+    async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicImage]:
         """Topic nodes that are there and readable, their czxids remembered, and forgotten where there is none.
 
         One that is made again before the names are read next is a new one then.
         """
         images = {}
-        nodes = await self._data(Signal.ASSIGNMENTS, [layout.topic_path(topic) for topic in topics])
-        for topic, node in zip(topics, nodes, strict=True):
+        nodes = await self.read_watched(Signal.ASSIGNMENTS, list(map(topics.path_of, names)))
+        for topic, node in zip(names, nodes, strict=True):
             if node is None:
                 self._topics.pop(topic, None)
                 self._unreadable.pop(topic, None)
@@ -216,41 +215,28 @@ class Reader:
 
     async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
         """What `/admin/reassign_partitions` asks for; nothing when it is not there or not readable."""
-        node = await self._node(Signal.REASSIGNMENTS, layout.REASSIGN_PARTITIONS)
-        if node is None:
-            return {}
-        targets: dict[TopicPartition, tuple[BrokerId, ...]] = {}
-        try:
-            targets = layout.decode_reassignments(node[0])
-        except ValueError as error:
-            logger.error("%s is not readable, removing it: %s", layout.REASSIGN_PARTITIONS, error)
-        if not targets:
+        node = await self._node(Signal.REASSIGNMENTS, admin_requests.REASSIGNMENTS)
+        targets = admin_requests.targets(node)
+        if node is not None and not targets:
             await self._store.trim_reassignments({})
         return targets
 
     async def _read_preferred_election(self) -> tuple[TopicPartition, ...] | None:
         """What `/admin/preferred_replica_election` asks for, None when it is not there."""
-        node = await self._node(Signal.PREFERRED_ELECTION, layout.PREFERRED_ELECTION)
-        if node is None:
-            return None
-        try:
-            return tuple(layout.decode_preferred_election(node[0]))
-        except ValueError as error:
-            logger.error("%s is not readable, removing it: %s", layout.PREFERRED_ELECTION, error)
-            return ()
+        node = await self._node(Signal.PREFERRED_ELECTION, admin_requests.PREFERRED_ELECTION)
+        return admin_requests.preferred_election(node)
 
     async def _read_reassigned_states(self) -> list[ExternalEvent]:
         """State nodes whose watch fired, of partitions that are being reassigned still (E10)."""
         dirty, self._dirty_states = list(self._dirty_states), {}
-        dirty = [tp for tp in dirty if layout.state_path(tp) in self._reassigning]
-        paths = [layout.state_path(tp) for tp in dirty]
-        await self._data(Signal.STATES, paths)
-        return [IsrChanged((), await self._store.read_states(dirty))] if dirty else []
+        dirty = [tp for tp in dirty if partition_states.path_of(tp) in self._reassigning]
+        states = await partition_states.read(_WatchingReader(self, Signal.STATES), dirty)
+        return [IsrChanged((), states)] if dirty else []
 
     async def watch_states(self, partitions: Iterable[TopicPartition]) -> None:
         """Watch the state nodes of partitions that are being reassigned; they are read soon (E10)."""
         for tp in partitions:
-            self._reassigning[layout.state_path(tp)] = tp
+            self._reassigning[partition_states.path_of(tp)] = tp
             self._dirty_states[tp] = None
         if self._dirty_states:
             self._put(Signal.STATES)
@@ -258,29 +244,18 @@ class Reader:
     async def unwatch_states(self, partitions: Iterable[TopicPartition]) -> None:
         """They are reassigned."""
         for tp in partitions:
-            path = layout.state_path(tp)
+            path = partition_states.path_of(tp)
             self._reassigning.pop(path, None)
             self._dirty_states.pop(tp, None)
             if self._armed.pop((WatchKind.DATA, path), None):
                 await self._unwatch(WatchKind.DATA, path)
 
     async def _read_isr_changes(self, names: Sequence[str]) -> IsrChanged:
-        changed: dict[TopicPartition, None] = {}
-        for node in await self._store.get_many(below(layout.ISR_CHANGES, names)):
-            try:
-                changed.update(dict.fromkeys(layout.decode_isr_change(node[0]) if node else ()))
-            except ValueError as error:
-                logger.error("ISR change notification is not readable: %s", error)
-        return IsrChanged(tuple(names), await self._store.read_states(list(changed)))
+        changed = await notifications.read_isr_changes(self._session, names)
+        return IsrChanged(tuple(names), await self._store.read_states(changed))
 
     async def _read_log_dir_events(self, names: Sequence[str]) -> LogDirsFailed:
-        brokers: dict[BrokerId, None] = {}
-        for node in await self._store.get_many(below(layout.LOG_DIR_EVENTS, names)):
-            try:
-                if node is not None:
-                    brokers[layout.decode_log_dir_event(node[0])] = None
-            except ValueError as error:
-                logger.error("log directory notification is not readable: %s", error)
+        brokers = await notifications.read_log_dir_failures(self._session, names)
         return LogDirsFailed(tuple(names), tuple(brokers))
 
     # Watches.
@@ -289,33 +264,33 @@ class Reader:
         """Names under the signal's path, its watch armed."""
         path = _CHILDREN[signal]
         arm = self._arm(WatchKind.CHILDREN, path, signal)
-        names, _ = await self._store.steady(lambda: self._coordination.children(path, watch=arm))
+        names, _ = await self._session.steady(lambda: self._coordination.children(path, watch=arm))
         return names
 
-    async def _data(self, signal: Signal, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Data and Stat of each node, each with its watch armed; None where there is no node."""
-        nodes: list[tuple[bytes, Stat] | None] = []
+    async def read_watched(self, signal: Signal, paths: Sequence[str]) -> list[Node | None]:
+        """Return data and Stat of each node, None where there is no node; set the watches of those that exist."""
+        nodes: list[Node | None] = []
         for start in range(0, len(paths), _READS_IN_FLIGHT):
             window = paths[start : start + _READS_IN_FLIGHT]
             nodes += await all_of(self._get(signal, path) for path in window)
         return nodes
 
-    async def _get(self, signal: Signal, path: str) -> tuple[bytes, Stat] | None:
+    async def _get(self, signal: Signal, path: str) -> Node | None:
         arm = self._arm(WatchKind.DATA, path, signal)
         try:
-            return await self._store.steady(lambda: self._coordination.get(path, watch=arm))
+            return await self._session.steady(lambda: self._coordination.get(path, watch=arm))
         except NoNode:
             if self._armed.pop((WatchKind.DATA, path), None):
                 await self._unwatch(WatchKind.DATA, path)
             return None
 
-    async def _node(self, signal: Signal, path: str) -> tuple[bytes, Stat] | None:
+    async def _node(self, signal: Signal, path: str) -> Node | None:
         """A node that comes and goes: its watch also tells when it is made."""
         arm = self._arm(WatchKind.EXISTS, path, signal)
-        stat = await self._store.steady(lambda: self._coordination.exists(path, watch=arm))
+        stat = await self._session.steady(lambda: self._coordination.exists(path, watch=arm))
         if stat is None:
             return None
-        (node,) = await self._store.get_many([path])
+        (node,) = await self._session.get_many([path])
         return node
 
     def _arm(self, kind: WatchKind, path: str, signal: Signal) -> bool:
@@ -332,7 +307,7 @@ class Reader:
             return
         self._armed.pop((kind, path), None)
         if signal is Signal.ASSIGNMENTS:
-            self._dirty_topics[path.rpartition("/")[2]] = None
+            self._dirty_topics[topics.name_of(path)] = None
         elif signal is Signal.STATES and path in self._reassigning:
             self._dirty_states[self._reassigning[path]] = None
         self._put(signal)
@@ -348,12 +323,24 @@ class Reader:
                 await all_of(self._unwatch(kind, path) for kind, path in window)
 
     async def _unwatch(self, kind: WatchKind, path: str) -> None:
-        if self._coordination.generation != self._store.generation:
+        if self._coordination.generation != self._session.generation:
             return
         try:
             await self._coordination.unwatch(kind, path)
         except CoordinationError as error:
             logger.info("watch on %s not removed: %s", path, error)
+
+
+class _WatchingReader:
+    """A NodeReader that sets the watch of the signal on every node that it reads."""
+
+    def __init__(self, reader: Reader, signal: Signal) -> None:
+        self._reader = reader
+        self._signal = signal
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """See NodeReader."""
+        return await self._reader.read_watched(self._signal, paths)
 
 
 def _image(topic: str, data: bytes) -> TopicImage:
@@ -363,9 +350,4 @@ def _image(topic: str, data: bytes) -> TopicImage:
     """
     if not TOPIC_NAME.fullmatch(topic):
         raise ValueError("its name is not one of at most 249 letters, digits, '.', '_' and '-'")
-    return TopicImage(*layout.decode_topic(data))
-
-
-def below(path: str, names: Iterable[str]) -> list[str]:
-    """Paths of children."""
-    return [f"{path}/{name}" for name in names]
+    return TopicImage(*topics.decode(data))

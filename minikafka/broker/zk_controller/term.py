@@ -31,13 +31,14 @@ from minikafka.base.model import (
     StopReplicaRequest,
 )
 from minikafka.base.ports import Clock, Coordination, Gate, Ledger
+from minikafka.broker.controllership import Controllership
 from minikafka.broker.zk_controller.lines import (
     answer_lines,
     decision_lines,
     event_lines,
     step_lines,
 )
-from minikafka.broker.zk_controller.reader import Reader, Signal, below
+from minikafka.broker.zk_controller.reader import Reader, Signal
 from minikafka.broker.zk_controller.store import ControllerStore
 from minikafka.controller.events import (
     AnswerAdmin,
@@ -71,7 +72,7 @@ from minikafka.controller.events import (
 from minikafka.controller.machine import ControllerMachine
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, RESPONSE, STEP
 from minikafka.ledger.requests import request_lines, response_line
-from minikafka.zk import layout
+from minikafka.zk.nodes import admin_requests, election, notifications
 
 logger = logging.getLogger(__name__)
 
@@ -121,10 +122,11 @@ class Term:
         gate: Gate,
     ) -> None:
         self.machine = machine
-        self.over = False
+        self.controllership = Controllership()
         self.state = "ControllerChange"
         self._coordination = coordination
         self._store = store
+        self._session = store.session
         self._channels = channels
         self._clock = clock
         self._is_ours = is_ours
@@ -135,14 +137,19 @@ class Term:
         self._queue: deque[Signal | ExternalEvent] = deque()
         self._filled = asyncio.Event()
         self.reader = Reader(coordination, store, self.put)
-        self._callers: dict[int, asyncio.Future[Any]] = {}
-        """Who waits for an answer, by ticket."""
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        """Answers that callers of `ask` wait for, by ticket."""
         self._tickets = 0
+
+    @property
+    def over(self) -> bool:
+        """True once the term has ended."""
+        return self.controllership.has_ended
 
     @property
     def generation(self) -> int:
         """The session that the term rests on."""
-        return self._store.generation
+        return self._session.generation
 
     @property
     def queue_size(self) -> int:
@@ -164,30 +171,23 @@ class Term:
 
     async def ask(self, event: Callable[[int], ExternalEvent]) -> Any:
         """Queue the event made with a ticket, and wait for the machine's answer to it. Raises KafkaError."""
-        if self.over:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         self._tickets += 1
         ticket = self._tickets
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._callers[ticket] = future
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answers[ticket] = answer
         self.put(event(ticket))
         try:
-            return await future
+            return await self.controllership.wait_for(answer)
         finally:
-            self._callers.pop(ticket, None)
+            del self._answers[ticket]
 
     def end(self) -> None:
         """At once: nothing more is sent, what waits is dropped, callers hear NOT_CONTROLLER (R9, R13)."""
         if self.over:
             return
-        self.over = True
+        self.controllership.end()
         self._channels.stop()
         self._queue.clear()
-        for future in self._callers.values():
-            if not future.done():
-                future.set_exception(
-                    KafkaError(ErrorCode.NOT_CONTROLLER, "the controller resigned")
-                )
         self._filled.set()
 
     async def run(self) -> None:
@@ -211,7 +211,7 @@ class Term:
             await self.carry_out(item)
             return
         if item is Signal.CONTROLLER:
-            if not await self._store.steady(self._is_ours):
+            if not await self._session.steady(self._is_ours):
                 raise ControllerMoved("/controller names another broker or session")
             return
         for event in await self.reader.read(item):
@@ -221,7 +221,7 @@ class Term:
         """One event through the machine, its outcomes included, before anything else is looked at."""
         self._stay_in_office()
         self._events += 1
-        self._cause = self._store.cause = f"{self.machine.context.epoch}-{self._events}"
+        self._cause = self._session.cause = f"{self.machine.context.epoch}-{self._events}"
         self._note(EVENT, event_lines(event))
         effects = self._decide(event)
         while True:
@@ -281,13 +281,13 @@ class Term:
     async def _clean_up(self, effect: Effect) -> None:
         """What the controller tidies away in `/admin` and in the notifications."""
         if isinstance(effect, DeleteIsrChanges):
-            await self._store.delete_nodes(below(layout.ISR_CHANGES, effect.names))
+            await self._delete_notifications(notifications.ISR_CHANGES, effect.names)
         elif isinstance(effect, DeleteLogDirEvents):
-            await self._store.delete_nodes(below(layout.LOG_DIR_EVENTS, effect.names))
+            await self._delete_notifications(notifications.LOG_DIR_FAILURES, effect.names)
         elif isinstance(effect, DeleteDeletionMarks):
-            await self._store.delete_nodes(below(layout.DELETE_TOPICS, effect.topics))
+            await self._session.delete_nodes(admin_requests.deletion_paths(effect.topics))
         elif isinstance(effect, DeletePreferredElection):
-            await self._store.delete_nodes([layout.PREFERRED_ELECTION])
+            await self._session.delete_nodes([admin_requests.PREFERRED_ELECTION])
             self.put(Signal.PREFERRED_ELECTION)
         elif isinstance(effect, TrimReassignments):
             await self._store.trim_reassignments(effect.finished)
@@ -296,6 +296,9 @@ class Term:
             await self.reader.watch_states(effect.partitions)
         elif isinstance(effect, UnwatchStates):
             await self.reader.unwatch_states(effect.partitions)
+
+    async def _delete_notifications(self, directory: str, names: Iterable[str]) -> None:
+        await self._session.delete_nodes(notifications.paths(directory, names))
 
     async def _reach(self, effect: StepReached) -> None:
         self._note(STEP, step_lines(effect))
@@ -312,13 +315,13 @@ class Term:
         Any answered request renews it.
         """
         while not self._coordination.lease_valid():
-            await self._store.attached()
-            await self._store.steady(lambda: self._coordination.exists(layout.CONTROLLER_EPOCH))
+            await self._session.attached()
+            await self._session.steady(lambda: self._coordination.exists(election.EPOCH))
             self._stay_in_office()
 
     def _answer(self, effect: AnswerControlledShutdown | AnswerAdmin) -> None:
         self._note(ANSWER, answer_lines(effect))
-        future = self._callers.get(effect.ticket)
+        future = self._answers.get(effect.ticket)
         if future is None or future.done():
             return
         if isinstance(effect, AnswerAdmin):

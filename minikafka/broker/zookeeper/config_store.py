@@ -88,7 +88,7 @@ class ZooKeeperConfigs:
             node, epoch = await self._coordination.get_many([path, election.EPOCH])
             if epoch is None:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "there has been no controller yet")
-            after = change(configs.decode(entity, node))
+            after = change(configs.decode(entity, node) or {})
             if validate_only:
                 return
             write = configs.write(entity, after, None if node is None else node[1].version)

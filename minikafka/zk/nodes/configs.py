@@ -50,16 +50,23 @@ def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:
     return Entity(BROKERS, ALL_BROKERS), Entity(BROKERS, str(broker_id))
 
 
-def decode(entity: Entity, node: Node | None) -> dict[str, str]:
-    """Return the settings in a node; none if the node is absent or not readable, which is logged."""
+def decode(entity: Entity, node: Node | None) -> dict[str, str] | None:
+    """Return the settings in a node, {} if it is absent, None if it is not readable, which is logged."""
     try:
         return layout.decode_config(node[0]) if node is not None else {}
     except ValueError as error:
         logger.error("the settings node of %s is not readable: %s", entity.name, error)
-        return {}
+        return None
 
 
 async def read(nodes: NodeReader, entities: Sequence[Entity]) -> list[dict[str, str]]:
+    """Return the settings of each entity, in order; {} if they are not readable. Raises CoordinationError."""
+    return [settings or {} for settings in await read_strictly(nodes, entities)]
+
+
+async def read_strictly(
+    nodes: NodeReader, entities: Sequence[Entity]
+) -> list[dict[str, str] | None]:
     """Return the settings of each entity, in order, as `decode` returns them. Raises CoordinationError."""
     found = await nodes.get_many([path_of(entity) for entity in entities])
     return [decode(entity, node) for entity, node in zip(entities, found, strict=True)]

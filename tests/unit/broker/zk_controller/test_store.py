@@ -15,6 +15,7 @@ from minikafka.base.errors import ControllerMoved, OutcomeUnknown, StaleSession,
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check
 from minikafka.broker.zk_controller.store import ControllerStore
+from minikafka.broker.zk_controller.term_session import TermSession
 from minikafka.controller.events import NO_NODE
 from minikafka.zk import layout
 
@@ -27,7 +28,7 @@ class Bench:
         self.coordination.attach()
         self.ledger = RecordingLedger()
         config = BrokerConfig.from_mapping({"broker.id": 1})
-        self.store = ControllerStore(self.coordination, config, 1, 0, self.ledger)
+        self.store = ControllerStore(TermSession(self.coordination, 1, 0, self.ledger), config)
 
     def topic(self, topic: str, partitions: int = 0) -> list[TopicPartition]:
         """A topic node, and state nodes for so many partitions."""
@@ -220,7 +221,7 @@ async def test_a_moved_epoch_stops_every_kind_of_write(bench: Bench) -> None:
     with pytest.raises(ControllerMoved):
         await bench.store.write_states({tp: state(0, leader=5)})
     with pytest.raises(ControllerMoved):
-        await bench.store.delete_nodes([layout.state_path(tp)])
+        await bench.store.session.delete_nodes([layout.state_path(tp)])
     assert bench.ensemble.nodes[layout.state_path(tp)].version == 0
 
 
@@ -231,7 +232,7 @@ async def test_a_new_session_stops_every_kind_of_write(bench: Bench) -> None:
     with pytest.raises(StaleSession):
         await bench.store.write_states({tp: state(0, leader=5)})
     with pytest.raises(StaleSession):
-        await bench.store.delete_nodes([layout.state_path(tp)])
+        await bench.store.session.delete_nodes([layout.state_path(tp)])
 
 
 async def test_a_multi_that_is_too_large_is_halved_until_it_fits(bench: Bench) -> None:
@@ -253,8 +254,8 @@ async def test_deleting_is_content_with_nodes_that_are_gone(bench: Bench) -> Non
         bench.ensemble.put(path)
     for gone in range(1, 450, 2):
         assert paths[gone] not in bench.ensemble.nodes
-    await bench.store.delete_nodes(paths[:7])
-    await bench.store.delete_nodes(paths[::2])
+    await bench.store.session.delete_nodes(paths[:7])
+    await bench.store.session.delete_nodes(paths[::2])
     assert bench.ensemble.children(layout.ISR_CHANGES) == []
 
 
@@ -341,7 +342,7 @@ async def test_what_a_stranger_put_below_an_admin_node_goes_with_it(bench: Bench
         bench.ensemble.put(f"{path}/stranger")
     async with asyncio.timeout(5):
         await bench.store.trim_reassignments({})
-        await bench.store.delete_nodes([layout.PREFERRED_ELECTION])
+        await bench.store.session.delete_nodes([layout.PREFERRED_ELECTION])
     assert layout.REASSIGN_PARTITIONS not in bench.ensemble.nodes
     assert layout.PREFERRED_ELECTION not in bench.ensemble.nodes
 
@@ -356,7 +357,7 @@ async def test_unclean_settings_are_the_topics_over_the_brokers(bench: Bench) ->
     settings = await bench.store.read_unclean_settings(["t", "u", "bad"])
     assert settings == {"t": False, "u": True, "bad": False}
     config = BrokerConfig.from_mapping({"broker.id": 1, "unclean.leader.election.enable": True})
-    store = ControllerStore(bench.coordination, config, 1, 0)
+    store = ControllerStore(TermSession(bench.coordination, 1, 0), config)
     assert await store.read_unclean_settings(["t"]) == {"t": True}
 
 
@@ -376,7 +377,7 @@ def noted(bench: Bench) -> list[dict[str, Any]]:
 @pytest.mark.row("R2")
 async def test_every_multi_is_noted_with_its_check_and_what_came_of_it(bench: Bench) -> None:
     first, second = bench.topic("t", 2)
-    bench.store.cause = "1-7"
+    bench.store.session.cause = "1-7"
     bench.ensemble.put(layout.state_path(second), b"moved on")
     await bench.store.write_states({tp: state(0, epoch=1) for tp in (first, second)})
     refused, written = noted(bench)

@@ -1,0 +1,188 @@
+"""The ZooKeeper session of one controller term: reads across reconnects, and writes that check the controller epoch.
+
+Invariants: every write is a multi that begins with the check of `/controller_epoch` and is sent only in the
+session of the term (R2, S15); after a write without an answer, nothing is written before the nodes were read
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from minikafka.base.errors import (
+    BadVersion,
+    ControllerMoved,
+    CoordinationError,
+    MultiFailed,
+    NoNode,
+    NotConnected,
+    NotEmpty,
+    OutcomeUnknown,
+    ServerVerdict,
+    StaleSession,
+)
+from minikafka.base.ports import Coordination, Delete, Ledger, MultiOp, Stat
+from minikafka.broker.zk_controller.lines import write_line
+from minikafka.ledger.record import NOTHING, WRITE
+from minikafka.zk.nodes import election
+from minikafka.zk.nodes.reader import Node
+
+logger = logging.getLogger(__name__)
+
+OPERATIONS_MAX: Final = 199
+"""Operations of one multi besides the check; state nodes of about 100 bytes stay far below ZooKeeper's limit."""
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+class TermSession:
+    """The session `generation`, for the term whose election gave `/controller_epoch` the version `epoch_version`."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        generation: int,
+        epoch_version: int,
+        ledger: Ledger = NOTHING,
+    ) -> None:
+        self._coordination = coordination
+        self.generation = generation
+        self.cause = ""
+        """Id of the event being handled, for the ledger."""
+        self._fence = election.fence(epoch_version)
+        self._ledger = ledger
+
+    # Reads.
+
+    async def steady(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Return the answer of a call that may be repeated, across reconnects of the session.
+
+        Raises StaleSession when the session has ended, and any ServerVerdict of the call.
+        """
+        while True:
+            try:
+                return await call()
+            except (NotConnected, OutcomeUnknown):
+                await self.attached()
+
+    async def attached(self) -> None:
+        """Wait until the session is connected. Raises StaleSession when another session has replaced it."""
+        if await self._coordination.connected() != self.generation:
+            raise StaleSession(f"the session of generation {self.generation} has ended")
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """See NodeReader."""
+        return await self.steady(lambda: self._coordination.get_many(paths))
+
+    # Writes.
+
+    async def compare_and_set(
+        self,
+        operations: Callable[[], Awaitable[list[MultiOp]]],
+        before_retry: Callable[[CoordinationError, MultiOp | None], Awaitable[None]],
+    ) -> list[Stat | None]:
+        """Write what `operations` returns, until it is written or `operations` returns nothing; return the Stats.
+
+        `operations` reads the nodes it depends on, and returns operations at the versions it read. Before it is
+        called again, `before_retry` gets the error: NotConnected or OutcomeUnknown, after which this session is
+        connected and up to date, or the refusal of the operation that comes with it. It raises when another
+        attempt makes no sense. Raises ControllerMoved, StaleSession, TooLarge.
+        """
+        while wanted := await operations():
+            try:
+                return await self.write(wanted)
+            except (NotConnected, OutcomeUnknown) as lost:
+                await self.attached()
+                await self.steady(lambda: self._coordination.sync(election.EPOCH))
+                await before_retry(lost, None)
+            except MultiFailed as failed:
+                await before_retry(failed.error, wanted[failed.index - 1])
+        return []
+
+    async def write(self, operations: Sequence[MultiOp]) -> list[Stat | None]:
+        """Send one multi; return the Stats of its operations. Raises ControllerMoved when the check fails."""
+        cause = self.cause
+        try:
+            stats = await self._coordination.multi(
+                [self._fence, *operations], generation=self.generation
+            )
+        except CoordinationError as error:
+            self._ledger.record(WRITE, cause, write_line(self._fence, operations, error=error))
+            if (
+                isinstance(error, MultiFailed)
+                and error.index == 0
+                and isinstance(error.error, BadVersion | NoNode)
+            ):
+                raise ControllerMoved("another controller was elected") from error
+            raise
+        self._ledger.record(WRITE, cause, write_line(self._fence, operations, stats=stats[1:]))
+        return stats[1:]
+
+    def note_found(self, operations: Sequence[MultiOp], stats: Sequence[Stat | None]) -> None:
+        """Write the ledger line of operations whose answer was lost and that were found to be carried out."""
+        if operations:
+            fields = write_line(self._fence, operations, stats=stats)
+            self._ledger.record(WRITE, self.cause, fields | {"read_back": True})
+
+    # Deletions.
+
+    async def delete_nodes(self, paths: Iterable[str]) -> None:
+        """Delete these nodes at any version, with the nodes below them; nodes that are gone already are ignored."""
+        for batch in batches(paths, OPERATIONS_MAX):
+            await self._delete_batch(list(batch))
+
+    async def _delete_batch(self, paths: list[str]) -> None:
+        async def operations() -> list[MultiOp]:
+            return [Delete(path, -1) for path in paths]
+
+        async def before_retry(error: CoordinationError, refused: MultiOp | None) -> None:
+            if refused is None:
+                return
+            if isinstance(error, NotEmpty):
+                await self.delete_below([refused.path])
+                return
+            paths.remove(refused.path)
+            if not isinstance(error, NoNode):
+                logger.error("%s not deleted: %s", refused.path, error)
+
+        await self.compare_and_set(operations, before_retry)
+
+    async def delete_below(self, paths: Sequence[str]) -> None:
+        """Delete all nodes below these, whoever created them, but not these nodes themselves."""
+        await self.delete_nodes(reversed(await self._nodes_below(paths)))
+
+    async def _nodes_below(self, paths: Sequence[str]) -> list[str]:
+        """Return all nodes below these, parents before children."""
+        found: list[str] = []
+        level = list(paths)
+        while level:
+            names = await self.steady(partial(self._coordination.children_many, level))
+            level = [
+                f"{parent}/{name}"
+                for parent, children in zip(level, names, strict=True)
+                for name in children or ()
+            ]
+            found += level
+        return found
+
+
+def raise_unless(error: CoordinationError, *expected: type[ServerVerdict]) -> None:
+    """Raise a refusal that is none of the expected ones; a lost connection or answer is always expected."""
+    if not isinstance(error, (NotConnected, OutcomeUnknown, *expected)):
+        raise error
+
+
+def batches(items: Iterable[Item], size: int) -> Generator[list[Item], None, None]:
+    """Yield the items in lists of at most `size`."""
+    batch: list[Item] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

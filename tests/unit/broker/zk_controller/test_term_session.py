@@ -1,0 +1,32 @@
+"""The session of a controller term: a later session never continues it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from support.memory_coordination import Ensemble, MemoryCoordination
+
+from minikafka.base.errors import NotConnected, StaleSession
+from minikafka.base.ports import Stat
+from minikafka.broker.zk_controller.term_session import TermSession
+
+
+async def test_read_is_not_repeated_in_the_session_that_replaced_the_terms() -> None:
+    coordination = MemoryCoordination(Ensemble())
+    coordination.attach()
+    session = TermSession(coordination, coordination.generation, 0)
+    reads: list[Sequence[str]] = []
+
+    async def get_many(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        reads.append(paths)
+        if len(reads) > 1:
+            return [None]
+        coordination.expire()
+        coordination.attach()
+        raise NotConnected
+
+    coordination.get_many = get_many  # type: ignore[method-assign]
+    with pytest.raises(StaleSession):
+        await session.get_many(["/a"])
+    assert reads == [["/a"]], "a read in the new session would set watches for a term that is over"
