@@ -1,10 +1,10 @@
 """One broker: its parts, and the order in which they start and stop.
 
-A start has two stages. `start_broker` joins the cluster with what exists before the cluster is known: the log
-directories, the ledger and the coordination mode. Then it makes the `Broker`, every part of which exists from
-the beginning, and has it listen and register. Clock, randomness, storage, transport, tasks and coordination are
-arguments, so that production and tests in memory run the same broker. Invariant: the broker is registered only
-while it can answer, and gives its leaderships away before it leaves.
+A start has two stages. `create_broker` joins the cluster with what exists before the cluster is known: the log
+directories, the ledger and the coordination mode. It returns a `Broker`, every part of which exists from the
+beginning; `Broker.start` makes it listen and register. Clock, randomness, storage, transport, tasks and
+coordination are arguments, so that production and tests in memory run the same broker. Invariant: the broker is
+registered only while it can answer, and gives its leaderships away before it leaves.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class BrokerPorts:
     new_control_plane: Callable[[str], ControlPlane]
 
 
-async def start_broker(config: BrokerConfig, ports: BrokerPorts, mode: CoordinationMode) -> Broker:
-    """Join the cluster, recover the logs, listen and register; return once the controller knows the broker.
+async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: CoordinationMode) -> Broker:
+    """Join the cluster and recover the logs; return the broker, which `start` then makes listen and register.
 
-    Raises ConfigError, OSError (a port in use), StorageFailed, CoordinationError; the caller then closes `tasks`.
+    Raises ConfigError, StorageFailed, CoordinationError; the caller then closes `tasks`.
     """
     ledger_directory = directory_of(config.log_dirs[0])
     ledger = LedgerWriter(ports.storage, ledger_directory, config.broker_id, ports.clock)
@@ -95,13 +95,11 @@ async def start_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordinat
     ledger.record(BROKER, "", {"fact": "started"})
     cluster_id = await mode.join()
     await logs.start(cluster_id)
-    broker = Broker(config, ports, mode, cluster_id, logs, ledger)
-    await broker.start()
-    return broker
+    return Broker(config, ports, mode, cluster_id, logs, ledger)
 
 
 class Broker:
-    """The broker of a cluster that was joined, with its logs recovered; `start_broker` makes it."""
+    """The broker of a cluster that was joined, with its logs recovered; `create_broker` makes it."""
 
     def __init__(
         self,
@@ -187,7 +185,10 @@ class Broker:
     # ---- start
 
     async def start(self) -> None:
-        """Listen and register. Raises ConfigError, OSError (a port in use), CoordinationError."""
+        """Listen and register; return once the controller knows this broker.
+
+        Raises ConfigError, OSError (a port in use), CoordinationError.
+        """
         endpoints = self.config.endpoints
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None

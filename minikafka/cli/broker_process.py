@@ -23,7 +23,7 @@ import uvloop
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock
-from minikafka.broker.broker import Broker, BrokerPorts, start_broker
+from minikafka.broker.broker import Broker, BrokerPorts, create_broker
 from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.cli.config_files import errors_name_file, read_config
 from minikafka.cluster.processes import die_with
@@ -86,7 +86,7 @@ def _check_log_dirs(found: BrokerConfig) -> None:
 async def serve(config: BrokerConfig) -> None:
     """Start the broker, wait for a signal, and shut it down.
 
-    Raises what `start_broker` raises, and MinikafkaError when one of the broker's tasks has crashed.
+    Raises what `create_broker` and `Broker.start` raise, and MinikafkaError when a task of the broker has crashed.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[bool] = loop.create_future()
@@ -160,7 +160,9 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
     )
     mode = ZooKeeperMode(config, clock, rng, storage, tasks, coordination, end_session)
-    return await start_broker(config, ports, mode)
+    broker = await create_broker(config, ports, mode)
+    await broker.start()
+    return broker
 
 
 def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:

@@ -19,7 +19,7 @@ from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.ports import Call, Listener
-from minikafka.broker.broker import Broker, BrokerPorts, start_broker
+from minikafka.broker.broker import Broker, BrokerPorts, create_broker
 from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.client import Client
 from minikafka.ledger.reader import Line, merged
@@ -181,11 +181,13 @@ class MemoryCluster:
         session = self.sessions[number] = MemoryCoordination(self.ensemble)
         mode = ZooKeeperMode(config, self.clock, rng, storage, tasks, session, self._end_session)
         try:
-            self.brokers[number] = await start_broker(config, ports, mode)
+            broker = self.brokers[number] = await create_broker(config, ports, mode)
+            await broker.start()
         except BaseException:
+            self.brokers.pop(number, None)
             await tasks.close()
             raise
-        return self.brokers[number]
+        return broker
 
     async def _end_session(self, session_id: int, password: bytes) -> None:
         if session_id in self.ensemble.sessions and password == password_of(session_id):
