@@ -25,7 +25,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Peer:
-    """A client that sends frames as it is told and keeps the responses."""
+    """A client that sends the frames given by the test and keeps the responses."""
 
     link: MemoryLink
 
@@ -64,7 +64,7 @@ class Peer:
 
 
 class Parking:
-    """A handler of FindCoordinator that answers when the test says so, as JoinGroup will."""
+    """A handler of FindCoordinator that answers when the test calls `answer`, as JoinGroup will."""
 
     def __init__(self) -> None:
         self.parked: list[RequestContext] = []

@@ -1,4 +1,4 @@
-"""A client's connection when a request of it meets a defect."""
+"""One client connection: a handler with a defect, and a client that receives no responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_defect_in_a_handler_closes_the_connection_of_that_client_only(
 
 
 class Silent:
-    """A client that sends and reads nothing."""
+    """A client that sends requests and receives no responses."""
 
     link: MemoryLink
 

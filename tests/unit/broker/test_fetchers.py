@@ -1,4 +1,4 @@
-"""A follower's connection to a leader: what it asks, and which answers it still takes."""
+"""A follower's connection to a leader: the requests it sends and the responses it accepts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from minikafka.wire.codec import decode_request, encode_response, response
 from minikafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
 
 _HEADER = 4 + 2 + 2 + 4 + 2 + len("f")
-"""Length, API, version, correlation id, client id."""
+"""Bytes of a request before its body: length, API, version, correlation id, client id."""
 
 
 class Leader:
-    """The other end: requests as they were sent, answers as they are told."""
+    """The leader's end of the connection: it keeps requests and sends the responses that a test gives."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -101,7 +101,7 @@ def test_response_about_a_former_epoch_does_not_stop_following_in_the_current_on
 
 
 class DeafOnce:
-    """A transport whose first connection is never made and whose second one is refused."""
+    """A transport whose first connection attempt never ends and whose second one is refused."""
 
     def __init__(self) -> None:
         self.tried = 0
@@ -130,7 +130,7 @@ async def test_fetcher_connects_again_when_the_leader_does_not_respond(
 
 
 class Slow:
-    """A transport whose connection is made when the test says so, and noted when it is closed."""
+    """A transport that connects when the test allows it and records the close."""
 
     def __init__(self) -> None:
         self.asked, self.made, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()

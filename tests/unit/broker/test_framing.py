@@ -1,4 +1,4 @@
-"""Whatever way the bytes arrive, every frame comes out once, whole and in order."""
+"""Frames are handled once, whole and in order, however their bytes arrive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Link:
 
 
 class Frames(FramedStream):
-    """Collects frames; checks that slices of one tick are still intact when it finishes."""
+    """Collects frames; copies the slices of a tick only when the tick finishes."""
 
     def __init__(self, frame_max: int = 8 << 20) -> None:
         super().__init__(frame_max)

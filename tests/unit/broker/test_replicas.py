@@ -1,4 +1,4 @@
-"""What a broker does with the controller's three requests, and what it refuses (R5-R8)."""
+"""The controller's three requests at a broker: their effects and refusals (R5-R8)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_role_with_an_equal_or_lower_leader_epoch_is_refused(
 async def test_strays_are_deleted_after_the_first_metadata_of_a_controller(
     hosted: Hosted,
 ) -> None:
-    """The one before it died between its decision and the request that would have told to delete them."""
+    """The controller before it died between the reassignment and its StopReplica request."""
     here = (state(leader=9, replicas=(0, 9)), state(T1, leader=9, replicas=(0, 9)))
     assert await hosted.tell(*here) == [0, 0]
 
@@ -255,7 +255,7 @@ async def test_becoming_leader_does_not_raise_the_high_watermark(hosted: Hosted)
 async def test_topics_missing_in_the_first_metadata_of_a_controller_are_forgotten(
     hosted: Hosted,
 ) -> None:
-    """A topic may have been deleted while this broker had no session and was told nothing."""
+    """A topic may be deleted while this broker has no session and gets no requests."""
     here = state(leader=9, replicas=(9,))
     others = here._replace(tp=TopicPartition("other", 0))
 

@@ -1,4 +1,4 @@
-"""The order in which a coordinator hears of the roles of partitions."""
+"""The order in which changes of roles are reported to a listener."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minikafka.base.model import PartitionState, TopicPartition
 
 
 class Recorder:
-    """A listener that keeps what it hears."""
+    """A listener that records the reports."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, TopicPartition, int]] = []
@@ -30,7 +30,7 @@ class Recorder:
 
 
 class Failing(Recorder):
-    """A listener with a defect."""
+    """A listener that raises an exception."""
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
         raise KeyError("a defect")

@@ -1,4 +1,4 @@
-"""Calls side by side: nothing of them is left behind."""
+"""Several calls awaited at once: results, errors and cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings reach the partitions of running brokers, by whatever door they were written."""
+"""Topic settings of running brokers, written by a client or directly in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def alter(cluster: MemoryCluster, resource: Resource, **values: str | None
 
 
 def write_raw(cluster: MemoryCluster, kind: str, path: str, name: str, **values: str) -> None:
-    """As Kafka's own tools do with `--zookeeper`."""
+    """Write settings as Kafka's tools do with `--zookeeper`."""
     overrides = {key.replace("_", "."): value for key, value in values.items()}
     cluster.ensemble.put(path, layout.encode_config(overrides))
     notification = layout.encode_config_change(kind, name)

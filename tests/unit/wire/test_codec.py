@@ -1,4 +1,4 @@
-"""Requests and responses as objects, against kafka-python's encodings and against hostile bytes."""
+"""Requests and responses as objects, compared with kafka-python, and decoding of malformed bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLD = [
 ]
 CLIENT = "tester"
 BODY = 4 + 2 + 2 + 4 + 2 + len(CLIENT)
-"""Where the body begins in a request frame: length, key, version, correlation, client id."""
+"""Position of the body in a request frame."""
 
 
 def body_of(frame: bytes) -> memoryview:
@@ -60,7 +60,7 @@ def test_importing_kio_does_not_import_hypothesis(
 
 
 def kafka_python_requests(version: int) -> list[Any]:
-    """One request of each kind, with a topic named `a` in it."""
+    """Return a request of each API with a topic named `a`."""
     creatable = CreateTopicsRequest.CreatableTopic(
         name="a",
         num_partitions=3,

@@ -1,4 +1,4 @@
-"""Fetch bytes against kio, the independent codec."""
+"""Fetch encoding and decoding, compared with kio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames out of a receive buffer: whole ones to their routes, in order, and none that cannot be."""
+"""Frames of a receive buffer: which are handled, in which order, and which are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def frame(api: int, correlation: int, body: bytes = b"", client: bytes | None = 
 
 
 def found(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
-    """(correlation id, body) of what was handed on, and where the rest begins."""
+    """Return (correlation id, body) of the handled frames, and the position of the rest."""
     buf = bytearray(data)
     seen: list[tuple[int, bytes]] = []
 

@@ -1,4 +1,4 @@
-"""The hand-written Metadata response, against kio and kafka-python."""
+"""The hand-written Metadata response, compared with kio and kafka-python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce bytes against kio, the independent codec."""
+"""Produce encoding and decoding, compared with kio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages are walked along their schema before anything is built from them."""
+"""Checks of messages against their schema before they are decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short way for one partition against the general codec: the same bytes, the same fields, or no answer."""
+"""The codec for one partition, compared with the general one: the same bytes and fields, or None."""
 
 from __future__ import annotations
 

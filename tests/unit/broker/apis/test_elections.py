@@ -22,7 +22,7 @@ NOT_NEEDED = PartitionResult(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not
 
 
 class Controller:
-    """Elects whomever a test says."""
+    """A controller that elects the leaders given by the test."""
 
     controller_id = 1
 

@@ -1,4 +1,4 @@
-"""FindCoordinator, before there are groups."""
+"""FindCoordinator, while groups are not served."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def told_nothing() -> Cold:
 
 
 async def test_metadata_is_answered_after_the_first_update_of_a_controller() -> None:
-    """No brokers and no topics would be believed: librdkafka forgets every broker that is not listed."""
+    """librdkafka would forget every broker that an early response does not list."""
     cold = told_nothing()
     asked = codec.request(METADATA, 12, topics=None)
     about_topics = asyncio.ensure_future(metadata(cold.services, asked, context(12)))

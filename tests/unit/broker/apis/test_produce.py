@@ -1,4 +1,4 @@
-"""Produce on one connection: what is appended, what is refused, and in which order it is answered."""
+"""Produce on one connection: appended and refused batches, and the order of the responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEADER = 14 + len("client")
 
 
 class Connected:
-    """A connection to broker 0, which a controller played by hand tells what to lead."""
+    """A connection to broker 0, whose controller is played by the test."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.broker = cluster.brokers[0]
@@ -98,7 +98,7 @@ async def connected() -> AsyncIterator[Connected]:
 async def test_batches_after_a_refused_one_are_refused_until_its_response_is_sent(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
-    """Or it would be appended before the batch that the client sends again first, out of sequence."""
+    """Otherwise they would be appended before the refused batch, which the client sends again first."""
     await connected.lead(T0, 0, 1, 0, 9)
     await connected.lead(T1, 9, 1, 0, 9)
     connected.produce(T0)  # waits for broker 9, and every later answer behind it
@@ -117,7 +117,7 @@ async def test_batches_after_a_refused_one_are_refused_until_its_response_is_sen
 
 
 def commit(connected: Connected, tp: TopicPartition, offset: int) -> None:
-    """Broker 9 has everything below the offset."""
+    """Let broker 9 acknowledge the records below the offset."""
     partition, now = connected.replicas.partitions[tp], connected.broker.clock.now()
     if partition.record_follower_fetch(partition.followers[9], offset, now):
         connected.replicas.purgatory.high_watermark_moved(partition)
@@ -128,7 +128,7 @@ def commit(connected: Connected, tp: TopicPartition, offset: int) -> None:
 async def test_truncated_record_is_not_acknowledged_by_the_record_that_replaces_it(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
-    """However long its answer stands behind that of another partition on the same connection."""
+    """The response waits behind that of another partition on the same connection."""
     await connected.lead(T0, 0, 1, 0, 9)
     await connected.lead(T1, 0, 1, 0, 9)
     connected.produce(T0)

@@ -23,7 +23,7 @@ Targets = Mapping[TopicPartition, tuple[BrokerId, ...] | None]
 
 
 class Controller:
-    """Answers as a test says; `rules`: whether it is the controller at all."""
+    """A controller with the results given by the test; `rules` is True if it is active."""
 
     controller_id = 1
 

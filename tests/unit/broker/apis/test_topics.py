@@ -96,7 +96,7 @@ def existing(**rest: Any) -> Cold:
 
 
 async def delete(cold: Cold, version: int, **asked: Any) -> Any:
-    """Delete with a controller that begins at once."""
+    """Delete topics with a controller that begins at once."""
     request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
     deleting = asyncio.ensure_future(delete_topics(cold.services, request, context(version)))
     for _ in range(10):
