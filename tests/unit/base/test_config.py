@@ -1,4 +1,4 @@
-"""Every config that exists is valid, and the tables say what Kafka 3.9 says."""
+"""Configs are valid, and their tables agree with Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_only_keys_of_minikafka_differ_from_kafkas():
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, TopicConfig])
-def test_every_field_but_given_is_a_key_whose_default_is_valid(config):
+def test_every_field_except_given_is_a_key_with_a_valid_default(config):
     keys = config.keys()
 
     assert {field.name for field in fields(config)} - {key.attribute for key in keys.values()} == {
@@ -77,13 +77,13 @@ def test_every_field_but_given_is_a_key_whose_default_is_valid(config):
             assert key.parse(key.default) == key.default
 
 
-def test_topic_defaults_are_what_the_broker_defaults_give():
+def test_topic_defaults_equal_the_broker_defaults():
     inherited = TopicConfig.from_broker(broker(), {})
 
     assert inherited == TopicConfig()
 
 
-def test_a_topic_takes_its_own_value_before_the_brokers():
+def test_topic_value_takes_precedence_over_the_brokers():
     config = broker(log_segment_bytes=1_000_000, min_insync_replicas=2)
 
     topic = TopicConfig.from_broker(config, {"segment.bytes": "2000"})
@@ -103,7 +103,7 @@ def test_a_topic_takes_its_own_value_before_the_brokers():
         ({"log_retention_ms": -1, "log_retention_hours": 1}, -1),
     ],
 )
-def test_milliseconds_go_before_minutes_before_hours(keys, retention_ms):
+def test_milliseconds_take_precedence_over_minutes_and_hours(keys, retention_ms):
     assert TopicConfig.from_broker(broker(**keys), {}).retention_ms == retention_ms
 
 
@@ -127,7 +127,7 @@ def test_milliseconds_go_before_minutes_before_hours(keys, retention_ms):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_reason(keys, reason):
+def test_invalid_broker_settings_are_refused_with_a_reason(keys, reason):
     with pytest.raises(ConfigError, match=reason.replace(".", r"\.")):
         BrokerConfig.from_mapping(keys)
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused_with_a_reason(keys, reason):
     [{"segment.bytes": "13"}, {"cleanup.policy": "shred"}, {"min.insync.replicas": "0"}, {"log.segment.bytes": "99"},
      {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, {"retention.ms": "-2"}],
 )  # fmt: skip
-def test_a_topic_setting_that_cannot_be_is_refused(overrides):
+def test_invalid_topic_settings_are_refused(overrides):
     with pytest.raises(ConfigError):
         TopicConfig.from_broker(broker(), overrides)
 
@@ -164,17 +164,17 @@ def test_endpoints_are_read_from_the_listener_keys():
     assert config.exposed_listeners == ("OUTSIDE://0.0.0.0:2",)
 
 
-def test_default_listeners_are_reached_from_this_machine_only():
+def test_default_listeners_are_reachable_only_from_this_machine():
     assert broker().exposed_listeners == ()
     assert [item.name for item in broker().endpoints.advertised] == ["PLAINTEXT", "CONTROLLER"]
 
 
-def test_log_dir_stands_in_for_log_dirs():
+def test_log_dir_is_used_without_log_dirs():
     assert broker(log_dir="/var/a").log_dirs == ("/var/a",)
     assert broker(log_dir="/var/a", log_dirs="/var/b, /var/c").log_dirs == ("/var/b", "/var/c")
 
 
-def test_values_are_told_as_kafka_tells_them_and_the_secret_is_not():
+def test_values_have_kafkas_text_form_and_the_secret_has_none():
     config = broker(minikafka_cluster_secret="x" * 16, log_dirs="/a,/b")
 
     assert config.text("log.dirs") == "/a,/b"
@@ -184,7 +184,7 @@ def test_values_are_told_as_kafka_tells_them_and_the_secret_is_not():
     assert config.given == {"broker.id", "minikafka.cluster.secret", "log.dirs"}
 
 
-def test_a_brokers_file_has_one_table_of_dotted_keys():
+def test_broker_file_has_one_table_of_dotted_keys():
     config = BrokerConfig.parse("[broker]\nbroker.id = 7\nlog.segment.bytes = 1_000\n")
 
     assert (config.broker_id, config.log_segment_bytes) == (7, 1000)
@@ -193,12 +193,12 @@ def test_a_brokers_file_has_one_table_of_dotted_keys():
 @pytest.mark.parametrize(
     "text", ["[broker", "[brokers]\nbroker.id = 1", "broker = 3", "broker.id = 1\nx = 2"]
 )
-def test_a_brokers_file_with_anything_else_is_refused(text):
+def test_broker_file_with_other_tables_is_refused(text):
     with pytest.raises(ConfigError):
         BrokerConfig.parse(text)
 
 
-def test_a_cluster_file_gives_keys_to_all_brokers_and_to_one():
+def test_cluster_file_sets_keys_of_all_brokers_and_of_one():
     config = ClusterConfig.parse(
         """
         [cluster]
@@ -225,7 +225,7 @@ def test_a_cluster_file_gives_keys_to_all_brokers_and_to_one():
     assert config.keys_of(2) == {"min.insync.replicas": 1, "broker.rack": "b"}
 
 
-def test_an_empty_cluster_file_is_three_brokers_and_a_managed_zookeeper():
+def test_empty_cluster_file_means_three_brokers_and_a_managed_zookeeper():
     assert ClusterConfig.parse("") == ClusterConfig()
     assert ClusterConfig().zookeeper is None
 
@@ -257,7 +257,7 @@ def test_an_empty_cluster_file_is_three_brokers_and_a_managed_zookeeper():
         ("[broker.99999]\nbroker.rack = 'b'", r"^\[broker\.99999\] names no broker"),
     ],
 )  # fmt: skip
-def test_a_cluster_file_that_cannot_be_is_refused_with_a_reason(text, reason):
+def test_invalid_cluster_file_is_refused_with_a_reason(text, reason):
     with pytest.raises(ConfigError, match=reason):
         ClusterConfig.parse(text)
 

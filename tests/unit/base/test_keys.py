@@ -1,4 +1,4 @@
-"""A value that left a key is of its kind and within its bounds; everything else is an error with a reason."""
+"""A parsed value has its key's kind and is within its bounds; any other value is an error with a reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def key(kind: Kind, **rest) -> Key:
         (Kind.PASSWORD, "x", "x"),
     ],
 )
-def test_a_value_of_toml_or_of_kafkas_text_is_taken(kind, value, parsed):
+def test_values_of_toml_and_of_kafkas_text_form_are_accepted(kind, value, parsed):
     found = key(kind).parse(value)
 
     assert found == parsed
@@ -61,18 +61,18 @@ def test_a_value_of_toml_or_of_kafkas_text_is_taken(kind, value, parsed):
         (Kind.PASSWORD, 12),
     ],
 )
-def test_a_value_of_another_kind_is_refused_by_name(kind, value):
+def test_value_of_another_kind_is_refused_with_the_name_of_the_key(kind, value):
     with pytest.raises(ConfigError, match=r"^some\.key must be"):
         key(kind).parse(value)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, "nan"])
-def test_bounds_hold_for_fractions_and_for_what_is_no_number(value):
+def test_bounds_apply_to_fractions_and_nan(value):
     with pytest.raises(ConfigError, match="from 0 to 1"):
         key(Kind.DOUBLE, low=0, high=1).parse(value)
 
 
-def test_bounds_are_themselves_allowed():
+def test_bounds_are_inclusive():
     row = key(Kind.INT, low=-1, high=9)
 
     assert [row.parse(-1), row.parse(9)] == [-1, 9]
@@ -81,7 +81,7 @@ def test_bounds_are_themselves_allowed():
             row.parse(value)
 
 
-def test_choices_hold_for_each_word_of_a_list_and_an_empty_list_is_none():
+def test_choices_apply_to_each_word_of_a_list_and_refuse_an_empty_list():
     row = key(Kind.LIST, choices=("delete", "compact"))
 
     assert row.parse("compact,delete") == ("compact", "delete")
@@ -90,7 +90,7 @@ def test_choices_hold_for_each_word_of_a_list_and_an_empty_list_is_none():
             row.parse(value)
 
 
-def test_a_secret_is_never_shown_not_even_in_an_error():
+def test_secret_is_never_shown_even_in_an_error():
     row = key(Kind.PASSWORD, low=16)
 
     with pytest.raises(ConfigError) as short:
@@ -112,11 +112,11 @@ def test_a_secret_is_never_shown_not_even_in_an_error():
         (Kind.DOUBLE, 0.5, "0.5"),
     ],
 )
-def test_a_value_is_written_as_kafka_writes_it(kind, value, text):
+def test_value_is_converted_to_kafkas_text_form(kind, value, text):
     assert key(kind).text(value) == text
 
 
-def test_an_unknown_key_is_an_error_with_the_nearest_that_exists():
+def test_unknown_key_is_refused_with_the_most_similar_key():
     keys = {"log.segment.bytes": key(Kind.INT), "log.dirs": key(Kind.LIST)}
 
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_an_unknown_key_is_an_error_with_the_nearest_that_exists():
 
 
 @pytest.mark.parametrize("name", ["完全に違う", "xyzzy.foo"])
-def test_a_name_that_is_far_from_every_key_gets_no_nearest_one(name):
+def test_unknown_key_without_a_similar_one_is_refused_without_a_suggestion(name):
     few = {"log.segment.bytes": key(Kind.INT), "log.dirs": key(Kind.LIST)}
     many = {f"zookeeper.connect.{number}": key(Kind.INT) for number in range(9)}
 
@@ -136,13 +136,13 @@ def test_a_name_that_is_far_from_every_key_gets_no_nearest_one(name):
         parse_all(many, {name: 1})
 
 
-def test_nested_tables_of_toml_become_dotted_names():
+def test_nested_toml_tables_become_dotted_names():
     nested = {"log": {"segment": {"bytes": 1}, "dirs": ["a"]}, "broker.id": 3}
 
     assert flatten(nested) == {"log.segment.bytes": 1, "log.dirs": ["a"], "broker.id": 3}
 
 
-def test_a_name_that_is_there_in_both_spellings_is_refused():
+def test_name_given_in_both_spellings_is_refused():
     twice = {"log.segment.bytes": 2, "log": {"segment": {"bytes": 1}}}
 
     with pytest.raises(ConfigError, match=r"^log\.segment\.bytes is given twice"):
@@ -152,7 +152,7 @@ def test_a_name_that_is_there_in_both_spellings_is_refused():
 
 
 @pytest.mark.parametrize("text", ["", "*", "0:1", "0:1, 12:34"])
-def test_a_list_may_have_a_form_of_its_words_or_be_everything(text):
+def test_list_words_must_match_their_form_unless_the_list_is_a_star(text):
     row = Key(Kind.LIST, (), "", form="[0-9]+:[0-9]+", name="k")
     assert row.text(row.parse(text)) == text.replace(" ", "")
     for wrong in ("a", "0:1,*", "0", "0:1:2"):

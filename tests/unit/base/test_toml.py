@@ -1,4 +1,4 @@
-"""What is wrong with a text is told by its place."""
+"""TOML errors name the place of the mistake."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from minikafka.base.toml import read_toml, table_of
         ("[broker]\n[broker]\n", "invalid TOML: .*broker.* twice .*line 2"),
     ],
 )
-def test_what_is_no_toml_is_told_in_one_line_with_its_place(text, said):
+def test_invalid_toml_is_reported_in_one_line_with_its_place(text, said):
     with pytest.raises(ConfigError, match=said) as caught:
         read_toml(text)
 
     assert "\n" not in str(caught.value)
 
 
-def test_a_table_that_is_not_there_is_empty_and_a_value_is_no_table():
+def test_missing_table_is_empty_and_a_value_is_not_a_table():
     document = read_toml("a = 1\n[b]\nc = 2\n")
 
     assert (table_of(document, "b"), table_of(document, "z")) == ({"c": 2}, {})

@@ -1,4 +1,4 @@
-"""Record batches: which a client may produce, what is stamped, what is read back."""
+"""Record batches: validation of produced batches, stamping, decoding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def produced(**fields: int) -> bytes:
 
 
 def patched(data: bytes, fix_crc: bool = True, **fields: int) -> bytes:
-    """The batch with header fields replaced by name, the CRC made right again."""
+    """Return the batch with header fields replaced by name and a valid CRC."""
     header = list(HEADER.unpack_from(data))
     for name, value in fields.items():
         header[getattr(b, name.upper())] = value
@@ -51,7 +51,7 @@ def patched(data: bytes, fix_crc: bool = True, **fields: int) -> bytes:
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("attributes", [0, b.TRANSACTIONAL])
-def test_a_proper_batch_is_accepted(codec: int, attributes: int) -> None:
+def test_valid_batch_is_accepted(codec: int, attributes: int) -> None:
     data = build(
         [Record(timestamp=5, value=b"v")] * 3,
         codec=codec,
@@ -94,12 +94,12 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
 @pytest.mark.parametrize(
     ("change", "code"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
-def test_a_batch_is_refused(change: Callable[[bytes], bytes], code: ErrorCode) -> None:
+def test_invalid_batch_is_refused(change: Callable[[bytes], bytes], code: ErrorCode) -> None:
     assert check(change(produced())) == code
 
 
 def legacy(size: int, magic: int = 0, length: int | None = None) -> bytes:
-    """An old message of so many bytes in all, or what looks like one."""
+    """Return an old message of this total size, or bytes that resemble one."""
     head = struct.pack(">qiIb", 0, size - 12 if length is None else length, 0, magic)
     return (head + bytes(size))[:size]
 
@@ -121,20 +121,20 @@ FRAGMENTS = [
 @pytest.mark.parametrize(
     ("data", "code"), [row[1:] for row in FRAGMENTS], ids=[row[0] for row in FRAGMENTS]
 )
-def test_what_is_too_short_for_a_batch_is_refused_as_kafka_does(
+def test_records_too_short_for_a_batch_are_refused_as_in_kafka(
     data: bytes, code: ErrorCode
 ) -> None:
     buf = b"head" + data + b"tail"
     assert refusal_of_fragment(buf, 4, 4 + len(data)) == code
 
 
-def test_records_that_are_null_are_refused() -> None:
+def test_null_records_are_refused() -> None:
     assert refusal_of_fragment(b"head", -1, -1) == INVALID
 
 
 @given(st.binary(min_size=61, max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_chance_bytes_are_never_accepted(data: bytes) -> None:
+def test_random_bytes_are_never_accepted(data: bytes) -> None:
     assert check(data) != 0
 
 
@@ -142,7 +142,7 @@ def test_many_small_records_in_a_compressed_batch_are_accepted() -> None:
     assert check(build([Record(timestamp=5)] * 20_000, codec=4)) == 0
 
 
-def test_stamping_offset_and_epoch_leaves_the_crc_right() -> None:
+def test_stamping_offset_and_epoch_keeps_the_crc_valid() -> None:
     data = bytearray(b"head" + produced())
     header = HEADER.unpack_from(data, 4)
     stamp(data, 4, 1234, header[b.BATCH_LENGTH], 9)
@@ -152,7 +152,7 @@ def test_stamping_offset_and_epoch_leaves_the_crc_right() -> None:
     assert headers[0] == (1234, header[1], 9, *header[3:])
 
 
-def test_log_append_time_gives_every_record_the_time_of_the_broker() -> None:
+def test_log_append_time_sets_the_brokers_time_on_every_record() -> None:
     data = bytearray(build([Record(timestamp=5), Record(timestamp=9)]))
     b.stamp_append_time(data, 0, len(data), 777)
     assert [record.timestamp for record in records(data)] == [777, 777]
@@ -191,7 +191,7 @@ some_records = st.lists(
 
 @given(some_records, st.integers(0, 4), st.integers(0, 2**40))
 @settings(max_examples=60, deadline=None)
-def test_records_come_back_as_they_were_built(made: list[Record], codec: int, base: int) -> None:
+def test_records_are_decoded_as_they_were_built(made: list[Record], codec: int, base: int) -> None:
     data = build(made, codec=codec, base_offset=base)
     expected = [record._replace(offset=base + i) for i, record in enumerate(made)]
     assert list(records(data)) == expected
@@ -200,7 +200,7 @@ def test_records_come_back_as_they_were_built(made: list[Record], codec: int, ba
     assert header[b.COUNT] == len(made)
 
 
-def test_reading_skips_control_batches_and_a_batch_that_is_cut_off() -> None:
+def test_reading_skips_control_batches_and_a_truncated_batch() -> None:
     data = produced() + build([Record(key=b"k")], base_offset=1, attributes=b.CONTROL)
     data += build([Record(value=b"last")], base_offset=2)
     cut_off = build([Record(value=b"more")], base_offset=3)[:-1]
@@ -218,7 +218,7 @@ def test_reading_damaged_batches_raises() -> None:
 
 @given(st.binary(max_size=40), st.integers(1, 3))
 @settings(max_examples=100, deadline=None)
-def test_records_that_are_no_records_raise_and_nothing_else(body: bytes, count: int) -> None:
+def test_invalid_records_raise_only_corrupt_batch(body: bytes, count: int) -> None:
     header = (0, 49 + len(body), 0, 2, 0, 0, count - 1, 0, 0, -1, -1, -1, count)
     data = patched(HEADER.pack(*header) + body)
     with suppress(CorruptBatch):
@@ -226,7 +226,7 @@ def test_records_that_are_no_records_raise_and_nothing_else(body: bytes, count: 
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_another_client_reads_what_is_built_and_builds_what_is_read(codec: int) -> None:
+def test_batches_are_compatible_with_those_of_another_client(codec: int) -> None:
     rows = [Record(i, 100 + i, b"k%d" % i, b"v" * i, (("h", b"x"),)) for i in range(5)]
     read = MemoryRecords(build(rows, codec=codec)).next_batch()
     assert read is not None

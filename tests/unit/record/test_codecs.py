@@ -1,4 +1,4 @@
-"""CRC-32C, compression and varints: what goes in comes out, and nothing grows beyond its limit."""
+"""CRC-32C, compression and varints: values survive a round trip, and output stays within its limit."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from minikafka.record.codecs import (
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 
 
-def test_the_crc_is_castagnoli_and_goes_on_from_a_value() -> None:
+def test_crc_uses_castagnoli_and_continues_from_a_value() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(memoryview(b"56789"), crc32c(b"1234")) == 0xE3069283
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"", b"x", b"abc" * 100_000, os.urandom(200_000)])
-def test_every_codec_gives_back_what_it_was_given(codec: int, data: bytes) -> None:
+def test_every_codec_restores_its_input(codec: int, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), len(data)) == data
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_output_over_the_limit_is_refused(codec: int) -> None:
+def test_output_beyond_the_limit_is_refused(codec: int) -> None:
     bomb = compress(codec, bytes(1_000_000))
     with pytest.raises(CorruptBatch):
         decompress(codec, bomb, 999_999)
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_input_that_is_cut_off_is_corrupt(codec: int) -> None:
+def test_truncated_input_is_corrupt(codec: int) -> None:
     whole = compress(codec, os.urandom(5000))
     with pytest.raises(CorruptBatch):
         decompress(codec, whole[:-100], 1 << 20)
 
 
-def test_an_unknown_codec_is_corrupt() -> None:
+def test_unknown_codec_is_corrupt() -> None:
     with pytest.raises(CorruptBatch):
         decompress(5, b"x", 10)
 
@@ -61,7 +61,7 @@ def test_snappy_is_read_with_and_without_the_java_framing() -> None:
     assert compress(SNAPPY, b"hello").startswith(b"\x82SNAPPY\x00")
 
 
-def test_lz4_blocks_do_not_depend_on_each_other_because_java_reads_no_others() -> None:
+def test_lz4_blocks_are_independent_as_java_requires() -> None:
     frame = compress(LZ4, b"abc" * 100_000)
     assert frame[:4] == bytes.fromhex("04224d18")
     assert frame[4] & 0x20, "block independence flag"
@@ -69,12 +69,12 @@ def test_lz4_blocks_do_not_depend_on_each_other_because_java_reads_no_others() -
 
 @given(st.integers(-(2**63), 2**63 - 1))
 @settings(max_examples=200, deadline=None)
-def test_a_varint_is_read_back(number: int) -> None:
+def test_varint_is_decoded_as_it_was_encoded(number: int) -> None:
     data = b"before" + varint(number)
     assert read_varint(data, 6) == (number, len(data))
 
 
-def test_a_varint_that_is_cut_off_or_endless_is_corrupt() -> None:
+def test_truncated_or_endless_varint_is_corrupt() -> None:
     for data in (b"", b"\x80", b"\xff" * 11):
         with pytest.raises(CorruptBatch):
             read_varint(data, 0)

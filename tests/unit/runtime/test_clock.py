@@ -1,4 +1,4 @@
-"""The clock and the chance of this machine."""
+"""The clock and the randomness of this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 
-async def test_sleep_takes_at_least_as_long_by_the_monotonic_clock() -> None:
+async def test_sleep_lasts_at_least_the_given_time() -> None:
     clock = SystemClock()
     before = clock.now()
     await clock.sleep(20)
@@ -19,7 +19,7 @@ def test_wall_time_is_unix_milliseconds() -> None:
     assert abs(SystemClock().wall_ms() - time.time() * 1000) < 5000
 
 
-async def test_a_callback_runs_once_when_its_time_has_come() -> None:
+async def test_callback_runs_once_at_its_time() -> None:
     clock = SystemClock()
     ran: list[int] = []
     begun = clock.now()
@@ -32,7 +32,7 @@ async def test_a_callback_runs_once_when_its_time_has_come() -> None:
     assert at >= begun
 
 
-async def test_a_cancelled_callback_does_not_run() -> None:
+async def test_cancelled_callback_does_not_run() -> None:
     clock = SystemClock()
     ran: list[str] = []
     clock.call_later(1, lambda: ran.append("cancelled")).cancel()
@@ -43,17 +43,17 @@ async def test_a_cancelled_callback_does_not_run() -> None:
     assert ran == []
 
 
-def test_random_bytes_are_as_many_as_asked_and_not_the_same_twice() -> None:
+def test_random_bytes_have_the_requested_length_and_differ_each_time() -> None:
     rng = SystemRng()
     assert len(rng.bytes(16)) == 16
     assert rng.bytes(16) != rng.bytes(16)
 
 
-def test_jitter_stays_between_its_bounds() -> None:
+def test_uniform_stays_between_its_bounds() -> None:
     rng = SystemRng()
     assert all(0.5 <= rng.uniform(0.5, 1.0) <= 1.0 for _ in range(100))
 
 
-def test_shuffling_keeps_every_item_and_the_original() -> None:
+def test_shuffled_keeps_every_item_and_the_original() -> None:
     items = tuple(range(50))
     assert sorted(SystemRng().shuffled(items)) == list(items)

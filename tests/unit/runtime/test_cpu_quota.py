@@ -18,13 +18,13 @@ def quota(tmp_path: Path, membership: str, files: dict[str, str]) -> bool:
     return has_quota(tmp_path / "self", mount)
 
 
-def test_a_system_without_control_groups_has_none(tmp_path: Path) -> None:
+def test_quota_is_absent_without_control_groups(tmp_path: Path) -> None:
     assert not has_quota(tmp_path / "missing", tmp_path)
 
 
 @pytest.mark.parametrize(("limit", "limited"), [("max 100000", False), ("200000 100000", True)])
 @pytest.mark.parametrize("where", ["a/b", "a", "."])
-def test_a_limit_on_a_group_holds_for_those_in_it(
+def test_quota_of_a_group_applies_to_nested_groups(
     tmp_path: Path, where: str, limit: str, limited: bool
 ) -> None:
     files = {"a/b/cpu.stat": "", f"{where}/cpu.max": f"{limit}\n"}
@@ -33,7 +33,7 @@ def test_a_limit_on_a_group_holds_for_those_in_it(
 
 @pytest.mark.parametrize(("limit", "limited"), [("-1", False), ("200000", True)])
 @pytest.mark.parametrize("controllers", ["cpu", "cpu,cpuacct"])
-def test_a_limit_of_the_first_version_is_found_where_its_controller_is_mounted(
+def test_quota_of_cgroups_v1_is_found_at_the_mount_of_its_controller(
     tmp_path: Path, controllers: str, limit: str, limited: bool
 ) -> None:
     membership = f"9:name=systemd:/\n3:cpuset:/a\n1:{controllers}:/a\n0::/\n"
@@ -41,14 +41,14 @@ def test_a_limit_of_the_first_version_is_found_where_its_controller_is_mounted(
     assert quota(tmp_path, membership, files) is limited
 
 
-def test_a_container_that_sees_its_path_from_outside_finds_its_group_at_the_mount(
+def test_quota_is_found_in_a_container_that_sees_its_outside_path(
     tmp_path: Path,
 ) -> None:
     files = {"cpu/cpu.cfs_quota_us": "150000\n"}
     assert quota(tmp_path, "1:cpu:/docker/4f2a\n", files)
 
 
-def test_groups_beside_the_own_one_and_folders_above_the_mount_do_not_count(
+def test_quotas_of_sibling_groups_and_above_the_mount_are_ignored(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "cpu.max").write_text("1000 100000\n")

@@ -1,4 +1,4 @@
-"""What only a real disk does: partial writes, a full disk, modes of files."""
+"""Storage on a real disk: partial writes, a full disk, file modes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.runtime.storage import DiskStorage
 
 
-def test_a_write_that_the_kernel_took_in_parts_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
     monkeypatch.setattr(
         os, "pwritev", lambda fd, slices, position: real(fd, [bytes(slices[0])[:3]], position)
@@ -27,7 +25,7 @@ def test_a_write_that_the_kernel_took_in_parts_is_finished(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_an_error_of_the_disk_names_the_path(
+def test_disk_error_contains_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refuse(fd: int, slices: Sequence[bytes], position: int) -> int:
@@ -42,7 +40,7 @@ def test_an_error_of_the_disk_names_the_path(
     file.close()
 
 
-def test_a_disk_that_is_really_full_refuses(tmp_path: Path) -> None:
+def test_write_to_a_full_disk_raises(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
@@ -53,7 +51,7 @@ def test_a_disk_that_is_really_full_refuses(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_failed_replacement_leaves_the_old_file(
+def test_failed_replacement_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(fd: int) -> None:

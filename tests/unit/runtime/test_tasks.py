@@ -1,4 +1,4 @@
-"""Tasks have an owner: nothing is lost, nothing outlives it."""
+"""Background tasks: no exception is lost, and no task outlives its owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def _crash() -> None:
     raise RuntimeError("boom")
 
 
-async def test_a_crash_is_logged_and_told_to_the_owner(caplog: pytest.LogCaptureFixture) -> None:
+async def test_crash_is_logged_and_reported_to_the_owner(caplog: pytest.LogCaptureFixture) -> None:
     told: list[tuple[str, str]] = []
     tasks = TaskRegistry(on_crash=lambda name, error: told.append((name, str(error))))
     with caplog.at_level(logging.ERROR):
@@ -27,7 +27,7 @@ async def test_a_crash_is_logged_and_told_to_the_owner(caplog: pytest.LogCapture
     assert "task crasher crashed" in caplog.text
 
 
-async def test_a_task_keeps_its_name_while_it_runs() -> None:
+async def test_names_contain_a_task_while_it_runs() -> None:
     tasks = TaskRegistry()
     ended = tasks.spawn(_forever(), "waiter")
     assert tasks.names() == ["waiter"]
@@ -37,7 +37,7 @@ async def test_a_task_keeps_its_name_while_it_runs() -> None:
         await ended
 
 
-async def test_closing_waits_until_the_last_task_has_cleaned_up() -> None:
+async def test_close_waits_until_the_last_task_has_cleaned_up() -> None:
     tasks = TaskRegistry()
     order: list[str] = []
 
@@ -55,7 +55,7 @@ async def test_closing_waits_until_the_last_task_has_cleaned_up() -> None:
     assert order == ["cleaned up", "closed"]
 
 
-async def test_a_task_spawned_while_closing_ends_as_well() -> None:
+async def test_task_spawned_during_close_ends_too() -> None:
     tasks = TaskRegistry()
 
     async def parent() -> None:
@@ -70,7 +70,7 @@ async def test_a_task_spawned_while_closing_ends_as_well() -> None:
     assert tasks.names() == []
 
 
-async def test_a_task_spawned_after_close_never_begins() -> None:
+async def test_task_spawned_after_close_never_starts() -> None:
     tasks = TaskRegistry()
     await tasks.close()
     began: list[bool] = []
@@ -83,20 +83,20 @@ async def test_a_task_spawned_after_close_never_begins() -> None:
     assert began == []
 
 
-async def test_a_task_cancelled_before_its_first_step_leaves_no_warning() -> None:
+async def test_task_cancelled_before_its_first_step_causes_no_warning() -> None:
     tasks = TaskRegistry()
     tasks.spawn(_forever(), "never-begun")
     await tasks.close()
 
 
-async def test_a_task_may_close_its_own_registry() -> None:
+async def test_task_may_close_its_own_registry() -> None:
     tasks = TaskRegistry()
     tasks.spawn(_forever(), "other")
     await tasks.spawn(tasks.close(), "closer")
     assert tasks.names() == []
 
 
-async def test_blocking_work_gives_its_result_and_its_error_without_the_loop() -> None:
+async def test_executor_returns_results_and_errors_without_blocking_the_loop() -> None:
     executor = ThreadExecutor()
     assert await executor.run(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):

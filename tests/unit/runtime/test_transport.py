@@ -1,4 +1,4 @@
-"""SocketTransport where it does more than the port says: direct writes and the descriptor."""
+"""SocketTransport beyond the port's contract: direct writes and the use of the descriptor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Handler:
 
 
 async def connected_to_a_plain_socket() -> tuple[Handler, socket.socket]:
-    """A handler, and the blocking socket at the other end."""
+    """Yield a handler, and the blocking socket at the other end."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         handler = await SocketTransport().connect(Handler, *server.getsockname())
         assert isinstance(handler, Handler)
@@ -45,7 +45,7 @@ async def connected_to_a_plain_socket() -> tuple[Handler, socket.socket]:
     return handler, peer
 
 
-async def test_a_write_reaches_the_socket_before_the_loop_turns() -> None:
+async def test_send_reaches_the_socket_in_the_same_loop_iteration() -> None:
     handler, peer = await connected_to_a_plain_socket()
     handler.link.send([b"at ", bytearray(b"once"), memoryview(b"!")])
     assert peer.recv(100) == b"at once!"
@@ -80,7 +80,7 @@ async def test_after_read_is_called_after_each_read_of_an_accepted_connection() 
     assert received == [b"read"]
 
 
-async def test_more_slices_than_the_kernel_takes_go_out_in_one_send() -> None:
+async def test_more_slices_than_the_kernel_accepts_are_sent_at_once() -> None:
     handler, peer = await connected_to_a_plain_socket()
     handler.link.send([b"x"] * (SLICES_MAX + 1))
     assert peer.recv(10_000) == b"x" * (SLICES_MAX + 1)
@@ -88,7 +88,7 @@ async def test_more_slices_than_the_kernel_takes_go_out_in_one_send() -> None:
     await handler.ended
 
 
-async def test_what_a_full_socket_did_not_take_is_queued_and_arrives_in_order() -> None:
+async def test_bytes_that_a_full_socket_refused_are_queued_and_sent_in_order() -> None:
     handler, peer = await connected_to_a_plain_socket()
     sent = b""
     number = 0
@@ -109,7 +109,7 @@ async def test_what_a_full_socket_did_not_take_is_queued_and_arrives_in_order() 
     await handler.ended
 
 
-async def test_a_reset_by_the_peer_is_told_once_and_sending_after_it_is_harmless() -> None:
+async def test_reset_by_the_peer_is_reported_once_and_later_sends_do_nothing() -> None:
     handler, peer = await connected_to_a_plain_socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
@@ -120,7 +120,7 @@ async def test_a_reset_by_the_peer_is_told_once_and_sending_after_it_is_harmless
     handler.link.send([b"again"])
 
 
-async def test_a_descriptor_is_not_written_to_after_its_connection_ended() -> None:
+async def test_descriptor_is_not_written_to_after_its_connection_ended() -> None:
     handler, peer = await connected_to_a_plain_socket()
     handler.link.abort()
     await handler.ended
@@ -134,7 +134,7 @@ async def test_a_descriptor_is_not_written_to_after_its_connection_ended() -> No
                 stranger.recv(100)
 
 
-async def test_the_end_of_a_peers_stream_ends_the_connection() -> None:
+async def test_end_of_the_peers_stream_closes_the_connection() -> None:
     handler, peer = await connected_to_a_plain_socket()
     peer.sendall(b"last words")
     peer.shutdown(socket.SHUT_WR)
@@ -143,7 +143,7 @@ async def test_the_end_of_a_peers_stream_ends_the_connection() -> None:
     peer.close()
 
 
-async def test_small_writes_are_not_held_back() -> None:
+async def test_small_writes_are_sent_without_delay() -> None:
     handler, peer = await connected_to_a_plain_socket()
     sock = handler.link._transport.get_extra_info("socket")  # type: ignore[attr-defined]
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -151,7 +151,7 @@ async def test_small_writes_are_not_held_back() -> None:
     await handler.ended
 
 
-async def test_a_name_with_several_addresses_gets_one_free_port() -> None:
+async def test_name_with_several_addresses_gets_one_free_port() -> None:
     listener = await SocketTransport().listen(Handler, "localhost", 0)
     handler = await SocketTransport().connect(Handler, "localhost", listener.port)
     assert isinstance(handler, Handler)
