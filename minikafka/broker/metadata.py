@@ -115,7 +115,7 @@ class MetadataCache:
             return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiters[future] = predicate
-        timer = self._clock.call_later(timeout_ms, lambda: _settle(future, False))
+        timer = self._clock.call_later(timeout_ms, lambda: _resolve(future, False))
         try:
             return await future
         finally:
@@ -125,10 +125,10 @@ class MetadataCache:
     def _wake(self) -> None:
         for future, predicate in list(self._waiters.items()):
             if predicate():
-                _settle(future, True)
+                _resolve(future, True)
 
 
-def _settle(future: asyncio.Future[bool], outcome: bool) -> None:
+def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
     if not future.done():
         future.set_result(outcome)
 

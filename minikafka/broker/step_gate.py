@@ -34,13 +34,13 @@ class StepGate:
 
     def __init__(self) -> None:
         self._held: dict[str, asyncio.Event] = {}
-        self._standing: list[str] = []
+        self._blocked: list[str] = []
         self._watchers: dict[asyncio.Future[None], str] = {}
 
     @property
     def waiting(self) -> str:
         """Name of the step at which an operation has been blocked longest; "" if none is blocked."""
-        return next(iter(self._standing), "")
+        return next(iter(self._blocked), "")
 
     def hold(self, step: str) -> None:
         """Block operations at this step from now on. Raises KafkaError INVALID_REQUEST for an
@@ -73,30 +73,30 @@ class StepGate:
         if held is None:
             return
         logger.warning("Held at step %s", name)
-        self._standing.append(name)
-        self._tell(name)
+        self._blocked.append(name)
+        self._notify_watchers(name)
         try:
             await held.wait()
         finally:
-            self._standing.remove(name)
+            self._blocked.remove(name)
 
-    async def arrival(self, step: str, clock: Clock, timeout_ms: int) -> None:
+    async def wait_for_arrival(self, step: str, clock: Clock, timeout_ms: int) -> None:
         """Return when an operation is blocked at this step, or after the timeout."""
-        if step in self._standing or timeout_ms <= 0:
+        if step in self._blocked or timeout_ms <= 0:
             return
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers[arrived] = step
-        timer = clock.call_later(timeout_ms, lambda: _settle(arrived))
+        timer = clock.call_later(timeout_ms, lambda: _resolve(arrived))
         try:
             await arrived
         finally:
             timer.cancel()
             del self._watchers[arrived]
 
-    def _tell(self, name: str) -> None:
+    def _notify_watchers(self, name: str) -> None:
         for watcher, step in self._watchers.items():
             if step == name:
-                _settle(watcher)
+                _resolve(watcher)
 
     async def serve(self, call: Call, clock: Clock) -> dict[str, Any]:
         """Handle one of `messages.GATE_CALLS`; return the held steps and the blocked ones. Raises
@@ -104,14 +104,14 @@ class StepGate:
         """
         if call.method == messages.STEPS:
             step, wait_ms = messages.decode_steps(call.body)
-            await self.arrival(step, clock, wait_ms)
+            await self.wait_for_arrival(step, clock, wait_ms)
         elif call.method == messages.HOLD_STEP:
             self.hold(messages.decode_step(call.body))
         else:
             self.release(messages.decode_step(call.body))
-        return messages.encode_standing(self._held, self._standing)
+        return messages.encode_gate_state(self._held, self._blocked)
 
 
-def _settle(arrived: asyncio.Future[None]) -> None:
+def _resolve(arrived: asyncio.Future[None]) -> None:
     if not arrived.done():
         arrived.set_result(None)

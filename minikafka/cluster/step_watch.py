@@ -14,7 +14,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterRecord
 from minikafka.cluster.state import CALL_TIMEOUT_MS, control_plane_of
-from minikafka.rpc.messages import STEPS, decode_standing, encode_steps
+from minikafka.rpc.messages import STEPS, decode_gate_state, encode_steps
 
 ROUND_MS: Final = 2_000
 """Duration of one call; the caller then repeats it, so that brokers started meanwhile are called too."""
@@ -45,7 +45,7 @@ async def find_blocked_broker(
             )
         except (OSError, KafkaError):
             return None
-        return broker if step in decode_standing(answer)[1] else None
+        return broker if step in decode_gate_state(answer)[1] else None
 
     found = None
     for answer in asyncio.as_completed([call(broker) for broker in ids]):

@@ -236,15 +236,15 @@ def decode_steps(body: object) -> tuple[str, int]:
     return _text(fields["step"], _STEP), _integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
 
 
-def encode_standing(held: Iterable[str], standing: Iterable[str]) -> Body:
+def encode_gate_state(held: Iterable[str], blocked: Iterable[str]) -> Body:
     """Return the gate's response: the held steps, and the steps at which an operation is blocked."""
-    return {"held": list(held), "standing": list(standing)}
+    return {"held": list(held), "blocked": list(blocked)}
 
 
-def decode_standing(body: object) -> tuple[list[str], list[str]]:
+def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
     """Return (held steps, blocked steps). Raises KafkaError(INVALID_REQUEST)."""
-    fields = _fields(body, "held", "standing")
-    return list(_rows(fields["held"], _step)), list(_rows(fields["standing"], _step))
+    fields = _fields(body, "held", "blocked")
+    return list(_rows(fields["held"], _step)), list(_rows(fields["blocked"], _step))
 
 
 def _step(value: object) -> str:

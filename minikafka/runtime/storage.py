@@ -110,10 +110,10 @@ class DiskStorage:
         self, path: str, data: bytes, *, private: bool = False, sync: bool = True
     ) -> None:
         """Replace a file as a whole: write a temporary file, fsync, rename, fsync the directory."""
-        beside = path + ".tmp"
+        temporary = path + ".tmp"
         with _failing_as(path):
             fd = os.open(
-                beside,
+                temporary,
                 os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
                 0o600 if private else 0o644,
             )
@@ -127,7 +127,7 @@ class DiskStorage:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            os.replace(beside, path)
+            os.replace(temporary, path)
             if sync:
                 self.sync_directory(os.path.dirname(path) or ".")
 

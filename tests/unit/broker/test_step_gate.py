@@ -17,7 +17,7 @@ STEP = "reassignment.A1"
 
 
 async def call(gate: StepGate, clock: ManualClock, method: str, body: Any) -> Any:
-    return messages.decode_standing(await gate.serve(Call(method, body), clock))
+    return messages.decode_gate_state(await gate.serve(Call(method, body), clock))
 
 
 def coming(gate: StepGate, step: str = STEP) -> asyncio.Task[None]:
@@ -85,9 +85,9 @@ async def test_who_asks_for_a_step_is_answered_when_somebody_comes_there() -> No
     await turn()
     assert not asking.done()
     controller = coming(gate)
-    held, standing = await asking
+    held, blocked = await asking
     assert set(held) == {STEP, "broker.stop_replica"}
-    assert standing == ["broker.stop_replica", STEP]
+    assert blocked == ["broker.stop_replica", STEP]
     gate.open()
     await asyncio.gather(broker, controller)
 

@@ -109,8 +109,8 @@ def test_what_a_tool_asks_a_gate_comes_back_as_it_was_sent() -> None:
     assert messages.decode_step(over_the_wire(messages.encode_step(step))) == step
     asked = over_the_wire(messages.encode_steps(step, 2_000))
     assert messages.decode_steps(asked) == (step, 2_000)
-    answer = over_the_wire(messages.encode_standing({step: None}, [step]))
-    assert messages.decode_standing(answer) == ([step], [step])
+    answer = over_the_wire(messages.encode_gate_state({step: None}, [step]))
+    assert messages.decode_gate_state(answer) == ([step], [step])
 
 
 @pytest.mark.parametrize(
