@@ -37,6 +37,13 @@ def test_a_topic_that_is_being_deleted_is_no_longer_there() -> None:
     assert cache.topic_ids == {}
 
 
+def test_update_of_a_recreated_topic_drops_the_partitions_of_the_former_one() -> None:
+    cache = MetadataCache(LoopClock())
+    cache.update(request(state("a", 0, (1,)), state("a", 1, (1,)), ids=[("a", b"i" * 16)]))
+    cache.update(request(state("a", 0, (1,)), ids=[("a", b"j" * 16)]))
+    assert set(cache.topics["a"]) == {0}
+
+
 async def test_who_waits_is_told_by_the_update_that_makes_it_true() -> None:
     cache = MetadataCache(LoopClock())
     waiting = asyncio.ensure_future(cache.wait_until(lambda: "b" in cache.topics, 60_000))

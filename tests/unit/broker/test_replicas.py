@@ -15,6 +15,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
+    NO_LEADER,
     Broker,
     ControllerRequest,
     LeaderAndIsrRequest,
@@ -145,6 +146,26 @@ async def test_strays_are_deleted_after_the_first_metadata_of_a_controller(
     assert await told(EPOCH, *here) == {T0, T1}
     assert await told(EPOCH, moved) == {T0, T1}, "only the first names every partition"
     assert await told(EPOCH + 1, moved, here[1]) == {T1}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(state(leader=NO_LEADER, replicas=(9,)), id="without a leader"),
+        pytest.param(state(leader=9, replicas=(9,))._replace(isr=(9, 0)), id="in the ISR"),
+        pytest.param(state(leader=9, replicas=(9,)), id="of another topic id"),
+    ],
+)
+async def test_replica_that_may_hold_the_only_copy_is_no_stray(
+    hosted: Hosted, request: pytest.FixtureRequest, kept: PartitionState
+) -> None:
+    known, other = b"0123456789abcdef", b"another-topic-id"
+    here = state(leader=9, replicas=(0, 9))
+    assert await hosted.tell(here, topic_id=known) == [0]
+    topic_id = other if request.node.callspec.id == "of another topic id" else known
+    ids = (("t", topic_id),)
+    await hosted.handle(UpdateMetadataRequest(0, EPOCH + 1, hosted.epoch, (kept,), (), ids))
+    assert set(hosted.replicas.logs.logs) == {T0}
 
 
 @pytest.mark.row("R8", "T19")
