@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.controller_world import World
 
@@ -256,6 +258,39 @@ def test_cancelling_is_refused_when_it_removes_every_replica_in_sync():
     assert world.nodes[T0].isr == (1,)
     assert world.reassign({T0: None})[T0].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert world.context.assignments[T0].adding == (1, 2)
+
+
+def test_cancelling_is_refused_when_the_only_replica_in_sync_is_dead():
+    """Nobody leads, so no election would refuse to remove the replica that alone has every record."""
+    world = World(brokers=3).create("t", [0])
+    world.reassign({T0: [1, 2]})
+    world.shrink(T0, [0, 1])
+    world.context.set_leadership(T0, world.nodes[T0])
+    world.kill(0)
+    world.kill(1)
+    assert (world.nodes[T0].leader, world.nodes[T0].isr) == (-1, (1,))
+    before = world.context.assignments[T0]
+    assert world.reassign({T0: None})[T0].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert world.context.assignments[T0] == before
+
+
+def test_reassignment_waits_on_when_its_target_died_before_it_could_lead():
+    """The leader's last ISR write came just before the controller read it, after the target had died."""
+    world = World(brokers=2).create("t", [0])
+    world.reassign({T0: [1]})
+    before = world.context.assignments[T0]
+    world.kill(1)
+    world.expand(T0, [0, 1])
+    assert world.nodes[T0].leader == 0
+    assert world.context.assignments[T0] == before
+    assert T0 in world.context.reassigning
+
+
+def test_reassignment_raises_no_epoch_over_a_newer_controller():
+    world = World(brokers=3).create("t", [0])
+    world.context.set_leadership(T0, replace(world.context.leadership[T0], controller_epoch=9))
+    world.reassign({T0: [1, 2]})
+    assert world.nodes[T0].leader_epoch == 0
 
 
 def led_by_an_added_replica() -> World:
