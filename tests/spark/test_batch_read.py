@@ -108,7 +108,7 @@ def test_job_survives_killed_brokers(brokers, read):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"startingOffsets": "latest"}, "no meaning for a batch read"),
+        ({"startingOffsets": "latest"}, "is not allowed for a batch read"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"subscribe": " "}, "subscribe must be given"),
     ],

@@ -72,7 +72,7 @@ async def start(zookeeper: ManagedZooKeeper, admin: ZooKeeperCoordination) -> As
 
     yield start_one
     for candidate in started:
-        await candidate.service.close()
+        await candidate.service.resign()
         await candidate.coordination.close()
         await candidate.tasks.close()
 
