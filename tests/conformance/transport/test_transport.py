@@ -89,7 +89,7 @@ class Recorder:
 
 
 async def pair(transport: Transport, *, buffer_bytes: int = 64 * 1024) -> tuple[Recorder, Recorder]:
-    """A client's and a server's handler, connected; nobody listens afterwards."""
+    """Return the connected handlers of a client and a server; the listener is closed."""
     accepted: list[Recorder] = []
 
     def accept() -> Recorder:
@@ -113,7 +113,7 @@ async def part(*handlers: Recorder) -> None:
         await handler.until_called("disconnected")
 
 
-def test_bytes_arrive_in_the_order_sent_whatever_the_slices(run: Run) -> None:
+def test_bytes_arrive_in_the_order_sent(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         slices = [bytes([i % 251]) * (i % 300) for i in range(3000)]
@@ -132,7 +132,7 @@ def test_bytes_arrive_in_the_order_sent_whatever_the_slices(run: Run) -> None:
     run(scenario)
 
 
-def test_a_slice_may_be_overwritten_as_soon_as_send_returned(run: Run) -> None:
+def test_slice_may_be_overwritten_after_send_returns(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         server.link.pause_reading()
@@ -151,7 +151,7 @@ def test_a_slice_may_be_overwritten_as_soon_as_send_returned(run: Run) -> None:
     run(scenario)
 
 
-def test_what_a_peer_does_not_read_is_queued_and_drained_is_called_when_it_has(run: Run) -> None:
+def test_drained_is_called_when_the_peer_has_read_the_queue(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         server.link.pause_reading()
@@ -173,7 +173,7 @@ def test_what_a_peer_does_not_read_is_queued_and_drained_is_called_when_it_has(r
     run(scenario)
 
 
-def test_pausing_and_resuming_twice_is_harmless(run: Run) -> None:
+def test_pausing_and_resuming_twice_has_no_effect(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         server.link.pause_reading()
@@ -190,7 +190,7 @@ def test_pausing_and_resuming_twice_is_harmless(run: Run) -> None:
     run(scenario)
 
 
-def test_a_buffer_of_one_byte_is_enough(run: Run) -> None:
+def test_buffer_of_one_byte_is_enough(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport, buffer_bytes=1)
         client.link.send([b"minikafka"])
@@ -202,7 +202,7 @@ def test_a_buffer_of_one_byte_is_enough(run: Run) -> None:
     run(scenario)
 
 
-def test_close_sends_what_is_queued_first(run: Run) -> None:
+def test_close_sends_the_queued_bytes_first(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         server.link.pause_reading()
@@ -218,7 +218,7 @@ def test_close_sends_what_is_queued_first(run: Run) -> None:
     run(scenario)
 
 
-def test_abort_ends_both_sides_and_nothing_is_sent_any_more(run: Run) -> None:
+def test_abort_ends_both_sides_without_sending_more(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         client.link.abort()
@@ -236,7 +236,7 @@ def test_abort_ends_both_sides_and_nothing_is_sent_any_more(run: Run) -> None:
     run(scenario)
 
 
-def test_connected_comes_first_and_disconnected_last_and_once(run: Run) -> None:
+def test_connected_is_called_first_and_disconnected_last(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         client.link.send([b"x"])
@@ -254,7 +254,7 @@ def test_connected_comes_first_and_disconnected_last_and_once(run: Run) -> None:
     run(scenario)
 
 
-def test_a_handler_may_answer_while_it_is_given_bytes(run: Run) -> None:
+def test_handler_may_send_while_it_receives(run: Run) -> None:
     class Echo(Recorder):
         def buffer_updated(self, count: int) -> None:
             super().buffer_updated(count)
@@ -280,7 +280,7 @@ def test_a_handler_may_answer_while_it_is_given_bytes(run: Run) -> None:
     run(scenario)
 
 
-def test_connecting_where_nobody_listens_is_an_oserror(run: Run) -> None:
+def test_connecting_to_a_closed_port_raises_oserror(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         listener = await transport.listen(Recorder, "127.0.0.1", 0)
         await listener.close()
@@ -290,7 +290,7 @@ def test_connecting_where_nobody_listens_is_an_oserror(run: Run) -> None:
     run(scenario)
 
 
-def test_a_port_that_is_taken_is_an_oserror(run: Run) -> None:
+def test_listening_on_a_used_port_raises_oserror(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         listener = await transport.listen(Recorder, "127.0.0.1", 0)
         with pytest.raises(OSError, match=r"."):
@@ -316,7 +316,7 @@ def test_transport_refuses_protocols_other_than_plaintext(
     run(scenario)
 
 
-def test_a_closed_listener_leaves_its_connections_alone(run: Run) -> None:
+def test_closed_listener_keeps_its_connections_open(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         client.link.send([b"still here"])
@@ -326,7 +326,7 @@ def test_a_closed_listener_leaves_its_connections_alone(run: Run) -> None:
     run(scenario)
 
 
-def test_each_side_can_name_its_peer(run: Run) -> None:
+def test_each_side_knows_the_address_of_its_peer(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         for handler in (client, server):

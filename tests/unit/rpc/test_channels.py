@@ -83,7 +83,7 @@ class World:
         async with asyncio.timeout(5):
             return await self.plane.attempts.get()
 
-    async def settle(self) -> None:
+    async def turn_loop(self) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
 
@@ -100,7 +100,7 @@ def control_port(broker: Broker) -> int:
 
 
 def request(epoch: int) -> StopReplicaRequest:
-    """Requests of a test are told apart by their controller epoch."""
+    """Return a request that tests recognise by its controller epoch."""
     return StopReplicaRequest(0, epoch, 1, ())
 
 
@@ -114,46 +114,46 @@ async def world() -> AsyncIterator[World]:
 
 
 @pytest.mark.row("R15")
-async def test_requests_go_one_by_one_in_the_order_sent(world: World) -> None:
+async def test_channel_sends_requests_one_by_one_in_order(world: World) -> None:
     for epoch in (1, 2, 3):
         world.send(1, epoch)
     for epoch in (1, 2, 3):
         attempt = await world.attempt()
         assert attempt.epoch == epoch
-        await world.settle()
+        await world.turn_loop()
         assert world.plane.attempts.empty()
         attempt.answer.set_result(OK)
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == [(1, 1, 0), (1, 2, 0), (1, 3, 0)]
 
 
 @pytest.mark.row("C39")
-async def test_what_waits_for_each_broker_is_counted_with_what_is_under_way(world: World) -> None:
+async def test_backlog_counts_queued_requests_and_those_in_flight(world: World) -> None:
     world.channels.add(broker(2))
     for epoch in (1, 2):
         world.send(1, epoch)
     attempt = await world.attempt()
     assert world.channels.backlog() == {1: 2, 2: 0}
     attempt.answer.set_result(OK)
-    await world.settle()
+    await world.turn_loop()
     assert world.channels.backlog() == {1: 1, 2: 0}
 
 
 @pytest.mark.row("J6")
-async def test_a_broker_that_does_not_answer_holds_up_no_other(world: World) -> None:
+async def test_silent_broker_does_not_delay_other_brokers(world: World) -> None:
     world.channels.add(broker(2))
     world.send(1, 1)
     world.send(2, 1)
     silent, quick = sorted([await world.attempt(), await world.attempt()])
     quick.answer.set_result(OK)
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == [(2, 1, 0)]
     assert not silent.answer.done()
 
 
 @pytest.mark.row("R15")
 @pytest.mark.parametrize("error", [ConnectionRefusedError("gone"), TimeoutError("slow")])
-async def test_a_request_without_an_answer_is_repeated_before_the_next(
+async def test_channel_retries_a_request_before_it_sends_the_next(
     world: World, error: OSError
 ) -> None:
     world.send(1, 1)
@@ -162,7 +162,7 @@ async def test_a_request_without_an_answer_is_repeated_before_the_next(
         attempt = await world.attempt()
         assert attempt.epoch == 1
         attempt.answer.set_exception(error)
-        await world.settle()
+        await world.turn_loop()
         assert world.plane.attempts.empty()
         world.clock.advance(RETRY_MS)
     (await world.attempt()).answer.set_result(OK)
@@ -170,94 +170,96 @@ async def test_a_request_without_an_answer_is_repeated_before_the_next(
     assert world.responses == [(1, 1, 0)]
 
 
-async def test_a_stale_epoch_is_told_and_the_channel_goes_on(world: World) -> None:
+async def test_channel_continues_after_a_stale_epoch(world: World) -> None:
     world.send(1, 1)
     world.send(1, 2)
     stale = ControllerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
     (await world.attempt()).answer.set_result(encode_response(stale))
     (await world.attempt()).answer.set_result(OK)
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == [(1, 1, ErrorCode.STALE_CONTROLLER_EPOCH), (1, 2, 0)]
 
 
-async def test_a_refusal_is_an_answer(world: World) -> None:
+async def test_refusal_is_a_response(world: World) -> None:
     world.send(1, 1)
     (await world.attempt()).answer.set_exception(KafkaError(ErrorCode.INVALID_REQUEST, "x"))
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == [(1, 1, ErrorCode.INVALID_REQUEST)]
 
 
-async def test_an_answer_that_is_not_one_of_a_broker_is_an_error(world: World) -> None:
+async def test_invalid_response_is_reported_as_an_error(world: World) -> None:
     world.send(1, 1)
     (await world.attempt()).answer.set_result({"hello": "world"})
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == [(1, 1, ErrorCode.INVALID_REQUEST)]
 
 
 @pytest.mark.parametrize(
     "code",
     [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.NETWORK_EXCEPTION],
-    ids=["a stranger on its port", "a broker without ZooKeeper just now"],
+    ids=["another program on its port", "a broker without ZooKeeper"],
 )
-async def test_who_cannot_carry_a_request_out_is_asked_again(world: World, code: ErrorCode) -> None:
+async def test_channel_retries_a_request_that_the_broker_could_not_process(
+    world: World, code: ErrorCode
+) -> None:
     world.send(1, 1)
     (await world.attempt()).answer.set_exception(KafkaError(code))
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == []
     world.clock.advance(RETRY_MS)
     (await world.attempt()).answer.set_result(OK)
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == [(1, 1, 0)]
 
 
 @pytest.mark.row("R15")
-async def test_removing_a_broker_gives_up_on_it_at_once(world: World) -> None:
+async def test_removed_broker_gets_no_further_request(world: World) -> None:
     world.send(1, 1)
     world.send(1, 2)
     await world.attempt()
     world.channels.remove(1)
-    await world.settle()
+    await world.turn_loop()
     assert world.plane.cancelled == 1
     assert world.tasks.names() == []
     world.send(1, 3)
     world.clock.advance(10 * RETRY_MS)
-    await world.settle()
+    await world.turn_loop()
     assert world.plane.attempts.empty()
     assert world.responses == []
 
 
-async def test_stopping_sends_nothing_more_to_anybody(world: World) -> None:
+async def test_stopped_channels_send_nothing(world: World) -> None:
     world.channels.add(broker(2))
     world.send(1, 1)
     world.send(2, 1)
     world.send(2, 2)
     in_flight, between_attempts = sorted([await world.attempt(), await world.attempt()])
     between_attempts.answer.set_exception(ConnectionResetError())
-    await world.settle()
+    await world.turn_loop()
     # Even an answer that is there already, but was not looked at, changes nothing.
     in_flight.answer.set_result(OK)
     world.channels.stop()
     world.clock.advance(10 * RETRY_MS)
-    await world.settle()
+    await world.turn_loop()
     assert world.plane.attempts.empty()
     assert world.responses == []
     assert world.tasks.names() == []
 
 
-async def test_stopping_before_a_channel_ever_ran_sends_nothing(world: World) -> None:
+async def test_channel_stopped_before_its_first_step_sends_nothing(world: World) -> None:
     world.channels.add(broker(2))
     world.send(2, 1)
     world.channels.stop()
-    await world.settle()
+    await world.turn_loop()
     assert world.plane.attempts.empty()
     assert world.tasks.names() == []
 
 
-async def test_resigning_inside_a_response_drops_what_is_queued(world: World) -> None:
+async def test_stop_inside_a_response_drops_the_queued_requests(world: World) -> None:
     world.channels.send(1, request(1), lambda *_: world.channels.stop())
     world.send(1, 2)
     (await world.attempt()).answer.set_result(OK)
-    await world.settle()
+    await world.turn_loop()
     assert world.plane.attempts.empty()
     assert world.tasks.names() == []
 
@@ -267,13 +269,13 @@ async def test_channel_keeps_the_request_while_the_broker_has_no_control_listene
 ) -> None:
     world.channels.add(Broker(2, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)))
     world.send(2, 1)
-    await world.settle()
+    await world.turn_loop()
     assert world.plane.attempts.empty()
     assert world.channels.backlog()[2] == 1
     assert "from broker 2: broker has no listener CONTROLLER" in caplog.text
 
 
-async def test_after_a_stop_the_next_term_begins_with_fresh_channels(world: World) -> None:
+async def test_channels_added_after_a_stop_send_only_new_requests(world: World) -> None:
     world.send(1, 1)
     await world.attempt()
     world.channels.stop()
@@ -282,16 +284,16 @@ async def test_after_a_stop_the_next_term_begins_with_fresh_channels(world: Worl
     attempt = await world.attempt()
     assert attempt.epoch == 2
     attempt.answer.set_result(OK)
-    await world.settle()
+    await world.turn_loop()
     assert world.responses == [(1, 2, 0)]
 
 
 @pytest.mark.row("R19")
-async def test_a_bounced_broker_gets_a_new_channel_to_its_new_address(world: World) -> None:
+async def test_bounced_broker_gets_a_new_channel_to_its_new_address(world: World) -> None:
     world.send(1, 1)
     assert (await world.attempt()).port == control_port(broker(1))
     world.channels.add(broker(1))
-    await world.settle()
+    await world.turn_loop()
     assert world.plane.cancelled == 0
     world.channels.add(broker(1, epoch=2))
     world.send(1, 2)
@@ -300,15 +302,15 @@ async def test_a_bounced_broker_gets_a_new_channel_to_its_new_address(world: Wor
     assert world.plane.cancelled == 1
 
 
-async def test_repeated_silence_is_noted_ever_more_rarely(world: World) -> None:
+async def test_channel_records_retries_at_growing_intervals(world: World) -> None:
     ledger = RecordingLedger()
     world.channels = Channels(world.plane, world.clock, world.tasks, SystemRng(), ledger)
     world.channels.add(broker(1))
     world.send(1, 1)
     for _ in range(9):
         attempt = await world.attempt()
-        attempt.answer.set_exception(ConnectionRefusedError("nobody there"))
-        await world.settle()
+        attempt.answer.set_exception(ConnectionRefusedError("connection refused"))
+        await world.turn_loop()
         world.clock.advance(RETRY_MS)
     assert [(kind, fields["attempt"]) for kind, _, fields in ledger.lines] == [
         ("retry", attempt) for attempt in (1, 2, 4, 8)
@@ -317,5 +319,5 @@ async def test_repeated_silence_is_noted_ever_more_rarely(world: World) -> None:
         "to": 1,
         "request": "StopReplica",
         "attempt": 1,
-        "error": "ConnectionRefusedError nobody there",
+        "error": "ConnectionRefusedError connection refused",
     }

@@ -77,12 +77,12 @@ def over_the_wire(body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("request_", [LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA])
-def test_a_controller_request_comes_back_as_it_was_sent(request_: ControllerRequest) -> None:
+def test_controller_request_decodes_to_what_was_encoded(request_: ControllerRequest) -> None:
     method, body = messages.encode(request_)
     assert messages.decode(method, over_the_wire(body)) == request_
 
 
-def test_a_response_comes_back_as_it_was_sent() -> None:
+def test_response_decodes_to_what_was_encoded() -> None:
     response = ControllerResponse(
         ErrorCode.STALE_CONTROLLER_EPOCH,
         ((TopicPartition("orders", 0), ErrorCode.NONE), (TopicPartition("orders", 1), 56)),
@@ -91,7 +91,7 @@ def test_a_response_comes_back_as_it_was_sent() -> None:
     assert messages.decode_response(body) == response
 
 
-def test_what_brokers_ask_the_controller_comes_back_as_it_was_sent() -> None:
+def test_request_to_the_controller_decodes_to_what_was_encoded() -> None:
     shutdown = over_the_wire(messages.encode_controlled_shutdown(2, 77))
     assert messages.decode_controlled_shutdown(shutdown) == (2, 77)
     remaining = [TopicPartition("orders", 1)]
@@ -104,7 +104,7 @@ def test_what_brokers_ask_the_controller_comes_back_as_it_was_sent() -> None:
     assert messages.decode_created(created) == {"orders": 0, "old": 36}
 
 
-def test_what_a_tool_asks_a_gate_comes_back_as_it_was_sent() -> None:
+def test_gate_call_decodes_to_what_was_encoded() -> None:
     step = "controlled-shutdown.leaders-moved"
     assert messages.decode_step(over_the_wire(messages.encode_step(step))) == step
     asked = over_the_wire(messages.encode_steps(step, 2_000))
@@ -117,7 +117,7 @@ def test_what_a_tool_asks_a_gate_comes_back_as_it_was_sent() -> None:
     "body",
     [{"step": "a.b", "wait_ms": 60_001}, {"step": "a b", "wait_ms": 1}, {"step": "a.b"}, None],
 )
-def test_a_question_to_a_gate_that_is_none_is_refused(body: object) -> None:
+def test_malformed_gate_call_is_refused(body: object) -> None:
     with pytest.raises(KafkaError):
         messages.decode_steps(body)
 
@@ -128,18 +128,18 @@ def refused(method: str, body: object) -> bool:
     return caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_an_unknown_method_is_refused() -> None:
+def test_unknown_method_is_refused() -> None:
     assert refused("drop_everything", {})
     assert refused(messages.STATE, {})
 
 
 @pytest.mark.parametrize("body", [None, [], {}, {"controller_id": 1}, b"x", 3])
-def test_a_body_that_is_not_the_map_expected_is_refused(body: object) -> None:
+def test_body_with_other_keys_is_refused(body: object) -> None:
     for method in messages.STATE_CHANGES:
         assert refused(method, body)
 
 
-def test_a_body_with_a_key_too_many_is_refused() -> None:
+def test_body_with_an_additional_key_is_refused() -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     assert refused(method, body | {"surprise": 1})
 
@@ -168,7 +168,7 @@ def test_a_body_with_a_key_too_many_is_refused() -> None:
         ("topic_ids", [["orders", "0123456789abcdef"]]),
     ],
 )
-def test_a_field_of_the_wrong_kind_is_refused(key: str, value: object) -> None:
+def test_field_of_the_wrong_type_is_refused(key: str, value: object) -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     assert refused(method, body | {key: value})
 
@@ -196,13 +196,13 @@ def test_a_field_of_the_wrong_kind_is_refused(key: str, value: object) -> None:
         (11, 1),
     ],
 )
-def test_a_partition_with_a_wrong_field_is_refused(index: int, value: object) -> None:
+def test_partition_with_an_invalid_field_is_refused(index: int, value: object) -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     body["partitions"][0][index] = value
     assert refused(method, body)
 
 
-def test_a_list_beyond_its_limit_is_refused_before_a_row_is_looked_at(
+def test_list_beyond_its_limit_is_refused_before_its_rows_are_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(messages, "ROWS_MAX", 2)
@@ -217,7 +217,7 @@ def test_topic_names_of_kafka_are_allowed() -> None:
         assert messages.decode(method, body)
 
 
-def test_partitions_that_go_to_several_brokers_are_rows_once() -> None:
+def test_partitions_for_several_brokers_are_encoded_once() -> None:
     shared = messages.SharedRows()
     first = messages.encode(LEADER_AND_ISR, shared)[1]["partitions"]
     again = messages.encode(LEADER_AND_ISR, shared)[1]["partitions"]
@@ -227,13 +227,13 @@ def test_partitions_that_go_to_several_brokers_are_rows_once() -> None:
 
 @pytest.mark.parametrize("value", [0, None, False, "", {}])
 @pytest.mark.parametrize("index", [8, 9, 10])
-def test_nothing_but_a_list_is_a_list_of_brokers(index: int, value: object) -> None:
+def test_broker_ids_must_be_a_list(index: int, value: object) -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     body["partitions"][0][index] = value
     assert refused(method, body)
 
 
-def test_a_list_of_brokers_that_is_equal_to_a_good_one_becomes_the_good_one() -> None:
+def test_list_equal_to_valid_broker_ids_decodes_to_the_valid_ones() -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     row = body["partitions"][0]
     row[4], row[7] = [1, 2], [True, 2.0]

@@ -1,4 +1,4 @@
-"""The HTTP control plane: calls over real sockets, and everything a stranger may try."""
+"""The HTTP control plane: calls over real sockets, and requests that must be refused."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ async def world() -> AsyncIterator[World]:
     await listener.close()
 
 
-async def test_a_call_brings_method_and_body_there_and_the_answer_back(world: World) -> None:
+async def test_call_delivers_method_and_body_and_returns_the_response(world: World) -> None:
     assert await world.call("state", ALL_KINDS) == ALL_KINDS
     assert world.calls == [Call("state", ALL_KINDS)]
     assert await world.call("controlled_shutdown", {}) == {}
 
 
-async def test_a_leader_and_isr_of_thirty_thousand_partitions_fits(world: World) -> None:
+async def test_leader_and_isr_of_thirty_thousand_partitions_fits_a_call(world: World) -> None:
     state = PartitionState(
         TopicPartition("a-topic-with-quite-a-long-name" * 4, 0), 1, 7, (1, 2, 3), 9, 4, (1, 2, 3)
     )
@@ -106,7 +106,7 @@ async def test_a_leader_and_isr_of_thirty_thousand_partitions_fits(world: World)
     assert messages.decode(*world.calls[0]) == request
 
 
-async def test_a_refusal_of_the_handler_is_the_callers_error(world: World) -> None:
+async def test_kafka_error_of_the_handler_is_raised_at_the_caller(world: World) -> None:
     async def refuse(call: Call) -> dict[str, Any]:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "ask 3")
 
@@ -117,7 +117,7 @@ async def test_a_refusal_of_the_handler_is_the_callers_error(world: World) -> No
     assert caught.value.detail == "ask 3"
 
 
-async def test_a_crash_of_the_handler_tells_the_caller_nothing(world: World) -> None:
+async def test_crash_of_the_handler_reveals_nothing_to_the_caller(world: World) -> None:
     async def crash(call: Call) -> dict[str, Any]:
         raise RuntimeError("private detail")
 
@@ -130,7 +130,7 @@ async def test_a_crash_of_the_handler_tells_the_caller_nothing(world: World) -> 
     assert await world.call("create_topics", {"still": "served"})
 
 
-async def test_no_answer_is_an_oserror(world: World) -> None:
+async def test_call_without_a_response_raises_oserror(world: World) -> None:
     async def never(call: Call) -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -144,34 +144,34 @@ async def test_no_answer_is_an_oserror(world: World) -> None:
         await world.client.call("127.0.0.1", other.port, "state", {}, timeout_ms=1_000)
 
 
-async def test_a_server_that_is_no_control_plane_is_an_oserror(world: World) -> None:
+async def test_call_to_another_kind_of_server_raises_oserror(world: World) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
         await writer.drain()
         writer.close()
 
-    stranger = await asyncio.start_server(talk, "127.0.0.1", 0)
-    port = stranger.sockets[0].getsockname()[1]
+    other = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = other.sockets[0].getsockname()[1]
     with pytest.raises(OSError, match="not from a control plane"):
         await world.client.call("127.0.0.1", port, "state", {}, timeout_ms=1_000)
-    stranger.close()
+    other.close()
 
 
 @pytest.mark.parametrize(("secret", "cluster"), [(b"wrong", "c"), (SECRET, "other")])
-async def test_a_caller_of_another_cluster_is_not_let_in(
+async def test_caller_of_another_cluster_is_refused(
     world: World, secret: bytes, cluster: str
 ) -> None:
-    stranger = world.plane(secret, cluster)
-    world.opened.append(stranger)
+    other = world.plane(secret, cluster)
+    world.opened.append(other)
     with pytest.raises(KafkaError) as caught:
-        await stranger.call("127.0.0.1", world.port, "state", {}, timeout_ms=5_000)
+        await other.call("127.0.0.1", world.port, "state", {}, timeout_ms=5_000)
     assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert world.calls == []
 
 
 @pytest.mark.parametrize("start", ["GET /state", "POST /state", "POST /nothing", "DELETE /"])
-async def test_an_unsigned_request_gets_401_and_no_detail(world: World, start: str) -> None:
+async def test_unsigned_request_gets_status_401_without_details(world: World, start: str) -> None:
     lines = [f"{start} HTTP/1.1", "Host: x", "Content-Length: 0"]
     answer = await world.raw(lines)
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -181,7 +181,7 @@ async def test_an_unsigned_request_gets_401_and_no_detail(world: World, start: s
     assert world.calls == []
 
 
-async def test_a_stranger_is_refused_before_its_body_was_sent(world: World) -> None:
+async def test_unsigned_request_is_refused_before_its_body_is_sent(world: World) -> None:
     head = ["POST /state HTTP/1.1", "Host: x", f"Content-Length: {2**40}"]
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write("\r\n".join([*head, "", ""]).encode())
@@ -190,7 +190,7 @@ async def test_a_stranger_is_refused_before_its_body_was_sent(world: World) -> N
     writer.close()
 
 
-async def test_a_captured_call_is_refused_the_second_time(world: World) -> None:
+async def test_replayed_call_is_refused(world: World) -> None:
     body = msgpack.packb({})
     headers = world.headers("/state", body)
     assert await world.post("/state", body, headers) == 200
@@ -198,24 +198,24 @@ async def test_a_captured_call_is_refused_the_second_time(world: World) -> None:
     assert len(world.calls) == 1
 
 
-async def test_another_body_under_a_good_signature_is_refused(world: World) -> None:
+async def test_body_that_does_not_match_the_signature_is_refused(world: World) -> None:
     headers = world.headers("/state", msgpack.packb({"a": 1}))
     assert await world.post("/state", msgpack.packb({"a": 2}), headers) == 401
     assert world.calls == []
 
 
-async def test_a_compressed_body_is_refused(world: World) -> None:
+async def test_compressed_body_is_refused(world: World) -> None:
     body = msgpack.packb({})
     headers = world.headers("/state", body) | {"Content-Encoding": "gzip"}
     assert await world.post("/state", body, headers) == 415
 
 
-async def test_only_post_is_served(world: World) -> None:
+async def test_signed_request_with_another_method_than_post_is_refused(world: World) -> None:
     headers = world.headers("/state", b"", "PUT")
     assert await world.post("/state", b"", headers, method="PUT") == 405
 
 
-async def test_a_body_beyond_the_limit_is_refused(world: World) -> None:
+async def test_body_beyond_the_limit_is_refused(world: World) -> None:
     head = ["POST /state HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {2**40}"]
     signed = [f"{name}: {value}" for name, value in world.headers("/state", b"").items()]
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
@@ -253,12 +253,12 @@ async def test_a_body_beyond_the_limit_is_refused(world: World) -> None:
         msgpack.packb({}) + b"more",
     ],
 )
-async def test_a_signed_body_that_is_no_small_map_is_refused(world: World, body: bytes) -> None:
+async def test_signed_body_that_is_not_a_small_map_is_refused(world: World, body: bytes) -> None:
     assert await world.post("/state", body, world.headers("/state", body)) == 400
     assert world.calls == []
 
 
-async def test_bytes_that_are_not_http_end_the_connection(world: World) -> None:
+async def test_bytes_that_are_not_http_close_the_connection(world: World) -> None:
     for junk in ("\x16\x03\x01\x02\x00\x01", "GET", "A" * 20_000):
         assert b"401" not in await world.raw([junk, junk])
     assert world.calls == []
@@ -273,7 +273,7 @@ async def dropped(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["silent", "half a head", "half a body", "between requests"])
-async def test_a_connection_without_a_whole_request_in_time_is_dropped(
+async def test_connection_without_a_whole_request_in_time_is_closed(
     world: World, kind: str
 ) -> None:
     body = msgpack.packb({"x": 1})
@@ -294,7 +294,7 @@ async def test_a_connection_without_a_whole_request_in_time_is_dropped(
     writer.close()
 
 
-async def test_a_slow_handler_is_not_cut_off(world: World) -> None:
+async def test_slow_handler_may_finish(world: World) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(call: Call) -> dict[str, Any]:
@@ -310,7 +310,7 @@ async def test_a_slow_handler_is_not_cut_off(world: World) -> None:
     assert await call == {"done": True}
 
 
-async def test_connections_beyond_the_limit_are_dropped(
+async def test_connections_beyond_the_limit_are_closed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 1)
@@ -349,7 +349,7 @@ async def test_state_changes_reach_the_handler_one_at_a_time_in_order(world: Wor
     assert began == ended == [1, 2, 3]
 
 
-async def test_a_state_change_that_was_overtaken_is_refused(world: World) -> None:
+async def test_state_change_is_refused_after_a_later_one(world: World) -> None:
     path = f"/{messages.UPDATE_METADATA}"
     late, later = msgpack.packb({"n": 1}), msgpack.packb({"n": 2})
     late_headers, later_headers = world.headers(path, late), world.headers(path, later)
@@ -358,14 +358,14 @@ async def test_a_state_change_that_was_overtaken_is_refused(world: World) -> Non
     assert [call.body["n"] for call in world.calls] == [2]
 
 
-async def test_calls_that_change_no_state_may_overtake_each_other(world: World) -> None:
+async def test_calls_without_state_changes_run_at_the_same_time(world: World) -> None:
     first, second = msgpack.packb({"n": 1}), msgpack.packb({"n": 2})
     first_headers, second_headers = world.headers("/state", first), world.headers("/state", second)
     assert await world.post("/state", second, second_headers) == 200
     assert await world.post("/state", first, first_headers) == 200
 
 
-async def test_a_new_incarnation_of_a_sender_counts_from_one(world: World) -> None:
+async def test_restarted_sender_numbers_its_calls_from_one(world: World) -> None:
     await world.call(messages.STOP_REPLICA, {})
     await world.call(messages.STOP_REPLICA, {})
     again = world.plane()
@@ -374,7 +374,7 @@ async def test_a_new_incarnation_of_a_sender_counts_from_one(world: World) -> No
     assert len(world.calls) == 3
 
 
-async def test_closing_the_control_plane_ends_its_handlers_and_its_listener(world: World) -> None:
+async def test_close_ends_the_handlers_and_the_listener(world: World) -> None:
     asked = asyncio.Event()
     ended: list[str] = []
 
@@ -397,7 +397,7 @@ async def test_closing_the_control_plane_ends_its_handlers_and_its_listener(worl
         await world.call("state", {})
 
 
-async def test_a_port_that_is_taken_is_an_oserror(world: World) -> None:
+async def test_serving_on_a_used_port_raises_oserror(world: World) -> None:
     with pytest.raises(OSError, match=r"."):
         await world.served.serve(world.handle, "127.0.0.1", world.port)
 

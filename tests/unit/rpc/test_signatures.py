@@ -23,12 +23,12 @@ def signed(wall_ms: int = WALL) -> dict[str, str]:
     return signer().headers("POST", "/m", b"body", wall_ms)
 
 
-def test_a_signed_call_tells_its_incarnation_number_and_body() -> None:
+def test_verified_call_holds_incarnation_number_and_body_hash() -> None:
     sealed = verify(Verifier(SECRET, "c"), signed())
     assert sealed == Sealed(b"12345678".hex(), 1, body_hash(b"body"))
 
 
-def test_a_sender_numbers_its_calls() -> None:
+def test_signer_numbers_its_calls() -> None:
     verifier, one = Verifier(SECRET, "c"), signer()
     numbers = []
     for _ in range(3):
@@ -38,14 +38,14 @@ def test_a_sender_numbers_its_calls() -> None:
     assert numbers == [1, 2, 3]
 
 
-def test_another_secret_or_cluster_is_refused() -> None:
+def test_call_with_another_secret_or_cluster_is_refused() -> None:
     for other in (signer(secret=b"wrong"), signer(cluster="other")):
         headers = other.headers("POST", "/m", b"", WALL)
         assert isinstance(verify(Verifier(SECRET, "c"), headers), str)
 
 
 @pytest.mark.parametrize("name", list(signed()))
-def test_a_header_that_is_changed_or_missing_is_refused(name: str) -> None:
+def test_call_with_a_changed_or_missing_header_is_refused(name: str) -> None:
     verifier = Verifier(SECRET, "c")
     headers = signed()
     without = {key: value for key, value in headers.items() if key != name}
@@ -54,33 +54,33 @@ def test_a_header_that_is_changed_or_missing_is_refused(name: str) -> None:
     assert isinstance(verify(verifier, headers), Sealed)
 
 
-def test_another_method_or_path_is_refused() -> None:
+def test_call_with_another_method_or_path_is_refused() -> None:
     verifier, headers = Verifier(SECRET, "c"), signed()
     assert isinstance(verifier.verify("GET", "/m", headers, WALL, 0), str)
     assert isinstance(verifier.verify("POST", "/other", headers, WALL, 0), str)
 
 
-def test_nothing_at_all_and_bytes_beyond_ascii_are_refused() -> None:
+def test_missing_headers_and_non_ascii_headers_are_refused() -> None:
     verifier = Verifier(SECRET, "c")
     assert isinstance(verify(verifier, {}), str)
     assert isinstance(verify(verifier, signed() | {signatures.SIGNATURE: "\udcff\u00e9"}), str)
     assert isinstance(verify(verifier, signed() | {signatures.SENDER: "\udcff"}), str)
 
 
-def test_a_call_is_accepted_once() -> None:
+def test_call_is_accepted_once() -> None:
     verifier, headers = Verifier(SECRET, "c"), signed()
     assert isinstance(verify(verifier, headers), Sealed)
     assert isinstance(verify(verifier, headers), str)
 
 
-def test_a_call_is_accepted_only_within_the_window() -> None:
+def test_call_is_accepted_only_within_the_time_window() -> None:
     for skew in (WINDOW_MS + 1, -WINDOW_MS - 1):
         assert isinstance(verify(Verifier(SECRET, "c"), signed(WALL + skew)), str)
     for skew in (WINDOW_MS, -WINDOW_MS):
         assert isinstance(verify(Verifier(SECRET, "c"), signed(WALL + skew)), Sealed)
 
 
-def test_a_nonce_is_remembered_as_long_as_its_time_is_good() -> None:
+def test_nonce_is_remembered_while_its_time_is_valid() -> None:
     verifier = Verifier(SECRET, "c")
     early = signed(WALL + WINDOW_MS)
     assert isinstance(verify(verifier, early), Sealed)
@@ -89,7 +89,9 @@ def test_a_nonce_is_remembered_as_long_as_its_time_is_good() -> None:
     assert isinstance(verify(verifier, early, wall_ms=WALL + 2 * WINDOW_MS), str)
 
 
-def test_remembered_nonces_are_forgotten_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_nonces_is_bounded_until_they_expire(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(signatures, "NONCES_MAX", 3)
     verifier, one = Verifier(SECRET, "c"), signer()
     for _ in range(3):
