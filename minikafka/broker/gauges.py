@@ -25,6 +25,15 @@ CONTROLLER: Final = {
     "GlobalPartitionCount": ("partition_count", "Partitions of the cluster."),
 }
 """Gauges of the active controller: the key in its summary, and the help text."""
+CONTROLLER_LISTS: Final = {
+    "ActiveBrokerCount": ("brokers", "Live brokers."),
+    "TopicsToDeleteCount": ("topics_marked_for_deletion", "Topics being deleted."),
+    "TopicsIneligibleToDeleteCount": (
+        "topics_ineligible_for_deletion",
+        "Topics whose deletion waits, for example for a broker that is down.",
+    ),
+}
+"""Gauges of the active controller that count the entries of a list in its summary."""
 TRAFFIC: Final = {
     "MessagesIn": ("messages_in", "Records appended by producers."),
     "BytesIn": ("bytes_in", "Bytes of record batches appended by producers."),
@@ -98,14 +107,25 @@ def _register_controller(metrics: Metrics, controller: Controller) -> None:
     summary: dict[str, Any] = {}
 
     def refresh() -> None:
+        summary.clear()
         summary.update(controller.summary())
 
     def value(key: str) -> Callable[[], Number]:
         return lambda: int(summary[key])
 
+    def length(key: str) -> Callable[[], Number]:
+        return lambda: len(summary.get(key, ()))
+
     metrics.before_read(refresh)
     for name, (key, doc) in CONTROLLER.items():
         metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, value(key))
+    for name, (key, doc) in CONTROLLER_LISTS.items():
+        metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, length(key))
+    metrics.computed_counter(
+        "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+        "Leaders elected outside the ISR by this controller since its election.",
+        lambda: int(summary.get("unclean_elections", 0)),
+    )
     metrics.gauge(
         "kafka.controller:type=ControllerEventManager,name=EventQueueSize",
         "Events that wait for the controller.",

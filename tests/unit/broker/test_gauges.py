@@ -96,3 +96,16 @@ async def test_produces_without_acks_are_counted() -> None:
         name = REQUESTS + 'requests_total{request="Produce"}'
         await until(lambda: read(cluster.brokers[0])[name] == 1)
         assert read(cluster.brokers[0])[TRAFFIC + "messagesin_total"] == 1
+
+
+async def test_only_the_active_controller_counts_brokers() -> None:
+    async with MemoryCluster(2) as cluster:
+        active, other = sorted(
+            cluster.brokers.values(), key=lambda broker: not broker.controller.is_active
+        )
+        await until(lambda: totals(active)["ActiveBrokerCount"] == 2)
+        assert totals(active)["UncleanLeaderElectionsPerSec"] == 0
+        assert (totals(other)["ActiveBrokerCount"], totals(other)["ActiveControllerCount"]) == (
+            0,
+            0,
+        )
