@@ -106,7 +106,7 @@ class Metric(NamedTuple):
 class Metrics:
     """The registry of one broker. A name is Kafka's bean, such as `kafka.server:type=ReplicaManager,name=LeaderCount`.
 
-    A name without such a form, such as `process_open_fds`, is used as it is.
+    A name of another form, such as `process_open_fds`, is also the name for Prometheus.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Metrics:
 
 
 def prometheus_name(name: str, kind: Kind) -> str:
-    """Return the name under which Prometheus knows a metric, as the usual rules for Kafka's JMX exporter form it."""
+    """Return the name of a metric in Prometheus, as the usual rules of the JMX exporter form it."""
     bean = _BEAN.fullmatch(name)
     if bean is None:
         return name

@@ -1,7 +1,7 @@
 """Time and randomness of this machine: the production implementations of the Clock and Rng ports.
 
 Invariant: `now` never decreases, even when the machine's clock is set. Random values are suitable
-for ids and secrets: nobody can predict them.
+for ids and secrets: they cannot be predicted.
 """
 
 from __future__ import annotations

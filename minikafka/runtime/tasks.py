@@ -25,7 +25,7 @@ class TaskRegistry:
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> Awaitable[None]:
         """Start a task. Awaiting the task waits for its end but does not raise its exception.
 
-        After `close` the coroutine is not started: its owner is shutting down and nobody would wait
+        After `close` the coroutine is not started: its owner is shutting down and nothing would wait
         for it.
         """
         task = asyncio.get_running_loop().create_task(self._run(coroutine, name), name=name)
