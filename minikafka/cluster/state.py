@@ -19,7 +19,7 @@ from minikafka.rpc.messages import STATE
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.rpc.server import HttpControlPlane
+    from minikafka.rpc.client import ControlPlaneClient
 
 CALL_TIMEOUT_MS: Final = 2_000
 STATE_TIMEOUT_MS: Final = 10_000
@@ -152,14 +152,14 @@ async def _may_exist(client: Client, tp: TopicPartition) -> bool:
 
 def control_plane_of(
     directory: ClusterDirectory, ids: Collection[int], clock: Clock, rng: Rng
-) -> HttpControlPlane | None:
+) -> ControlPlaneClient | None:
     """Return a control-plane client for these brokers; None if none of them was ever started."""
-    from minikafka.rpc.server import HttpControlPlane  # loads aiohttp, which takes 0.2 s
+    from minikafka.rpc.client import ControlPlaneClient  # imports aiohttp, which takes 0.2 s
 
     cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
     if cluster_id is None:
         return None
-    return HttpControlPlane(directory.secret(rng).encode(), cluster_id, _TOOL, clock, rng)
+    return ControlPlaneClient(directory.secret(rng).encode(), cluster_id, _TOOL, clock, rng)
 
 
 def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:

@@ -1,12 +1,9 @@
-"""The control plane over HTTP: signed msgpack bodies, a strict server, a keep-alive client.
+"""The serving side of the control plane: signed msgpack bodies over HTTP, checked strictly.
 
 Invariant: no byte of a body is read before the signature of the headers is verified, the body is
 not decoded before its hash is verified, and state changes of one sender reach the handler one at a
 time, in the order in which they were sent. Every connection has a deadline for a whole request,
 which aiohttp does not provide. A caller without a valid signature gets 401 without a reason.
-
-Sizes: a partition in a LeaderAndIsr takes 30 bytes and its topic's name, so `BODY_MAX_BYTES` is
-enough for `messages.ROWS_MAX` partitions in one request.
 """
 
 from __future__ import annotations
@@ -16,29 +13,23 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from io import BytesIO
 from typing import Any, Final, TypeAlias, cast
 
-import aiohttp
-import msgpack
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import CONTENT_TYPE
 from minikafka.base.ports import Call, Clock, Listener, Rng, Timer
-from minikafka.rpc.messages import ROWS_MAX, STATE_CHANGES, Rows
-from minikafka.rpc.signatures import Sealed, Signer, Verifier, body_hash
+from minikafka.rpc.client import ControlPlaneClient
+from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
+from minikafka.rpc.messages import STATE_CHANGES
+from minikafka.rpc.signatures import Sealed, Verifier, body_hash
 
 logger = logging.getLogger(__name__)
 
-BODY_MAX_BYTES: Final = 64 * 1024 * 1024
-TEXT_MAX_BYTES: Final = 64 * 1024
-MAP_MAX: Final = 1024
 READ_TIMEOUT_MS: Final = 30_000
 """A connection without a whole request for this long is closed, whether idle or very slow."""
-IDLE_CLIENT_SECONDS: Final = 15
-"""Idle time after which the client closes a connection, well before a server does."""
 CONNECTIONS_MAX: Final = 256
 INCARNATIONS_MAX: Final = 1024
 """Number of senders whose last state change is remembered; far more than can be alive."""
@@ -52,7 +43,7 @@ Page: TypeAlias = Callable[[], Iterator[str]]
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
-class HttpControlPlane:
+class HttpControlPlane(ControlPlaneClient):
     """The ControlPlane port; one per process, with the identity that signs its calls.
 
     `cluster_id` must be equal on both sides (`""` while it is unknown on both).
@@ -62,10 +53,8 @@ class HttpControlPlane:
         self, secret: bytes, cluster_id: str, sender_id: int, clock: Clock, rng: Rng
     ) -> None:
         """`sender_id`: the broker's id, -1 for a tool."""
-        self._clock = clock
-        self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
+        super().__init__(secret, cluster_id, sender_id, clock, rng)
         self._verifier = Verifier(secret, cluster_id)
-        self._session: aiohttp.ClientSession | None = None
         self._servers: list[_Server] = []
 
     async def serve(
@@ -77,47 +66,12 @@ class HttpControlPlane:
         self._servers.append(server)
         return server
 
-    async def call(
-        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
-    ) -> dict[str, Any]:
-        """Make one call. Raises OSError (TimeoutError included) without a response, `KafkaError` if
-        refused.
-        """
-        path = f"/{method}"
-        data = _pack(body)
-        headers = self._signer.headers("POST", path, data, self._clock.wall_ms())
-        url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
-        try:
-            async with self._client().post(
-                url,
-                data=BytesIO(data),  # a large body passed as bytes would log a warning
-                headers=headers,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
-            ) as response:
-                return _outcome(response.status, await _limited(response))
-        except aiohttp.ClientError as error:
-            raise ConnectionError(f"{host}:{port}: {error}") from error
-
     async def close(self) -> None:
         """Close all connections and listeners."""
         for server in self._servers:
             await server.close()
         self._servers.clear()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def _client(self) -> aiohttp.ClientSession:
-        """Return the HTTP client, created at the first call because it binds to the running loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CLIENT_SECONDS),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept-Encoding": "identity"},
-                auto_decompress=False,
-            )
-        return self._session
+        await super().close()
 
 
 class _Server:
@@ -225,7 +179,7 @@ class _Server:
         if not hmac.compare_digest(body_hash(body), sealed.body_hash):
             return _refusal(401)
         try:
-            call = Call(request.raw_path[1:], _unpack(body))
+            call = Call(request.raw_path[1:], unpack(body))
         except ValueError:
             return _refusal(400)
         return await self._answer(call, sealed)
@@ -249,11 +203,11 @@ class _Server:
             answer = await self._handle(call, sealed)
         except KafkaError as error:
             refused = {"error": int(error.code), "detail": error.detail}
-            return web.Response(status=409, body=_pack(refused), headers=_SERVER_NAME)
+            return web.Response(status=409, body=pack(refused), headers=_SERVER_NAME)
         except Exception:
             logger.exception("control-plane call %s failed", call.method)
             return _refusal(500)
-        return web.Response(body=_pack(answer), headers=_SERVER_NAME)
+        return web.Response(body=pack(answer), headers=_SERVER_NAME)
 
     async def _handle(self, call: Call, sealed: Sealed) -> dict[str, Any]:
         if call.method not in STATE_CHANGES:
@@ -274,69 +228,3 @@ def _refusal(status: int) -> web.Response:
     response = web.Response(status=status, headers=_SERVER_NAME)
     response.force_close()
     return response
-
-
-def _outcome(status: int, data: bytes) -> dict[str, Any]:
-    """Return the response of a call, or raise the KafkaError in it."""
-    if status == 401:
-        raise KafkaError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the cluster secret or the clock differs"
-        )
-    if status not in (200, 409):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"HTTP status {status}")
-    try:
-        body = _unpack(data)
-    except ValueError as error:
-        raise ConnectionError("the response is not from a control plane") from error
-    if status == 200:
-        return body
-    try:
-        code = ErrorCode(body["error"])
-    except (KeyError, ValueError):
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
-    raise KafkaError(code, str(body.get("detail", "")))
-
-
-async def _limited(response: aiohttp.ClientResponse) -> bytes:
-    """Read the body of a response, at most as large as a request may be."""
-    pieces = []
-    size = 0
-    async for piece in response.content.iter_any():
-        size += len(piece)
-        if size > BODY_MAX_BYTES:
-            raise ConnectionError("the response is too large")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _pack(body: dict[str, Any]) -> bytes:
-    packer = msgpack.Packer()
-    pieces = [packer.pack_map_header(len(body))]
-    for name, value in body.items():
-        pieces.append(packer.pack(name))
-        if not isinstance(value, Rows):
-            pieces.append(packer.pack(value))
-            continue
-        if not value.packed:
-            value.packed = packer.pack(value)
-        pieces.append(value.packed)
-    data = b"".join(pieces)
-    if len(data) > BODY_MAX_BYTES:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a body of {len(data)} bytes is too large")
-    return data
-
-
-def _unpack(data: bytes) -> dict[str, Any]:
-    """Decode a map with text keys within the limits. Raises ValueError."""
-    body = msgpack.unpackb(
-        data,
-        strict_map_key=True,
-        max_array_len=ROWS_MAX,
-        max_map_len=MAP_MAX,
-        max_str_len=TEXT_MAX_BYTES,
-        max_bin_len=TEXT_MAX_BYTES,
-        max_ext_len=0,
-    )
-    if not isinstance(body, dict) or not all(isinstance(key, str) for key in body):
-        raise ValueError("not a map with text keys")
-    return body

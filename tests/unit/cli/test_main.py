@@ -104,6 +104,7 @@ def test_failure_prints_one_line_and_exits_with_code_1(
 
 HEAVY = {
     "aiohttp",
+    "aiohttp.web",
     "aiozk",
     "asyncio",
     "kio",

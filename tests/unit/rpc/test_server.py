@@ -14,7 +14,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Call
-from minikafka.rpc import messages, server
+from minikafka.rpc import encoding, messages, server
 from minikafka.rpc.server import READ_TIMEOUT_MS, HttpControlPlane
 from minikafka.rpc.signatures import Signer
 from minikafka.runtime.clock import SystemRng
@@ -223,14 +223,14 @@ async def test_body_beyond_the_limit_is_refused(world: World) -> None:
     written = 0
     piece = bytes(1 << 20)
     try:
-        while written < server.BODY_MAX_BYTES + len(piece):
+        while written < encoding.BODY_MAX_BYTES + len(piece):
             writer.write(piece)
             await writer.drain()
             written += len(piece)
         async with asyncio.timeout(5):
             assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
     except ConnectionError:
-        assert written >= server.BODY_MAX_BYTES
+        assert written >= encoding.BODY_MAX_BYTES
     writer.close()
     assert world.calls == []
 
@@ -247,8 +247,8 @@ async def test_body_beyond_the_limit_is_refused(world: World) -> None:
         msgpack.packb({b"key": 2}),
         msgpack.packb({"x": msgpack.ExtType(4, b"code")}),
         msgpack.packb({"x": msgpack.Timestamp(1)}),
-        msgpack.packb({"x": "y" * (server.TEXT_MAX_BYTES + 1)}),
-        msgpack.packb({str(i): i for i in range(server.MAP_MAX + 1)}),
+        msgpack.packb({"x": "y" * (encoding.TEXT_MAX_BYTES + 1)}),
+        msgpack.packb({str(i): i for i in range(encoding.MAP_MAX + 1)}),
         b"\x81\xa1x\xa1\xff",
         msgpack.packb({}) + b"more",
     ],

@@ -1,0 +1,106 @@
+"""The calling side of the control plane: signed msgpack bodies over HTTP, with keep-alive connections.
+
+It imports only the client of aiohttp, because a command such as `minikafka status` starts no server.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, Final
+
+import aiohttp
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Clock, Rng
+from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
+from minikafka.rpc.signatures import Signer
+
+IDLE_CLIENT_SECONDS: Final = 15
+"""Idle time after which the client closes a connection, well before a server does."""
+
+
+class ControlPlaneClient:
+    """Signed calls to brokers, with the identity that signs them.
+
+    `cluster_id` must be equal on both sides (`""` while it is unknown on both). `sender_id`: the broker's
+    id, -1 for a tool.
+    """
+
+    def __init__(
+        self, secret: bytes, cluster_id: str, sender_id: int, clock: Clock, rng: Rng
+    ) -> None:
+        self._clock = clock
+        self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(
+        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+    ) -> dict[str, Any]:
+        """Make one call. Raises OSError (TimeoutError included) without a response, `KafkaError` if
+        refused.
+        """
+        path = f"/{method}"
+        data = pack(body)
+        headers = self._signer.headers("POST", path, data, self._clock.wall_ms())
+        url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
+        try:
+            async with self._http_client().post(
+                url,
+                data=BytesIO(data),  # a large body passed as bytes would log a warning
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
+            ) as response:
+                return _outcome(response.status, await _limited(response))
+        except aiohttp.ClientError as error:
+            raise ConnectionError(f"{host}:{port}: {error}") from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _http_client(self) -> aiohttp.ClientSession:
+        """Return the HTTP client, created at the first call because it binds to the running loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CLIENT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
+            )
+        return self._session
+
+
+def _outcome(status: int, data: bytes) -> dict[str, Any]:
+    """Return the response of a call, or raise the KafkaError in it."""
+    if status == 401:
+        raise KafkaError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the cluster secret or the clock differs"
+        )
+    if status not in (200, 409):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"HTTP status {status}")
+    try:
+        body = unpack(data)
+    except ValueError as error:
+        raise ConnectionError("the response is not from a control plane") from error
+    if status == 200:
+        return body
+    try:
+        code = ErrorCode(body["error"])
+    except (KeyError, ValueError):
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    raise KafkaError(code, str(body.get("detail", "")))
+
+
+async def _limited(response: aiohttp.ClientResponse) -> bytes:
+    """Read the body of a response, at most as large as a request may be."""
+    pieces = []
+    size = 0
+    async for piece in response.content.iter_any():
+        size += len(piece)
+        if size > BODY_MAX_BYTES:
+            raise ConnectionError("the response is too large")
+        pieces.append(piece)
+    return b"".join(pieces)

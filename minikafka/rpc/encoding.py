@@ -1,0 +1,52 @@
+"""Bodies of the control plane: maps with text keys in msgpack, within limits.
+
+A partition of a LeaderAndIsr takes 30 bytes and its topic's name, so `BODY_MAX_BYTES` is enough for
+`messages.ROWS_MAX` partitions in one request.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.rpc.messages import ROWS_MAX, Rows
+
+BODY_MAX_BYTES: Final = 64 * 1024 * 1024
+TEXT_MAX_BYTES: Final = 64 * 1024
+MAP_MAX: Final = 1024
+
+
+def pack(body: dict[str, Any]) -> bytes:
+    """Encode a body. Raises KafkaError(INVALID_REQUEST) if it is too large."""
+    packer = msgpack.Packer()
+    pieces = [packer.pack_map_header(len(body))]
+    for name, value in body.items():
+        pieces.append(packer.pack(name))
+        if not isinstance(value, Rows):
+            pieces.append(packer.pack(value))
+            continue
+        if not value.packed:
+            value.packed = packer.pack(value)
+        pieces.append(value.packed)
+    data = b"".join(pieces)
+    if len(data) > BODY_MAX_BYTES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a body of {len(data)} bytes is too large")
+    return data
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """Decode a map with text keys within the limits. Raises ValueError."""
+    body = msgpack.unpackb(
+        data,
+        strict_map_key=True,
+        max_array_len=ROWS_MAX,
+        max_map_len=MAP_MAX,
+        max_str_len=TEXT_MAX_BYTES,
+        max_bin_len=TEXT_MAX_BYTES,
+        max_ext_len=0,
+    )
+    if not isinstance(body, dict) or not all(isinstance(key, str) for key in body):
+        raise ValueError("not a map with text keys")
+    return body
