@@ -40,7 +40,7 @@ class View(NamedTuple):
     state: ClusterState | None
 
 
-@cluster.command()
+@cluster.command(short_help="Show the controller, brokers, epochs and log directories.")
 @bootstrap_option
 @data_option
 @json_option
@@ -134,7 +134,7 @@ def _or_dash(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-@cluster.command()
+@cluster.command(short_help="Count what is down, offline or under-replicated.")
 @bootstrap_option
 @data_option
 @json_option

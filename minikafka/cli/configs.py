@@ -50,7 +50,7 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
     return with_resource
 
 
-@configs.command()
+@configs.command(short_help="Show settings with their sources.")
 @_resource
 @click.option("--all", "all_", is_flag=True, help="Also settings that have their default value.")
 @bootstrap_option
@@ -97,7 +97,7 @@ def set_(
     _alter(bootstrap_servers(bootstrap, data), resource, settings, as_json)
 
 
-@configs.command()
+@configs.command(short_help="Remove settings.")
 @_resource
 @click.argument("keys", nargs=-1, required=True, metavar="KEY…")
 @bootstrap_option

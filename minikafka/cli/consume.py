@@ -43,7 +43,11 @@ def parse_offsets(context: click.Context, option: click.Parameter, text: str) ->
 @click.command()
 @topic_argument
 @click.option(
-    "-p", "--partition", type=click.IntRange(0), help="Read only this partition (default: all)."
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Read only this partition (default: all).",
 )
 @click.option(
     "-o",

@@ -69,7 +69,7 @@ def elect(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Elect leaders of partitions."""
+    """Elect leaders of partitions: the preferred ones, or any live replica (--unclean)."""
     if preferred == unclean:
         raise click.UsageError("give exactly one of --preferred and --unclean")
     if sum(map(bool, (topics, all_, file))) != 1 or (partitions and not topics):

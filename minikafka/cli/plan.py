@@ -51,7 +51,7 @@ def kill_broker(broker_id: int, data: str | None, as_json: bool) -> None:
     _show({"operation": "kill-broker", "broker": broker_id}, data, as_json)
 
 
-@plan.command()
+@plan.command(short_help="Show what moving partitions would cause.")
 @click.option(
     "--file", metavar="FILE", help="JSON file in the format of Kafka's reassignment tool."
 )
@@ -90,7 +90,7 @@ def delete_topic(topics: tuple[str, ...], data: str | None, as_json: bool) -> No
     _show({"operation": "delete-topic", "topics": list(topics)}, data, as_json)
 
 
-@plan.command()
+@plan.command(short_help="Show what electing leaders would cause.")
 @topics_option
 @partitions_option
 @click.option("--preferred", is_flag=True, help="Elect preferred leaders (the default).")

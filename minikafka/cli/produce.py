@@ -34,7 +34,8 @@ _STDIN: Final = 0
     "-p",
     "--partition",
     type=click.IntRange(0),
-    help="Partition of all records (default: by key; without keys, in turn).",
+    metavar="N",
+    help="Partition of all records (default: by key, else in turn).",
 )
 @click.option(
     "-K", "--key-delimiter", metavar="DELIM", help="Split each line into key and value at DELIM."
@@ -44,14 +45,14 @@ _STDIN: Final = 0
     type=click.Choice(list(ACKS)),
     default="all",
     show_default=True,
-    help="Replicas that must store a record.",
+    help="Wait for every in-sync replica (all or -1), for the leader (1), or not at all (0).",
 )
 @click.option(
     "--compression",
     type=click.Choice(list(CODECS)),
     default="none",
     show_default=True,
-    help="Codec.",
+    help="Codec of the batches.",
 )
 @bootstrap_option
 @data_option

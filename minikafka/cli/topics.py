@@ -37,11 +37,17 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="Default: the broker's num.partitions.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of partitions (default: the broker's num.partitions).",
+)
 @click.option(
     "--replication-factor",
     type=click.IntRange(1),
-    help="Default: the broker's default.replication.factor.",
+    metavar="N",
+    help="Replicas of each partition (default: the broker's default.replication.factor).",
 )
 @assignment_option
 @click.option(
@@ -100,7 +106,7 @@ def list_(bootstrap: str | None, data: str | None, as_json: bool) -> None:
             click.echo(name)
 
 
-@topics.command()
+@topics.command(short_help="Show partitions, leaders, replicas and ISRs.")
 @click.argument("names", nargs=-1)
 @click.option(
     "--under-replicated", is_flag=True, help="Only partitions with a replica outside the ISR."
@@ -140,6 +146,7 @@ def describe(
 @click.option(
     "--partitions",
     type=click.IntRange(1),
+    metavar="N",
     required=True,
     help="The new number of partitions; larger than the current one.",
 )
@@ -165,7 +172,7 @@ def alter(
     _report(outcomes, as_json, f"Topic {{}} has {partitions} partitions.")
 
 
-@topics.command()
+@topics.command(short_help="Mark topics for deletion.")
 @click.argument("names", nargs=-1, required=True)
 @click.option("--wait", is_flag=True, help="Wait until no broker holds a replica of the topics.")
 @click.option(

@@ -25,8 +25,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-t", "--topic", required=True, help="Topic of the partition.")
-@click.option("-p", "--partition", type=click.IntRange(0), required=True, help="Partition number.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Topic of the partition.")
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    required=True,
+    metavar="N",
+    help="Partition number.",
+)
 @click.option(
     "--last",
     type=click.IntRange(1),

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("partition", metavar="TOPIC-PARTITION")
 @click.option(
-    "--offset", type=click.IntRange(0), help="Also explain why consumers cannot read this offset."
+    "--offset",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Also explain why consumers cannot read this offset.",
 )
 @data_option
 @json_option

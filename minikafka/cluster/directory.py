@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.processes import ProcessId
@@ -176,7 +175,9 @@ class ClusterDirectory:
         return file
 
     def serves_metrics(self, broker_id: int) -> bool:
-        """Return True if the broker's file is readable and does not disable metrics."""
+        """True if the broker's file is readable and does not disable metrics."""
+        from minikafka.base.config import BrokerConfig
+
         try:
             text = self.broker_file(broker_id).read_text()
             return BrokerConfig.parse(text).minikafka_metrics_enable

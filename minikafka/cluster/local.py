@@ -104,7 +104,7 @@ class LocalCluster:
 
     @property
     def metrics_urls(self) -> dict[int, str]:
-        """The URL of each broker's Prometheus metrics by broker id, without brokers that do not serve them."""
+        """URLs of the brokers' Prometheus metrics, by broker id; brokers without metrics are left out."""
         return {
             broker.id: f"http://{HOST}:{broker.control_port}/metrics"
             for broker in self.record.brokers

@@ -48,10 +48,10 @@ def test_error_about_a_repeated_log_directory_has_both_its_names(
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to("d")
     file = write(tmp_path, *KEYS, f'log.dirs = "{tmp_path}/d,e,{again}"')
-    said = (
+    expected = (
         f"{file}: log.dirs names {tmp_path}/d twice, as {tmp_path}/d and as {again}: leave one out"
     )
-    with pytest.raises(ConfigError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
         load(file)
 
 

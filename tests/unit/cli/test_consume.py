@@ -73,7 +73,7 @@ class OffsetsOnly:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "start", "said"),
+    ("partitions", "start", "expected"),
     [
         (None, 99, "OFFSET_OUT_OF_RANGE: t-0 has no offset 99: valid offsets are 5 to 10"),
         (None, 3, "OFFSET_OUT_OF_RANGE: t-0 has no offset 3: valid offsets are 5 to 10"),
@@ -81,12 +81,12 @@ class OffsetsOnly:
     ],
 )
 async def test_error_about_a_start_offset_has_the_valid_range(
-    partitions: list[int] | None, start: int, said: str
+    partitions: list[int] | None, start: int, expected: str
 ) -> None:
     client: Any = OffsetsOnly({0: 5, 1: 7}, {0: 10, 1: 7})
     with pytest.raises(KafkaError) as caught:
         await _check_start(client, "t", partitions, start)
-    assert str(caught.value) == said
+    assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize("start", [5, 7, 10])

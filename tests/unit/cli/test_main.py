@@ -40,6 +40,15 @@ def test_help_lists_every_command_with_its_whole_summary(
         assert re.search(rf"^  {name} +{re.escape(summary)}$", shown, re.MULTILINE), name
 
 
+@pytest.mark.parametrize("group", ["topics", "cluster", "configs", "plan"])
+def test_help_of_a_group_does_not_shorten_the_summaries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], group: str
+) -> None:
+    assert call(monkeypatch, group, "--help") == 0
+    summaries = capsys.readouterr().out.partition("Commands:")[2]
+    assert not re.search(r"\.\.\.$", summaries, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -63,7 +72,7 @@ def test_usage_error_exits_with_code_2(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["status", "--data", "nowhere"], "there is no cluster in"),
         (["stop", "1", "--data", "nowhere"], "there is no cluster in"),
@@ -88,7 +97,7 @@ def test_failure_prints_one_line_and_exits_with_code_1(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     arguments: list[str],
-    said: str,
+    expected: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.toml").write_text("[broker]\nlog.segment.byts = 1\n")
@@ -97,7 +106,7 @@ def test_failure_prints_one_line_and_exits_with_code_1(
     assert call(monkeypatch, *arguments) == 1
     error = capsys.readouterr().err
     assert error.startswith("minikafka: ")
-    assert said in error
+    assert expected in error
     assert "Errno" not in error
     assert error.count("\n") == 1
 
@@ -234,7 +243,7 @@ def by_shell(line: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ("$MINIKAFKA --help > /dev/full", "No space left on device"),
         ("$MINIKAFKA produce t -b 127.0.0.1:1 <&-", "standard input is closed: minikafka produce"),
@@ -244,11 +253,11 @@ def by_shell(line: str) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )
-def test_unusable_stream_prints_one_line_and_exits_with_code_1(line: str, said: str) -> None:
+def test_unusable_stream_prints_one_line_and_exits_with_code_1(line: str, expected: str) -> None:
     done = by_shell(line)
     assert done.returncode == 1
     assert done.stderr.startswith("minikafka: ")
-    assert said in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
 
 

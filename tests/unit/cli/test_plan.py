@@ -58,9 +58,9 @@ def test_plan_prints_the_controllers_lines_in_order(cluster: Scripted) -> None:
 
 def test_json_contains_every_line(cluster: Scripted) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2", "--json"])
-    told = json.loads(done.output)
-    assert told["question"] == {"operation": "kill-broker", "broker": 2}
-    assert [line["kind"] for line in told["lines"]] == ["assumed", "write", "decision"]
+    shown = json.loads(done.output)
+    assert shown["question"] == {"operation": "kill-broker", "broker": 2}
+    assert [line["kind"] for line in shown["lines"]] == ["assumed", "write", "decision"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ TWO = ONE | {"2": ProcessId(3, 1)}
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "expected"),
     [
         ({}, ZOOKEEPER | ONE, "1 broker serves, data"),
         ({}, ZOOKEEPER | TWO, "2 brokers serve, data"),
@@ -38,13 +38,13 @@ TWO = ONE | {"2": ProcessId(3, 1)}
     ],
 )
 def test_up_prints_which_processes_it_started(
-    before: dict[str, ProcessId], now: dict[str, ProcessId], said: str
+    before: dict[str, ProcessId], now: dict[str, ProcessId], expected: str
 ) -> None:
-    assert started(before, now) == said
+    assert started(before, now) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "options", "expected"),
     [
         (
             "[zookeeper]\nconnect = 'localhost:notaport'",
@@ -58,11 +58,11 @@ def test_up_prints_which_processes_it_started(
     ],
 )
 def test_refused_up_names_the_file_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text(text)
     done = CliRunner().invoke(commands, ["up", "--config", "mine.toml", *options])
     assert isinstance(done.exception, MinikafkaError)
-    assert str(done.exception).startswith(said)
+    assert str(done.exception).startswith(expected)
     assert not Path("data").exists()

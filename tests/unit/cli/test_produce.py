@@ -51,7 +51,7 @@ async def test_stdin_lines_are_whole_and_in_order_without_a_last_line_end(
 
 
 @pytest.mark.parametrize(
-    ("code", "detail", "stored", "said"),
+    ("code", "detail", "stored", "expected"),
     [
         (
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -69,10 +69,10 @@ async def test_stdin_lines_are_whole_and_in_order_without_a_last_line_end(
     ],
 )
 def test_error_has_the_refused_line_and_the_number_of_stored_records(
-    code: ErrorCode, detail: str, stored: int, said: str
+    code: ErrorCode, detail: str, stored: int, expected: str
 ) -> None:
     error = NotProduced(KafkaError(code, detail), index=3, stored=stored)
-    assert str(not_stored(error, "t", before=10)) == said
+    assert str(not_stored(error, "t", before=10)) == expected
 
 
 async def test_error_says_that_standard_input_cannot_be_read(

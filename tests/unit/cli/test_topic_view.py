@@ -41,15 +41,15 @@ def test_json_has_null_for_a_missing_leader() -> None:
     assert found["configs"] == {"retention.ms": "5"}
 
 
-@pytest.mark.parametrize("asked", ["under_replicated", "unavailable"])
+@pytest.mark.parametrize("option", ["under_replicated", "unavailable"])
 def test_filter_ignores_replicas_that_are_being_added(
-    asked: str,
+    option: str,
 ) -> None:
-    options = {"under_replicated": False, "unavailable": False, asked: True}
+    options = {"under_replicated": False, "unavailable": False, option: True}
     assert [list(topic.partitions) for topic in VIEW.only(**options).topics] == [[1]]
     without_moves = VIEW._replace(moving={})
     kept = [sorted(topic.partitions) for topic in without_moves.only(**options).topics]
-    assert kept == [[0, 1] if asked == "under_replicated" else [1]]
+    assert kept == [[0, 1] if option == "under_replicated" else [1]]
 
 
 async def test_topics_have_their_settings_and_reassignments() -> None:

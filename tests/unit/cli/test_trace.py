@@ -72,9 +72,9 @@ def test_option_last_limits_the_chains(ledger: Lines) -> None:
 def test_json_contains_the_lines_of_the_ledger(ledger: Lines) -> None:
     ledger.state("4-2", 9, 2, 5, 1, 2)
     _, output = run("--json")
-    told = json.loads(output[0])
-    assert told["chains"][0]["lines"][0]["zxid"] == 9
-    assert told["leader"] is None
+    shown = json.loads(output[0])
+    assert shown["chains"][0]["lines"][0]["zxid"] == 9
+    assert shown["leader"] is None
 
 
 @pytest.mark.row("C38")

@@ -50,9 +50,9 @@ def test_json_says_whether_healthy_and_which_brokers_block(scene: Scene) -> None
     healthy = json.loads(CliRunner().invoke(why, ["t-0", "--json"]).output)
     assert (healthy["healthy"], healthy["blocking_brokers"]) == (True, [])
     scene.in_sync(1, 2).down(3)
-    told = json.loads(CliRunner().invoke(why, ["t-0", "--json"]).output)
-    assert (told["healthy"], told["blocking_brokers"]) == (False, [3])
-    assert (told["topic"], told["partition"], told["leader"]) == ("t", 0, 1)
+    shown = json.loads(CliRunner().invoke(why, ["t-0", "--json"]).output)
+    assert (shown["healthy"], shown["blocking_brokers"]) == (False, [3])
+    assert (shown["topic"], shown["partition"], shown["leader"]) == ("t", 0, 1)
 
 
 def test_option_offset_explains_the_offset(scene: Scene) -> None:

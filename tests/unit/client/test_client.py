@@ -330,8 +330,8 @@ async def test_admin_requests_follow_the_controller(cluster: StubCluster, client
     lag = iter([1])
 
     def lagging(broker: int, request: object) -> object:
-        told = answer(broker, request)
-        return told | {"controller_id": next(lag, 2)}
+        response = answer(broker, request)
+        return response | {"controller_id": next(lag, 2)}
 
     cluster.controller = 2
     versions_metadata = versions.METADATA

@@ -77,7 +77,7 @@ def test_external_zookeeper_is_not_managed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "said"),
+    ("cluster", "expected"),
     [
         ({"brokers": 0}, "brokers must be from 1 to 1000, got 0"),
         ({"brokers": -1}, "brokers must be from 1 to 1000, got -1"),
@@ -99,10 +99,10 @@ def test_external_zookeeper_is_not_managed(tmp_path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_invalid_request_is_refused_before_anything_is_written(
-    tmp_path: Path, cluster: dict[str, Any], said: str
+    tmp_path: Path, cluster: dict[str, Any], expected: str
 ) -> None:
     data = tmp_path / "data"
-    with pytest.raises(MinikafkaError, match=re.escape(said)):
+    with pytest.raises(MinikafkaError, match=re.escape(expected)):
         await LocalCluster(**{"brokers": 3, "data": data, **cluster}).start()
     assert not data.exists()
 
@@ -110,8 +110,8 @@ async def test_invalid_request_is_refused_before_anything_is_written(
 @pytest.mark.parametrize("value", ["3", 2.5, True, [3]], ids=repr)
 def test_value_that_is_not_a_number_raises_typeerror_with_its_name(value: Any) -> None:
     for name, rule in (("brokers", "1 to 1000"), ("port", "0 to 65535")):
-        said = f"{name} must be a whole number from {rule}, got {value!r}"
-        with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+        expected = f"{name} must be a whole number from {rule}, got {value!r}"
+        with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
             LocalCluster(**{name: value})
 
 

@@ -34,7 +34,7 @@ def effect(
     return {**line, "results": [result]}
 
 
-def told(lines: list[dict[str, Any]]) -> list[str]:
+def texts(lines: list[dict[str, Any]]) -> list[str]:
     return [str(stage) for stage in lifecycle(lines, "foo", 0)]
 
 
@@ -43,7 +43,7 @@ def test_lifecycle_has_six_lines_for_two_followers() -> None:
     lines += [effect(1, "received"), effect(2, "received")]
     lines += [effect(1, "completed"), effect(2, "completed")]
     do = "start-replica for topic foo partition 0"
-    assert told(lines) == [
+    assert texts(lines) == [
         f"controller, broker id 0, requested {do}, to broker id 1, at epoch 10",
         f"controller, broker id 0, requested {do}, to broker id 2, at epoch 10",
         f"follower, broker id 1, received {do}, from controller 0, at epoch 10",
@@ -90,5 +90,5 @@ def test_epoch_is_unknown_if_the_request_is_missing() -> None:
 
 def test_other_partitions_and_requests_are_ignored() -> None:
     metadata = request(1) | {"request": "UpdateMetadata"}
-    assert told([metadata, {"kind": "event", "cause": "4-2"}]) == []
+    assert texts([metadata, {"kind": "event", "cause": "4-2"}]) == []
     assert list(lifecycle([request(1)], "foo", 1)) == []

@@ -96,13 +96,13 @@ def test_large_request_is_split_into_parts_without_loss(make: object) -> None:
     states = [state(i) for i in range(PARTITIONS_MAX + 10)]
     lines = list(request_lines(make(*states)))  # type: ignore[operator]
     assert [(line["part"], line["parts"]) for line in lines] == [(1, 2), (2, 2)]
-    told = [
+    named = [
         tp.partition
         for line in lines
         for group in line["states"]
         for tp in partitions_of(group["partitions"])
     ]
-    assert told == list(range(PARTITIONS_MAX + 10))
+    assert named == list(range(PARTITIONS_MAX + 10))
 
 
 def test_response_names_only_partitions_with_an_error() -> None:

@@ -33,19 +33,19 @@ class Wire:
 
 class Owner:
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.events: list[Any] = []
 
     def on_answer(self, sent: int) -> None:
-        self.told.append(("answer", sent))
+        self.events.append(("answer", sent))
 
     def on_released(self, size: int) -> None:
-        self.told.append(("released", size))
+        self.events.append(("released", size))
 
     def on_event(self, change: int, path: str) -> None:
-        self.told.append(("event", change, path))
+        self.events.append(("event", change, path))
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        self.told.append("lost")
+        self.events.append("lost")
 
 
 class Bench:
@@ -108,7 +108,7 @@ async def test_owner_gets_the_send_time_of_an_answered_request() -> None:
     bench.now = 2500
     bench.receive(answer_to(1, zxid=77))
     assert answer.done()
-    assert bench.owner.told == [("answer", 2000), ("released", size)]
+    assert bench.owner.events == [("answer", 2000), ("released", size)]
     assert bench.connection.last_zxid == 77
     assert bench.connection.oldest_request() is None
 
@@ -120,7 +120,7 @@ async def test_ping_is_reported_to_the_owner_and_uses_no_request_number() -> Non
     bench.ask()
     assert bench.connection.oldest_request() == 2000
     bench.receive(answer_to(codec.PING_XID)[:16], answer_to(1))
-    assert ("answer", 2000) in bench.owner.told
+    assert ("answer", 2000) in bench.owner.events
 
 
 async def test_watch_event_is_reported_and_completes_no_request() -> None:
@@ -128,7 +128,7 @@ async def test_watch_event_is_reported_and_completes_no_request() -> None:
     answer = bench.ask()
     path = struct.pack("!iii", 3, 3, 2) + b"/a"
     bench.receive(struct.pack("!iqi", codec.EVENT_XID, -1, 0) + path)
-    assert bench.owner.told == [("event", codec.DATA_CHANGED, "/a")]
+    assert bench.owner.events == [("event", codec.DATA_CHANGED, "/a")]
     assert not answer.done()
 
 
@@ -158,16 +158,16 @@ async def test_owner_is_called_before_requests_fail_when_the_connection_is_lost(
 
     def on_lost(connection: ZooKeeperConnection) -> None:
         assert not any(answer.done() for answer in answers)
-        bench.owner.told.append("lost")
+        bench.owner.events.append("lost")
 
     bench.owner.on_lost = on_lost  # type: ignore[method-assign]
     bench.connection.connection_lost(None)
-    assert bench.owner.told == ["lost"]
+    assert bench.owner.events == ["lost"]
     assert [type(answer.exception()) for answer in answers] == [OutcomeUnknown] * 2
     with pytest.raises(NotConnected):
         bench.ask()
     bench.connection.abort()
-    assert bench.owner.told == ["lost"], "it is lost once"
+    assert bench.owner.events == ["lost"], "it is lost once"
 
 
 async def test_handshake_raises_oserror_if_the_server_hangs_up() -> None:
