@@ -213,12 +213,16 @@ async def test_handler_may_answer_before_it_returns(
     bench.send(find(1))
     await until(lambda: bench.parking.parked)
     monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, at_once)
-    bench.send(*(find(number) for number in range(2, 200)))
+    bench.send(*(find(number) for number in range(2, WAITING_MAX)))
+    ours = bench.peer.link.other
+    await until(lambda: not ours._inbox)
     bench.parking.answer()
-    await bench.answered(*range(1, 200))
+    await bench.answered(*range(1, WAITING_MAX))
 
 
-async def test_requests_that_wait_are_dropped_when_the_connection_closes(bench: Bench) -> None:
+async def test_requests_that_wait_are_dropped_when_the_connection_closes(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     bench.send(find(1, "a"), find(2, "b"), produce(3))
     await until(lambda: bench.log_end == 1)
     ours = bench.peer.link.other
@@ -228,6 +232,7 @@ async def test_requests_that_wait_are_dropped_when_the_connection_closes(bench: 
     for _ in range(3):
         await bench.cluster.brokers[0].clock.sleep(0)
     assert bench.parking.keys == ["a"]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def _kafka_error(*_: Any) -> Any:

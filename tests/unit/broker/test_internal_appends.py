@@ -72,6 +72,33 @@ async def test_append_inside_of_a_tick_is_written_at_its_end(hosted: Hosted) -> 
     assert await appended == 0
 
 
+async def test_append_outside_of_a_tick_is_written_in_the_next_turn(hosted: Hosted) -> None:
+    await lead(hosted)
+    appended = hosted.replicas.append(T0, batch(b"a"))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert hosted.replicas.partitions[T0].log.written_log_end_offset == 1
+    assert await appended == 0
+
+
+async def test_failed_disk_does_not_fail_appends_to_another_disk() -> None:
+    async with MemoryCluster(1, log_dirs="/data,/other") as cluster:
+        hosted = Hosted(cluster)
+        await lead(hosted, T0)
+        await lead(hosted, T1, isr=(0, 9))
+        partition = hosted.replicas.partitions[T1]
+        elsewhere = [hosted.replicas.append(T1, batch(value)) for value in (b"a", b"b")]
+        await written(hosted, 2, T1)
+        partition.record_follower_fetch(partition.followers[9], 1, cluster.brokers[0].clock.now())
+        hosted.replicas.purgatory.high_watermark_moved(partition)
+        hosted.replicas.logs.storage.fail("/data")
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            await hosted.replicas.append(T0, batch(b"c"))
+        assert await elsewhere[0] == 0
+        hosted.follower_has(2, T1)
+        assert await elsewhere[1] == 1
+
+
 async def test_append_does_not_change_the_bytes_of_the_caller(hosted: Hosted) -> None:
     await lead(hosted, epoch=4)
     data = batch(b"a")
