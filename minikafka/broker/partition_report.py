@@ -1,7 +1,6 @@
-"""What a broker says of its replicas for `minikafka status`, and of one partition for `minikafka why`: everything
-that can hold it back. Read only.
+"""The state of this broker's replicas for `minikafka status`, and of one partition for `minikafka why`. Read only.
 
-Offsets are those of this moment; times are milliseconds ago, by this broker's monotonic clock.
+Offsets are current; times are milliseconds ago, by this broker's monotonic clock.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from minikafka.replication.partition import Partition, Progress
 
 
 def partition_asked(body: dict[str, Any]) -> TopicPartition:
-    """The partition that a call is about. Raises KafkaError INVALID_REQUEST."""
+    """Return the partition named in the body of a call. Raises KafkaError INVALID_REQUEST."""
     topic, number = body.get("topic"), body.get("partition")
     if not isinstance(topic, str) or not isinstance(number, int):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "name a topic (text) and a partition (number)")
@@ -28,7 +27,7 @@ def partition_asked(body: dict[str, Any]) -> TopicPartition:
 def replica_of(
     replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition, now: int
 ) -> dict[str, Any] | None:
-    """The replica hosted here; None when there is none."""
+    """Return the state of the replica hosted here, None if there is none."""
     partition = replicas.partition(tp)
     if partition is None:
         if tp not in replicas.logs.offline:
@@ -53,7 +52,7 @@ def replica_of(
 
 
 def rows_of(replicas: ReplicaManager) -> list[dict[str, Any]]:
-    """One mapping per replica, for `minikafka status` (B1, B2): role, leadership, ISR, offsets, waiting produces."""
+    """Return one row per replica: role, leader, ISR, offsets, waiting produce requests, directory (B1, B2)."""
     return [
         {
             "topic": tp.topic,
@@ -82,7 +81,7 @@ def _role(partition: Partition) -> str:
 
 
 def _pending(partition: Partition) -> dict[str, Any] | None:
-    """The ISR change that is on its way to ZooKeeper."""
+    """Return the ISR change that is being written, None if there is none."""
     state = partition.isr_state
     if isinstance(state, Committed):
         return None
@@ -91,7 +90,7 @@ def _pending(partition: Partition) -> dict[str, Any] | None:
 
 
 def _follower(progress: Progress, now: int) -> dict[str, Any]:
-    """What the leader knows of a follower; the offset is null before its first fetch of this epoch."""
+    """Return the leader's knowledge of a follower; its offset is None before its first fetch of this epoch."""
     last_fetch = progress.item.last_fetch() if progress.item is not None else None
     return {
         "broker": progress.broker_id,
@@ -104,7 +103,7 @@ def _follower(progress: Progress, now: int) -> dict[str, Any]:
 def settings_of(
     replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition
 ) -> dict[str, Any]:
-    """Settings that decide what may happen, Kafka's keys; those of a topic only where it is hosted."""
+    """Return the settings that `why` needs, by Kafka's keys; a topic's own only if it is hosted here."""
     settings = {
         "delete.topic.enable": config.delete_topic_enable,
         "auto.leader.rebalance.enable": config.auto_leader_rebalance_enable,
@@ -119,7 +118,7 @@ def settings_of(
 
 
 def metadata_of(metadata: MetadataCache, tp: TopicPartition) -> dict[str, Any] | None:
-    """What this broker tells clients of the partition; None when it does not know it."""
+    """Return the partition as this broker's metadata shows it to clients, None if it is not in the metadata."""
     state = metadata.topics.get(tp.topic, {}).get(tp.partition)
     if state is None:
         return None

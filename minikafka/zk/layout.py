@@ -1,8 +1,8 @@
-"""Where things lie in ZooKeeper and how their data reads: Kafka 3's znode paths and Kafka's JSON.
+"""The paths and the JSON of Kafka 3's znodes.
 
-Pure. Invariant: what is written here an Apache Kafka 3 cluster in ZooKeeper mode would read, and the
-reverse; nothing is added to Kafka's fields. Anyone may write to ZooKeeper, so every field is checked
-when read: data of the wrong shape is a ValueError whose text names the fault (the caller names the path).
+Pure. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data encoded here, and the reverse; no
+fields are added to Kafka's. Anyone may write to ZooKeeper, so every field is checked: malformed data raises
+ValueError with a text that names the fault. The caller adds the path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLUSTER_ID: Final = "/cluster/id"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 ALL_BROKERS: Final = "<default>"
-"""Name of the node under `/config/brokers` whose settings count for every broker."""
+"""Name of the node under `/config/brokers` whose settings apply to all brokers."""
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 """Path of a sequential node; ZooKeeper adds ten digits."""
@@ -67,52 +67,52 @@ PERSISTENT: Final = (
     BROKER_CONFIGS,
     "/config/ips",
 )
-"""Nodes that every broker makes sure of when it starts; the list is Kafka's."""
+"""Nodes that every broker creates at its start if they are absent; the list is Kafka's."""
 
 _LOG_DIR_FAILURE: Final = 1
 _TOPIC_ID_BYTES: Final = 16
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
 _INT_MAX: Final = 2**31 - 1
-"""Of an id, an epoch or a partition number; Kafka's protocol has no larger ones."""
+"""The largest id, epoch and partition number that Kafka's protocol can carry."""
 
 
 def broker_path(broker_id: BrokerId) -> str:
-    """Ephemeral registration of a broker (A1)."""
+    """Return the path of a broker's ephemeral registration (A1)."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
-    """A topic's id and assignment (A9)."""
+    """Return the path of the node with a topic's id and assignment (A9)."""
     return f"{TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
-    """Parent of the topic's partition nodes."""
+    """Return the path of the parent of a topic's partition nodes."""
     return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(tp: TopicPartition) -> str:
-    """Parent of one partition's state node."""
+    """Return the path of the parent of a partition's state node."""
     return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}"
 
 
 def state_path(tp: TopicPartition) -> str:
-    """Leader and ISR of one partition (A10)."""
+    """Return the path of the node with a partition's leader and ISR (A10)."""
     return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}/state"
 
 
 def delete_topic_path(topic: str) -> str:
-    """Mark of a topic that is to be deleted (A13)."""
+    """Return the path of the node that marks a topic for deletion (A13)."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
 def topic_config_path(topic: str) -> str:
-    """Settings of one topic (A15)."""
+    """Return the path of the node with a topic's settings (A15)."""
     return f"{TOPIC_CONFIGS}/{topic}"
 
 
 def broker_config_path(name: str) -> str:
-    """Dynamic settings of one broker by its id, or of `ALL_BROKERS` (R71)."""
+    """Return the path of the dynamic settings of a broker, by its id in decimal, or of `ALL_BROKERS` (R71)."""
     return f"{BROKER_CONFIGS}/{name}"
 
 
@@ -152,7 +152,7 @@ def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
 
 
 def parse_topic_id(text: str) -> bytes:
-    """Undo `topic_id_text`. Raises ValueError."""
+    """Return the 16 bytes of a topic id printed by `topic_id_text`. Raises ValueError."""
     try:
         topic_id = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -163,9 +163,9 @@ def parse_topic_id(text: str) -> bytes:
 
 
 def topic_id_of_node(topic: str, czxid: int) -> bytes:
-    """The id of a topic whose node was made without one: the same whoever works it out, another for each node.
+    """Return an id for a topic whose node was created without one, derived from the topic's name and the node's czxid.
 
-    A version 4 UUID whose text no command line takes for an option.
+    The id is a version 4 UUID whose text does not start with "-", which command lines would take for an option.
     """
     digest = bytearray(hashlib.blake2b(f"{topic} {czxid}".encode(), digest_size=16).digest())
     digest[0] &= 0x7F
@@ -175,7 +175,7 @@ def topic_id_of_node(topic: str, czxid: int) -> bytes:
 
 
 def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:
-    """A topic's node, version 3; `assignment` is by partition number. No id: made before there were any."""
+    """Return the data of a topic's node in version 3, without an id if `topic_id` is None."""
     adding = {str(p): a.adding for p, a in assignment.items() if a.adding}
     removing = {str(p): a.removing for p, a in assignment.items() if a.removing}
     fields: dict[str, Any] = {
@@ -190,7 +190,7 @@ def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignm
 
 
 def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment]]:
-    """The topic id (None in versions before 3) and the assignment by partition. Raises ValueError."""
+    """Return the topic id (None in versions before 3) and the assignment by partition. Raises ValueError."""
     fields = _decode(data)
     text = fields.get("topic_id")
     if text is not None and type(text) is not str:
@@ -211,7 +211,7 @@ def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """A partition's leader and ISR; the ZooKeeper version is not part of the data."""
+    """Return the data of a state node. The ZooKeeper version of `state` is not part of it."""
     isr = ",".join(map(str, state.isr))
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
@@ -220,13 +220,13 @@ def encode_state(state: LeaderAndIsr) -> bytes:
 
 
 def decode_state(data: bytes, zk_version: int) -> LeaderAndIsr:
-    """A partition's leader and ISR as read at that version. Raises ValueError."""
+    """Return the leader and ISR of a state node that has this ZooKeeper version. Raises ValueError."""
     return LeaderAndIsr(*_state_fields(data), zk_version)
 
 
 @lru_cache(maxsize=4096)
 def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
-    """All of a `LeaderAndIsr` but the version; of a hundred thousand nodes most say what others say too."""
+    """Return the fields of a `LeaderAndIsr` before the version; cached, because most state nodes have equal data."""
     fields = _decode(data)
     isr = _ints(_list(fields, "isr"), "isr")
     leader, epoch = _int(fields, "leader"), _int(fields, "leader_epoch")
@@ -237,22 +237,22 @@ def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
 
 
 def encode_controller(broker_id: BrokerId, wall_ms: int) -> bytes:
-    """Who leads the cluster (A7)."""
+    """Return the data of `/controller` (A7)."""
     return _encode({"version": 1, "brokerid": broker_id, "timestamp": str(wall_ms)})
 
 
 def decode_controller(data: bytes) -> BrokerId:
-    """The broker that leads the cluster. Raises ValueError."""
+    """Return the id of the active controller from the data of `/controller`. Raises ValueError."""
     return _int(_decode(data), "brokerid")
 
 
 def encode_config(overrides: Mapping[str, str]) -> bytes:
-    """The settings of a topic that differ from its brokers'."""
+    """Return the data of a settings node with these overrides."""
     return _encode({"version": 1, "config": dict(overrides)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """The settings of a topic that differ from its brokers'; an empty node has none. Raises ValueError."""
+    """Return the overrides in a settings node; an empty node has none. Raises ValueError."""
     if not data:
         return {}
     config = _decode(data).get("config")
@@ -262,12 +262,12 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(kind: str, name: str) -> bytes:
-    """Tells the brokers whose settings were written (R71): `topics` or `brokers`, and the node's name."""
+    """Return a notification that settings were written (R71). `kind`: `topics` or `brokers`; `name`: of the node."""
     return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    """(kind, name) of the node that was written; version 1 of old tools too. Raises ValueError."""
+    """Return (kind, name) of the settings node that a notification names, in versions 1 and 2. Raises ValueError."""
     fields = _decode(data)
     parts: list[Any] = [fields.get("entity_type"), fields.get("entity_name")]
     if "entity_path" in fields:
@@ -278,13 +278,13 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
 
 
 def encode_isr_change(changed: Sequence[TopicPartition]) -> bytes:
-    """A leader tells the controller whose ISR it has written (A14)."""
+    """Return a notification that a leader wrote the ISRs of these partitions (A14)."""
     partitions = [{"topic": tp.topic, "partition": tp.partition} for tp in changed]
     return _encode({"version": 1, "partitions": partitions})
 
 
 def decode_isr_change(data: bytes) -> list[TopicPartition]:
-    """The partitions whose ISR a leader has written. Raises ValueError."""
+    """Return the partitions whose ISRs a notification announces. Raises ValueError."""
     changed = []
     for row in _list(_decode(data), "partitions"):
         if type(row) is not dict or type(row.get("topic")) is not str:
@@ -294,7 +294,7 @@ def decode_isr_change(data: bytes) -> list[TopicPartition]:
 
 
 def encode_reassignments(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:
-    """Data of `/admin/reassign_partitions`: target replicas of each partition (A11)."""
+    """Return the data of `/admin/reassign_partitions` for these target replicas (A11)."""
     partitions = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
         for tp, replicas in targets.items()
@@ -303,7 +303,7 @@ def encode_reassignments(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -
 
 
 def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """Target replicas of each partition; unknown fields (Kafka's `log_dirs`) are passed over. Raises ValueError."""
+    """Return the target replicas in `/admin/reassign_partitions`; ignore Kafka's `log_dirs`. Raises ValueError."""
     targets = {}
     for entry in _list(_decode(data), "partitions"):
         if not isinstance(entry, dict):
@@ -314,13 +314,13 @@ def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ..
 
 
 def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
-    """Data of `/admin/preferred_replica_election` (A12)."""
+    """Return the data of `/admin/preferred_replica_election` for these partitions (A12)."""
     entries = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
     return _encode({"version": 1, "partitions": entries})
 
 
 def decode_preferred_election(data: bytes) -> list[TopicPartition]:
-    """Partitions to give back to their preferred replicas. Raises ValueError."""
+    """Return the partitions in `/admin/preferred_replica_election`. Raises ValueError."""
     partitions = []
     for entry in _list(_decode(data), "partitions"):
         if not isinstance(entry, dict):
@@ -337,22 +337,22 @@ def _named_partition(entry: dict[str, Any]) -> TopicPartition:
 
 
 def encode_log_dir_event(broker_id: BrokerId) -> bytes:
-    """A broker tells the controller that it lost a log directory (R67)."""
+    """Return a notification that a broker lost a log directory (R67)."""
     return _encode({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
 
 
 def decode_log_dir_event(data: bytes) -> BrokerId:
-    """The broker that lost a log directory. Raises ValueError."""
+    """Return the broker that a log directory notification names. Raises ValueError."""
     return _int(_decode(data), "broker")
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """The cluster's id; Kafka writes this version as text."""
+    """Return the data of `/cluster/id`; Kafka writes the version of this node as text."""
     return _encode({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """The cluster's id. Raises ValueError."""
+    """Return the cluster id from the data of `/cluster/id`. Raises ValueError."""
     cluster_id = _decode(data).get("id")
     if type(cluster_id) is not str:
         raise ValueError("id is not a string")
@@ -360,13 +360,13 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_producer_ids(broker_id: BrokerId, first: int, last: int) -> bytes:
-    """The block of producer ids claimed last (R72); `last` belongs to it."""
+    """Return the data of `/latest_producer_id_block` (R72) for the ids `first` to `last`, both included."""
     block = {"block_start": str(first), "block_end": str(last)}
     return _encode({"version": 1, "broker": broker_id, **block})
 
 
 def decode_producer_ids(data: bytes) -> tuple[BrokerId, int, int]:
-    """(broker, first, last) of the block claimed last. Raises ValueError."""
+    """Return (broker, first, last) of the latest producer id block. Raises ValueError."""
     fields = _decode(data)
     bounds = fields.get("block_start"), fields.get("block_end")
     if not all(type(bound) is str and bound.isdecimal() for bound in bounds):
@@ -379,7 +379,7 @@ def _encode(fields: dict[str, Any]) -> bytes:
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    """A JSON object; which version it names does not matter, as in Kafka."""
+    """Return the fields of a JSON object, whatever its `version`, as Kafka does. Raises ValueError."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):

@@ -33,9 +33,9 @@ from minikafka.broker.side_by_side import all_of
 logger = logging.getLogger(__name__)
 
 DEFAULT: Final = -1
-"""Partitions or replication factor as the broker's configuration has them (KIP-464)."""
+"""Number that asks for the broker's default partitions or replication factor (KIP-464)."""
 _LOOK_MS: Final = 200
-"""How often a marked topic that the metadata never showed is looked for in ZooKeeper."""
+"""Interval at which a marked topic that the metadata never showed is looked for in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """The outcome for one topic of a request; `plan` if one was made."""
+    """The outcome for one topic of a request; `plan` if the topic passed every check."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -123,7 +123,7 @@ class TopicAdmin:
         existing: Collection[str],
         taken: Iterable[str],
     ) -> list[TopicResult]:
-        """Plan the topics. `taken`: names in ZooKeeper; those in the metadata and the request count
+        """Plan the topics. `taken`: names in the store; those in the metadata and the request count
         as well.
         """
         room = PARTITIONS_MAX
@@ -271,10 +271,10 @@ class TopicAdmin:
         self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
     ) -> set[str]:
         """Return the topics that still exist after the timeout, by the metadata or, if never shown,
-        by ZooKeeper.
+        by the store.
 
         A freshly marked topic that the metadata does not show may not be shown yet, and may be
-        deleted before it is; so ZooKeeper is asked for it at an interval. A topic with an older
+        deleted before it is; so the store is asked for it at an interval. A topic with an older
         mark is already being deleted.
         """
         topics = self._metadata.topic_ids

@@ -1,8 +1,8 @@
-"""The controller of this broker, run: candidate in every session, ruler in some of them.
+"""The controller over ZooKeeper: every broker takes part in elections, and one runs the controller core.
 
-`service.py` campaigns and says who rules; `term.py` is one term in office, from the election to the
-resignation; `store.py` is that term's fenced door to ZooKeeper. What is decided, and when, is in
-`minikafka.controller`, which never waits. Invariant: a term that ended writes and sends nothing more.
+`controller.py` campaigns and runs the terms that were won; `term.py` is one term, from the election to the
+resignation; `store.py` is its reads and writes in ZooKeeper, which a later controller fences. The decisions are in
+`minikafka.controller`, which never waits. Invariant: a term that has ended writes and sends nothing.
 """
 
 from minikafka.broker.zk_controller.controller import ZooKeeperController

@@ -1,9 +1,8 @@
-"""A ZooKeeper and brokers that are only imagined, for a plan: what is read is real, what is written stays here.
+"""An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` is a Coordination whose multis always succeed and change only a picture laid over the real nodes.
-It has no rules of ZooKeeper but one: a set makes the version one higher. `ImaginedChannels` takes every
-request and has healthy brokers answer. Invariant: nothing of this reaches ZooKeeper, a broker or the logs of
-the controller.
+`ImaginedStore` is a Coordination whose multis always succeed, and change only a copy laid over the real nodes. Of
+ZooKeeper's rules it has one: a set raises the version by one. `ImaginedChannels` accepts every request and answers
+as healthy brokers would. Invariant: nothing reaches ZooKeeper, a broker or the controller's log.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from minikafka.base.ports import (
 
 Node = tuple[bytes, Stat]
 OnResponse = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
-_NOT_KNOWN: Final = 0
+_UNKNOWN: Final = 0
 
 
 class _Watch:
-    """Never fires: what changes in the plan is told to its machine."""
+    """A watch that never fires: the plan gives each change to its machine as an event."""
 
     async def wait(self) -> NoReturn:
-        raise NotImplementedError("nobody waits in a plan")
+        raise NotImplementedError("a plan waits for no watch")
 
     def fired(self) -> bool:
         return False
@@ -52,13 +51,13 @@ class _Watch:
 
 
 class ImaginedStore:
-    """See the module. The part of Coordination that a term uses; the rest raises NotImplementedError."""
+    """A Coordination over a real one; methods that a term never calls raise NotImplementedError."""
 
     def __init__(self, real: Coordination) -> None:
         self._real = real
         self._changed: dict[str, Node | None] = {}
 
-    # As it really is.
+    # Passed on to the real session.
 
     @property
     def generation(self) -> int:
@@ -77,7 +76,7 @@ class ImaginedStore:
 
     @property
     def session_password(self) -> bytes:
-        """Nobody's."""
+        """No password: a plan opens no session."""
         return b""
 
     @property
@@ -94,18 +93,18 @@ class ImaginedStore:
         """See Coordination."""
         return await self._real.connected()
 
-    # As it is imagined.
+    # Real nodes with the plan's changes.
 
     def put(self, path: str, data: bytes, version: int = 0) -> None:
-        """Somebody else made or changed the node."""
+        """Create or replace a node, as a broker or administrator would."""
         self._changed[path] = (data, _stat(version, len(data)))
 
     def remove(self, path: str) -> None:
-        """Somebody else removed the node."""
+        """Delete a node, as a broker or ZooKeeper would."""
         self._changed[path] = None
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """Always: there is no authority to lose."""
+        """Return True: a plan cannot lose its session."""
         return True
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
@@ -152,7 +151,7 @@ class ImaginedStore:
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """Always succeeds; versions are one higher than those that were expected."""
+        """Apply all operations without checks; each new version is the expected one plus one."""
         return [self._apply(operation) for operation in ops]
 
     def _apply(self, operation: MultiOp) -> Stat | None:
@@ -167,23 +166,23 @@ class ImaginedStore:
         return stat
 
     async def sync(self, path: str) -> None:
-        """Nothing to wait for."""
+        """Return at once."""
 
     def watch(self, kind: WatchKind, path: str) -> _Watch:
-        """One that never fires."""
+        """Return a watch that never fires."""
         return _Watch()
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """Nothing to remove."""
+        """Do nothing: there are no real watches."""
 
-    # What no term does.
+    # Not used by a term.
 
     async def start(self) -> None:
-        """Not in a plan."""
+        """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """Not in a plan."""
+        """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
     async def create(
@@ -195,69 +194,69 @@ class ImaginedStore:
         sequential: bool = False,
         generation: int | None = None,
     ) -> tuple[str, Stat]:
-        """Not in a plan."""
+        """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
     async def ensure(self, path: str, data: bytes = b"") -> None:
-        """Not in a plan."""
+        """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
     async def set(
         self, path: str, data: bytes, version: int, *, generation: int | None = None
     ) -> Stat:
-        """Not in a plan."""
+        """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
     async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
-        """Not in a plan."""
+        """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Not in a plan."""
+        """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
 
 def _stat(version: int, size: int) -> Stat:
-    unknown = (_NOT_KNOWN,) * 4
-    return Stat(*unknown, version, 0, 0, 0, size, 0, _NOT_KNOWN)
+    unknown = (_UNKNOWN,) * 4
+    return Stat(*unknown, version, 0, 0, 0, size, 0, _UNKNOWN)
 
 
 class ImaginedChannels:
-    """Channels to brokers that do what they are told, when `answer` is called."""
+    """Channels to brokers that have carried out every request when `answer` is called."""
 
     def __init__(self) -> None:
-        self._asked: deque[tuple[BrokerId, ControllerRequest, OnResponse]] = deque()
+        self._unanswered: deque[tuple[BrokerId, ControllerRequest, OnResponse]] = deque()
 
     def add(self, broker: Broker) -> None:
-        """Nothing to open."""
+        """Do nothing: requests are accepted for any broker."""
 
     def remove(self, broker_id: BrokerId) -> None:
-        """What the broker was asked is never answered."""
-        self._asked = deque(asked for asked in self._asked if asked[0] != broker_id)
+        """Drop the unanswered requests of a broker."""
+        self._unanswered = deque(kept for kept in self._unanswered if kept[0] != broker_id)
 
     def send(
         self, broker_id: BrokerId, request: ControllerRequest, on_response: OnResponse
     ) -> None:
-        """Keep it for `answer`."""
-        self._asked.append((broker_id, request, on_response))
+        """Keep the request until `answer`."""
+        self._unanswered.append((broker_id, request, on_response))
 
     def stop(self) -> None:
-        """Drop what was not answered."""
-        self._asked.clear()
+        """Drop all unanswered requests."""
+        self._unanswered.clear()
 
     def waiting(self, broker_id: BrokerId) -> int:
-        """Imagined brokers are quick."""
+        """Return 0: the plan shows no queues."""
         return 0
 
     def backlog(self) -> dict[BrokerId, int]:
-        """Nothing waits."""
+        """Return no queues."""
         return {}
 
     def answer(self) -> bool:
-        """Every broker says that it did what it was asked; whether there was anything."""
-        asked, self._asked = self._asked, deque()
-        for broker_id, request, on_response in asked:
-            told = () if isinstance(request, UpdateMetadataRequest) else request.partitions
-            done = tuple((state.tp, 0) for state in told)
+        """Answer every request with success; return True if there were any."""
+        requests, self._unanswered = self._unanswered, deque()
+        for broker_id, request, on_response in requests:
+            named = () if isinstance(request, UpdateMetadataRequest) else request.partitions
+            done = tuple((state.tp, 0) for state in named)
             on_response(broker_id, request, ControllerResponse(0, done))
-        return bool(asked)
+        return bool(requests)

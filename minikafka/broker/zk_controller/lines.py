@@ -1,6 +1,6 @@
-"""What the controller's events, decisions, multis and answers are in lines of the ledger (`ledger/record.py`).
+"""The ledger lines of the controller's events, decisions, writes and answers (`ledger/record.py`).
 
-Invariant: what a line holds depends on the value alone, so that a plan and the real thing are told alike.
+Invariant: a line depends only on the value it describes, so that a plan and a real term give equal lines.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from minikafka.ledger.requests import by_code
 Fields: TypeAlias = dict[str, Any]
 
 
-# Events: a line of each says what it carries; the rest of long lists goes into further lines.
+# Events: one line each, more for an event with a long list.
 
 
 def event_lines(event: ExternalEvent) -> Iterator[Fields]:
-    """The lines of an event, at least one."""
+    """Yield the lines of an event, at least one."""
     head: Fields = {"event": type(event).__name__}
-    tell = _TELL.get(type(event))
-    if tell is not None:
-        for fields in tell(event):
+    lines = _LINES_OF.get(type(event))
+    if lines is not None:
+        for fields in lines(event):
             yield head | fields
     else:
         yield head
@@ -136,7 +136,7 @@ def _controlled_shutdown(event: ControlledShutdownRequested) -> Iterator[Fields]
 def _targets(
     targets: Sequence[tuple[TopicPartition, tuple[int, ...] | None]],
 ) -> list[list[object]]:
-    """[topic, partition, replicas] each; null cancels."""
+    """Return [topic, partition, replicas] of each reassignment; replicas None: it is cancelled."""
     return [[tp.topic, tp.partition, replicas] for tp, replicas in targets]
 
 
@@ -165,7 +165,7 @@ def _unclean(event: UncleanElectionEnabled) -> Iterator[Fields]:
     yield {"topics": event.topics and event.topics[:PARTITIONS_MAX]}
 
 
-_TELL: Final[dict[type, Callable[[Any], Iterator[Fields]]]] = {
+_LINES_OF: Final[dict[type, Callable[[Any], Iterator[Fields]]]] = {
     ControllerElected: _elected,
     BrokersChanged: _brokers,
     TopicsChanged: _topics,
@@ -185,14 +185,14 @@ _TELL: Final[dict[type, Callable[[Any], Iterator[Fields]]]] = {
 
 
 def step_lines(step: StepReached) -> Iterator[Fields]:
-    """The lines of a named step."""
+    """Yield the lines of a named step."""
     for run, part in in_parts(step.partitions):
         head = {"operation": step.operation, "step": step.step}
         yield {**head, "partitions": by_topic(run), **part}
 
 
 def decision_lines(decisions: Mapping[Decision, Sequence[TopicPartition]]) -> Iterator[Fields]:
-    """The lines of what a state machine decided; a field that does not apply is left out."""
+    """Yield the lines of state machine decisions; a field that does not apply is left out."""
     for decision, partitions in decisions.items():
         named = {
             "verdict": decision.verdict,
@@ -223,21 +223,22 @@ def write_line(
     stats: Sequence[Stat | None] = (),
     error: CoordinationError | None = None,
 ) -> Fields:
-    """The line of a multi that began with the check. `stats` of the `operations` when it was carried out,
-    else the `error`.
+    """Return the line of a multi that contained the check and the operations.
+
+    `stats`: the Stats of the operations if the multi was carried out; `error`: its error otherwise.
     """
     zxid = next((stat.mzxid for stat in stats if stat is not None), None)
     found = stats or [None] * len(operations)
-    told: Fields = {
+    line: Fields = {
         "check": {"path": check.path, "version": check.version},
         "outcome": _outcome(error),
         "zxid": zxid,
     }
     if error is not None:
-        told["error"] = f"{type(error).__name__} {error}".strip()
+        line["error"] = f"{type(error).__name__} {error}".strip()
     if isinstance(error, MultiFailed) and error.index > 0:
-        told["failed"] = error.index - 1
-    return told | {
+        line["failed"] = error.index - 1
+    return line | {
         "operations": [_operation(*pair) for pair in zip(operations, found, strict=True)],
     }
 
@@ -270,7 +271,7 @@ def _operation(operation: MultiOp, stat: Stat | None) -> Fields:
 
 
 def answer_lines(answer: AnswerAdmin | AnswerControlledShutdown) -> Iterator[Fields]:
-    """The lines of an answer; those of a controlled shutdown name the partitions that could not be moved."""
+    """Yield the lines of an answer; for a controlled shutdown they name the partitions that could not be moved."""
     if isinstance(answer, AnswerControlledShutdown):
         for run, part in in_parts(answer.remaining):
             result = {"code": answer.error.name, "message": "", "partitions": by_topic(run)}

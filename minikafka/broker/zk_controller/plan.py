@@ -1,10 +1,9 @@
-"""What would the controller do? Its own machine, store and term, run over an imagined ZooKeeper and brokers.
+"""Plans: what the controller would do, found by running its own code over an imagined ZooKeeper and brokers.
 
-A twin of the active machine is given the event that the question stands for, and whatever follows from it is
-taken down as lines of the ledger: the same code makes them as makes those of the real thing, so they are
-the same, but for time, zxid and ids. Assumed, and told as lines of kind `assumed`: every write succeeds, every
-broker does what it is told, new replicas of a reassignment catch up. Invariant: the active machine, ZooKeeper
-and the brokers are only read.
+A copy of the active machine gets the event that the question stands for. The plan is the ledger lines of all that
+follows. The same code writes them as in a real term, so they differ only in time, zxid and ids. A plan assumes, in
+lines of kind `assumed`, that every write succeeds, that every broker does what a request says, and that new
+replicas of a reassignment catch up. Invariant: the active machine, ZooKeeper and the brokers are only read.
 """
 
 from __future__ import annotations
@@ -39,37 +38,38 @@ from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, STEP, WRIT
 from minikafka.zk.nodes import admin_requests, election, partition_states, registrations
 
 ASSUMED: Final = "assumed"
-"""Kind of a line of a plan: what others are taken to do; `text` for people."""
+"""Kind of the plan's lines that say what brokers are assumed to do, in `text`."""
 KILL_BROKER: Final = "kill-broker"
 REASSIGN: Final = "reassign"
 DELETE_TOPIC: Final = "delete-topic"
 ELECT: Final = "elect"
-_TOLD: Final = frozenset({EVENT, STEP, DECISION, WRITE, REQUEST, ANSWER, ASSUMED})
+_SHOWN: Final = frozenset({EVENT, STEP, DECISION, WRITE, REQUEST, ANSWER, ASSUMED})
+_ONLY_REAL: Final = ("zxid", "queued")
 _TICKET: Final = 0
 
 
 class _Lines:
-    """A ledger in memory, of the kinds that a plan tells."""
+    """A ledger in memory that keeps the kinds of lines a plan shows."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """See Ledger."""
-        if kind in _TOLD:
-            told = {name: value for name, value in fields.items() if name not in ("zxid", "queued")}
-            self.lines.append({"kind": kind, "cause": cause, **told})
+        """See Ledger. Fields that only a real term has are left out."""
+        if kind in _SHOWN:
+            shown = {name: value for name, value in fields.items() if name not in _ONLY_REAL}
+            self.lines.append({"kind": kind, "cause": cause, **shown})
 
     def assume(self, text: str, **fields: object) -> None:
-        """Note what others are taken to do."""
+        """Add a line that says what is assumed."""
         self.record(ASSUMED, "", {"text": text, **fields})
 
 
 class _SilentMachine(ControllerMachine):
-    """A machine whose words do not reach the log: nothing of it happens."""
+    """A machine that logs nothing, because nothing of a plan happens."""
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
-        """See ControllerMachine. Synchronous, so that nobody else falls silent meanwhile."""
+        """See ControllerMachine. All logging is off only during this synchronous call."""
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
@@ -79,7 +79,7 @@ class _SilentMachine(ControllerMachine):
 
 
 class Planner:
-    """Makes one plan from where the active machine stands now."""
+    """Makes one plan, from the current state of the active machine."""
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class Planner:
         }
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The lines of what would follow, in order.
+        """Return the lines of the plan, in order.
 
         `question`: `operation`, and `broker` (kill-broker), `targets` ([topic, partition, brokers or None]
         each; reassign), `topics` (delete-topic), `partitions` ([topic, partition] each, None: all, or all of
-        `topics`) and `unclean` (elect). Raises KafkaError for one that cannot be understood, or is about what
-        is not there.
+        `topics`) and `unclean` (elect). Raises KafkaError INVALID_REQUEST for a malformed question,
+        BROKER_NOT_AVAILABLE and UNKNOWN_TOPIC_OR_PARTITION for what does not exist.
         """
         make = self._questions.get(str(question.get("operation")))
         if make is None:
@@ -180,7 +180,7 @@ class Planner:
         return tp
 
     def _topic(self, topic: str) -> list[TopicPartition]:
-        """Its partitions."""
+        """Return the partitions of a topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         known = self._machine.context.topics.get(topic)
         if known is None:
             raise _unknown(topic)
@@ -189,7 +189,7 @@ class Planner:
     # Running.
 
     def _twin(self) -> Term:
-        """A term that stands where the active one stands."""
+        """Return a term with a copy of the active machine's state."""
         context = self._machine.context
         machine = _SilentMachine(context.controller_id, context.epoch, self._machine.settings)
         machine.copy_from(self._machine)
@@ -198,7 +198,7 @@ class Planner:
     def _term(self, machine: ControllerMachine, epoch_zk_version: int) -> Term:
         session = TermSession(self._store, self._generation, epoch_zk_version, self._ledger)
 
-        async def is_ours() -> bool:
+        async def holds_node() -> bool:
             return True
 
         return Term(
@@ -207,20 +207,20 @@ class Planner:
             self._channels,
             self._clock,
             machine,
-            is_ours,
+            holds_node,
             self._ledger,
             StepGate(),
         )
 
     async def _run(self, term: Term, event: ExternalEvent) -> None:
-        """The event, and all that comes of it while brokers do as they are told."""
-        await term.carry_out(event)
-        await term.settle()
+        """Handle the event and all that follows, with brokers that answer every request."""
+        await term.handle(event)
+        await term.process_queue()
         while self._channels.answer():
-            await term.settle()
+            await term.process_queue()
 
     async def _fail_over(self, dead: BrokerId) -> None:
-        """The controller itself dies: another broker is elected, nobody knows which, and reads everything."""
+        """Plan the death of the controller: another broker, assumed to be the lowest id, is elected and loads."""
         context = self._machine.context
         others = sorted(id_ for id_ in context.brokers if id_ != dead)
         if not others:
@@ -237,7 +237,7 @@ class Planner:
         await self._run(term, await term.reader.load())
 
     async def _catch_up(self, term: Term, partitions: Sequence[TopicPartition]) -> None:
-        """Replicas that are being added, on brokers that live, join the ISR one after the other."""
+        """Let the replicas that are being added join the ISR one by one, if their brokers are alive."""
         context = term.machine.context
         for tp in partitions:
             state, assignment = context.leadership.get(tp), context.assignments.get(tp)

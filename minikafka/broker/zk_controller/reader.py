@@ -1,8 +1,8 @@
-"""What the controller reads in ZooKeeper, with the watches that tell it to read again (E1-E10).
+"""The controller's reads in ZooKeeper, and the watches that make it read again (E1-E10).
 
-A signal names a part of ZooKeeper; `read` makes events of what is there when they are handled. Watches are
-one-shot, and each is set before the read that it guards (T8, S31). Invariants: a watch is armed at most
-once at a time; after `disarm` none of this term's watches is left on the server (D10).
+A signal names a part of ZooKeeper; `read` turns its current content into events. Watches fire once, and each is set
+before the read that it guards (T8, S31). Invariants: a watch is set at most once at a time; after `disarm` none of
+this term's watches is left on the server (D10).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _READS_IN_FLIGHT: Final = 256
 
 
 class Signal(Enum):
-    """A part of ZooKeeper that is to be read again; the value names the controller's state meanwhile (D14)."""
+    """A part of ZooKeeper to read again; the value is the controller's state during the read (D14)."""
 
     CONTROLLER = "ControllerChange"
     BROKERS = "BrokerChange"
@@ -80,11 +80,11 @@ _RESIGNATION: Final = (
     Signal.DELETIONS,
     Signal.BROKERS,
 )
-"""The order in which a controller that resigns drops its watches (D10)."""
+"""The order in which a controller that resigns removes its watches (D10)."""
 
 
 class Reader:
-    """One term's reads and watches; `put` takes a signal when something changed."""
+    """The reads and watches of one term; `put(signal)` is called when a watch fires."""
 
     def __init__(
         self, coordination: Coordination, store: ControllerStore, put: Callable[[Signal], None]
@@ -95,9 +95,9 @@ class Reader:
         self._put = put
         self._armed: dict[tuple[WatchKind, str], tuple[Watch, Signal]] = {}
         self._topics: dict[str, int] = {}
-        """Known topics and the czxid of their nodes, by which a re-created one is told apart."""
+        """Known topics and the czxid of their nodes; a topic created again has another czxid."""
         self._unreadable: dict[str, str] = {}
-        """Topics passed over, and what was said of them: once, though they are read with every other."""
+        """Topics whose nodes are not readable, with the error that was logged, to log each error only once."""
         self._dirty_topics: dict[str, None] = {}
         self._reassigning: dict[str, TopicPartition] = {}
         """Partitions whose state nodes are watched, by the path of the node."""
@@ -105,9 +105,9 @@ class Reader:
         self._is_over = False
 
     async def load(self) -> ControllerElected:
-        """D5, D6: all watches are set before the state is read (T8); stale notifications go (T9).
+        """Read the whole cluster, after setting all watches (D5, D6, T8) and deleting old notifications (T9).
 
-        The names of topics are read again after the marks, so that a topic whose mark is read is read too.
+        The topic names are read after the deletion marks, so that a topic whose mark is read is read too.
         """
         reassignments = await self._read_reassignments()
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
@@ -128,7 +128,7 @@ class Reader:
         return ControllerElected(brokers, images, leadership, deletions, reassignments, elections)
 
     async def read(self, signal: Signal) -> list[ExternalEvent]:
-        """The events that a signal turns out to be, read at the time they are handled."""
+        """Return the events for a signal, from what ZooKeeper holds now."""
         if signal is Signal.BROKERS:
             return [BrokersChanged(await self._read_brokers())]
         if signal is Signal.TOPICS:
@@ -166,7 +166,7 @@ class Reader:
         return [TopicsChanged(added, gone)] if added or gone else []
 
     async def _read_assignments(self) -> list[ExternalEvent]:
-        """Topic nodes whose data changed; one made anew has another czxid."""
+        """Read topic nodes whose data changed; a node with another czxid is a topic that was created again."""
         dirty, self._dirty_topics = list(self._dirty_topics), {}
         before = {topic: self._topics.get(topic) for topic in dirty}
         images = await self._read_topics(dirty)
@@ -182,18 +182,18 @@ class Reader:
         return events
 
     async def _read_deletions(self) -> list[ExternalEvent]:
-        """The marks, and before them the topics they are of, whose own signals may wait behind this one.
+        """Read the deletion marks; return topics that changed first, even if their signals are still queued.
 
-        The mark of a topic that the machine has not heard of would be taken for one of no topic (R65).
+        The machine would drop the mark of a topic that it does not know yet (R65).
         """
         marked = frozenset(await self._children(Signal.DELETIONS))
         changed = await self._read_topic_names()
         return [*changed, *await self._read_assignments(), DeletionsChanged(marked)]
 
     async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicImage]:
-        """Topic nodes that are there and readable, their czxids remembered, and forgotten where there is none.
+        """Return the readable topic nodes; remember their czxids, and forget those of absent nodes.
 
-        One that is made again before the names are read next is a new one then.
+        A forgotten topic that is created again counts as new when the names are read next.
         """
         images = {}
         nodes = await self.read_watched(Signal.ASSIGNMENTS, list(map(topics.path_of, names)))
@@ -214,7 +214,7 @@ class Reader:
         return images
 
     async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-        """What `/admin/reassign_partitions` asks for; nothing when it is not there or not readable."""
+        """Return the reassignments that `/admin/reassign_partitions` asks for; delete a node that asks for none."""
         node = await self._node(Signal.REASSIGNMENTS, admin_requests.REASSIGNMENTS)
         targets = admin_requests.targets(node)
         if node is not None and not targets:
@@ -222,19 +222,19 @@ class Reader:
         return targets
 
     async def _read_preferred_election(self) -> tuple[TopicPartition, ...] | None:
-        """What `/admin/preferred_replica_election` asks for, None when it is not there."""
+        """Return the partitions in `/admin/preferred_replica_election`, None if the node is absent."""
         node = await self._node(Signal.PREFERRED_ELECTION, admin_requests.PREFERRED_ELECTION)
         return admin_requests.preferred_election(node)
 
     async def _read_reassigned_states(self) -> list[ExternalEvent]:
-        """State nodes whose watch fired, of partitions that are being reassigned still (E10)."""
+        """Read the state nodes, whose watch fired, of partitions that are still being reassigned (E10)."""
         dirty, self._dirty_states = list(self._dirty_states), {}
         dirty = [tp for tp in dirty if partition_states.path_of(tp) in self._reassigning]
         states = await partition_states.read(_WatchingReader(self, Signal.STATES), dirty)
         return [IsrChanged((), states)] if dirty else []
 
     async def watch_states(self, partitions: Iterable[TopicPartition]) -> None:
-        """Watch the state nodes of partitions that are being reassigned; they are read soon (E10)."""
+        """Watch the state nodes of partitions that are being reassigned, beginning with a read (E10)."""
         for tp in partitions:
             self._reassigning[partition_states.path_of(tp)] = tp
             self._dirty_states[tp] = None
@@ -242,7 +242,7 @@ class Reader:
             self._put(Signal.STATES)
 
     async def unwatch_states(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are reassigned."""
+        """Remove the watches of partitions that are no longer being reassigned."""
         for tp in partitions:
             path = partition_states.path_of(tp)
             self._reassigning.pop(path, None)
@@ -261,7 +261,7 @@ class Reader:
     # Watches.
 
     async def _children(self, signal: Signal) -> list[str]:
-        """Names under the signal's path, its watch armed."""
+        """Set the watch on the signal's path; return the names of its children."""
         path = _CHILDREN[signal]
         arm = self._arm(WatchKind.CHILDREN, path, signal)
         names, _ = await self._session.steady(lambda: self._coordination.children(path, watch=arm))
@@ -285,7 +285,7 @@ class Reader:
             return None
 
     async def _node(self, signal: Signal, path: str) -> Node | None:
-        """A node that comes and goes: its watch also tells when it is made."""
+        """Return a node, None if it is absent; its watch also fires when it is created."""
         arm = self._arm(WatchKind.EXISTS, path, signal)
         stat = await self._session.steady(lambda: self._coordination.exists(path, watch=arm))
         if stat is None:
@@ -294,7 +294,7 @@ class Reader:
         return node
 
     def _arm(self, kind: WatchKind, path: str, signal: Signal) -> bool:
-        """Register the watch unless it is; whether the read that follows must arm it."""
+        """Register the watch, unless it is set; return True if the next read must set it on the server."""
         if (kind, path) in self._armed:
             return False
         watch = self._coordination.watch(kind, path)
@@ -313,7 +313,7 @@ class Reader:
         self._put(signal)
 
     async def disarm(self) -> None:
-        """Take every watch of the term off the server, in the order of a resignation (D10)."""
+        """Remove every watch of the term from the server, in the order of a resignation (D10)."""
         self._is_over = True
         armed, self._armed = self._armed, {}
         for signal in _RESIGNATION:
@@ -344,9 +344,9 @@ class _WatchingReader:
 
 
 def _image(topic: str, data: bytes) -> TopicImage:
-    """What a topic's node says. Raises ValueError.
+    """Return the content of a topic's node. Raises ValueError, also for a name that is not allowed.
 
-    One topic that brokers refuse to hear of, and they would refuse the request that tells of all.
+    Brokers would refuse every request that contains such a name, with all other topics in it.
     """
     if not TOPIC_NAME.fullmatch(topic):
         raise ValueError("its name is not one of at most 249 letters, digits, '.', '_' and '-'")

@@ -1,10 +1,10 @@
-"""One term in office: the loading of the cluster, the queue of events, the machine and its effects.
+"""One term of the controller: loading the cluster, the queue of events, the machine and its effects.
 
-The queue holds signals (a path is to be read again) and events that carry their data. One consumer takes
-them in order: a signal is read, the machine is asked, its effects are carried out, and when the last of
-them is a question its outcome goes back to the machine; only when the machine is no longer busy comes
-the next item. Signals are level-triggered: equal ones that wait are one, and each read arms its
-watch first (S31). Invariant: once `over`, a term hands nothing to brokers or ZooKeeper.
+The queue holds signals (a path must be read again) and events that carry their data. One task handles them in
+order. For a signal it reads ZooKeeper, which gives events. It gives each event to the machine and carries out the
+effects; if the last effect is a question, the machine gets the outcome before the next item is handled. Signals are
+level-triggered: equal signals in the queue are one, and each read sets its watch first (S31). Invariant: once
+`over`, a term sends nothing to brokers or ZooKeeper.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Channels(Protocol):
         """Open the channel to a registered broker."""
 
     def remove(self, broker_id: BrokerId) -> None:
-        """Drop the channel and what waits in it."""
+        """Close the channel to a broker and drop its queued requests."""
 
     def send(
         self,
@@ -92,22 +92,22 @@ class Channels(Protocol):
         request: ControllerRequest,
         on_response: Callable[[BrokerId, ControllerRequest, ControllerResponse], None],
     ) -> None:
-        """Queue a request."""
+        """Queue a request; `on_response` is called with the broker's response."""
 
     def stop(self) -> None:
-        """Drop all channels at once."""
+        """Close all channels at once."""
 
     def waiting(self, broker_id: BrokerId) -> int:
-        """Requests that wait for this broker's answer, the one in flight included."""
+        """Return the number of requests that the broker has not answered yet."""
 
     def backlog(self) -> dict[BrokerId, int]:
-        """`waiting` of every broker with a channel (C39)."""
+        """Return the number of unanswered requests of each broker with a channel (C39)."""
 
 
 class Term:
-    """Runs one `ControllerMachine` from its election until it resigns or is told that it is over.
+    """Runs one `ControllerMachine` from its election until it resigns or `end` is called.
 
-    `is_ours()` reads `/controller` again, with its watch, and says whether it still names this session.
+    `holds_node()` reads `/controller` again, sets its watch, and returns True if the node is still this session's.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Term:
         channels: Channels,
         clock: Clock,
         machine: ControllerMachine,
-        is_ours: Callable[[], Awaitable[bool]],
+        holds_node: Callable[[], Awaitable[bool]],
         ledger: Ledger,
         gate: Gate,
     ) -> None:
@@ -129,7 +129,7 @@ class Term:
         self._session = store.session
         self._channels = channels
         self._clock = clock
-        self._is_ours = is_ours
+        self._holds_node = holds_node
         self._ledger = ledger
         self._gate = gate
         self._events = 0
@@ -148,12 +148,12 @@ class Term:
 
     @property
     def generation(self) -> int:
-        """The session that the term rests on."""
+        """Number of the session that the term belongs to."""
         return self._session.generation
 
     @property
     def queue_size(self) -> int:
-        """Signals and events that wait."""
+        """Number of signals and events in the queue."""
         return len(self._queue)
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
@@ -163,14 +163,14 @@ class Term:
     # The queue.
 
     def put(self, item: Signal | ExternalEvent) -> None:
-        """Add to the queue; a signal that waits already is not added again."""
+        """Add an item to the queue, unless it is a signal that is in the queue already."""
         if self.over or (isinstance(item, Signal) and item in self._queue):
             return
         self._queue.append(item)
         self._filled.set()
 
     async def ask(self, event: Callable[[int], ExternalEvent]) -> Any:
-        """Queue the event made with a ticket, and wait for the machine's answer to it. Raises KafkaError."""
+        """Queue the event that `event(ticket)` makes; return the machine's answer for the ticket. Raises KafkaError."""
         self._tickets += 1
         ticket = self._tickets
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -182,7 +182,7 @@ class Term:
             del self._answers[ticket]
 
     def end(self) -> None:
-        """At once: nothing more is sent, what waits is dropped, callers hear NOT_CONTROLLER (R9, R13)."""
+        """End the term at once: send nothing more, empty the queue, answer callers with NOT_CONTROLLER (R9, R13)."""
         if self.over:
             return
         self.controllership.end()
@@ -191,35 +191,38 @@ class Term:
         self._filled.set()
 
     async def run(self) -> None:
-        """Load, then handle the queue until over. Raises ControllerMoved, StaleSession, CoordinationError."""
-        await self.carry_out(await self.reader.load())
+        """Load the cluster, then handle the queue until the term is over.
+
+        Raises ControllerMoved, StaleSession, CoordinationError.
+        """
+        await self.handle(await self.reader.load())
         while not self.over:
-            await self.settle()
+            await self.process_queue()
             self.state = "Idle"
             self._filled.clear()
             if not self.over:
                 await self._filled.wait()
 
-    async def settle(self) -> None:
-        """Handle what is in the queue, and what comes of it, until nothing is left."""
+    async def process_queue(self) -> None:
+        """Process queued items, and the events they cause, until the queue is empty."""
         while self._queue:
             await self._process(self._queue.popleft())
 
     async def _process(self, item: Signal | ExternalEvent) -> None:
         self.state = item.value if isinstance(item, Signal) else type(item).__name__
         if not isinstance(item, Signal):
-            await self.carry_out(item)
+            await self.handle(item)
             return
         if item is Signal.CONTROLLER:
-            if not await self._session.steady(self._is_ours):
+            if not await self._session.steady(self._holds_node):
                 raise ControllerMoved("/controller names another broker or session")
             return
         for event in await self.reader.read(item):
-            await self.carry_out(event)
+            await self.handle(event)
 
-    async def carry_out(self, event: ExternalEvent) -> None:
-        """One event through the machine, its outcomes included, before anything else is looked at."""
-        self._stay_in_office()
+    async def handle(self, event: ExternalEvent) -> None:
+        """Give one event to the machine, and carry out all effects and outcomes that follow."""
+        self._raise_if_over()
         self._events += 1
         self._cause = self._session.cause = f"{self.machine.context.epoch}-{self._events}"
         self._note(EVENT, event_lines(event))
@@ -228,13 +231,13 @@ class Term:
             outcome = None
             for effect in effects:
                 outcome = await self._execute(effect)
-                self._stay_in_office()
+                self._raise_if_over()
             if outcome is None:
                 return
             effects = self._decide(outcome)
 
     def _decide(self, event: Event) -> list[Effect]:
-        """What the machine makes of the event, its decisions noted before anything is carried out."""
+        """Return the machine's effects for the event; its decisions are in the ledger before they are carried out."""
         effects = self.machine.handle(event, self._clock.now(), self._cause)
         self._note(DECISION, decision_lines(self.machine.drain_decisions()))
         return effects
@@ -243,16 +246,16 @@ class Term:
         for fields in lines:
             self._ledger.record(kind, self._cause, fields)
 
-    def _stay_in_office(self) -> None:
+    def _raise_if_over(self) -> None:
         if self.over or self._coordination.generation != self.generation:
             raise StaleSession("the term is over")
 
     # Effects.
 
     async def _execute(self, effect: Effect) -> Outcome | None:
-        """Carry out one effect; the outcome if it was a question."""
+        """Carry out one effect; return the outcome if the effect is a question."""
         if isinstance(effect, SendRequest):
-            await self._hold_authority()
+            await self._wait_for_lease()
             self._send(effect.broker_id, effect.request)
         elif isinstance(effect, StepReached):
             await self._reach(effect)
@@ -279,7 +282,7 @@ class Term:
         return None
 
     async def _clean_up(self, effect: Effect) -> None:
-        """What the controller tidies away in `/admin` and in the notifications."""
+        """Carry out an effect that deletes admin requests or notifications, or changes which states are watched."""
         if isinstance(effect, DeleteIsrChanges):
             await self._delete_notifications(notifications.ISR_CHANGES, effect.names)
         elif isinstance(effect, DeleteLogDirEvents):
@@ -309,15 +312,15 @@ class Term:
         to = {"to": broker_id, "queued": self._channels.waiting(broker_id)}
         self._note(REQUEST, (to | fields for fields in request_lines(request)))
 
-    async def _hold_authority(self) -> None:
-        """Wait until the lease proves that no other controller can have been elected.
+    async def _wait_for_lease(self) -> None:
+        """Wait until the session's lease proves that no other controller can have been elected.
 
-        Any answered request renews it.
+        Every answered ZooKeeper request renews the lease.
         """
         while not self._coordination.lease_valid():
             await self._session.attached()
             await self._session.steady(lambda: self._coordination.exists(election.EPOCH))
-            self._stay_in_office()
+            self._raise_if_over()
 
     def _answer(self, effect: AnswerControlledShutdown | AnswerAdmin) -> None:
         self._note(ANSWER, answer_lines(effect))
@@ -334,7 +337,7 @@ class Term:
     def _on_response(
         self, broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
     ) -> None:
-        """R16: answers come back as events, when there is something in them that the machine can use."""
+        """Turn a broker's response into an event, if it holds something that the machine uses (R16)."""
         fields = {"from": broker_id, **response_line(request, response)}
         self._ledger.record(RESPONSE, request.cause, fields)
         if response.error:
@@ -355,7 +358,7 @@ class Term:
                 self.put(StopReplicaAnswered(broker_id, request.broker_epoch, deleted))
 
     def summary(self) -> dict[str, Any]:
-        """The term's part of `ZooKeeperController.summary`: all but the partitions one by one."""
+        """Return the state of the controller and counts of the cluster, without single partitions."""
         context = self.machine.context
         return {
             "state": self.state,
@@ -383,7 +386,7 @@ class Term:
         }
 
     def partitions(self) -> list[dict[str, Any]]:
-        """Every partition with the states of it and of its replicas (B6, B7)."""
+        """Return every partition with its state and the states of its replicas (B6, B7)."""
         context = self.machine.context
         return [
             {

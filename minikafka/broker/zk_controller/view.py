@@ -1,4 +1,4 @@
-"""What the active controller knows of one partition and its topic, for `minikafka why`. Read only."""
+"""The active controller's knowledge of one partition and its topic, for `minikafka why`. Read only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minikafka.controller.context import Context, ReplicaStatus
 
 _STATE_CHANGES_MAX: Final = 20
 _REPLICAS_MAX: Final = 100
-_ON_THE_WAY_OUT: Final = (
+_NOT_DELETED_YET: Final = (
     ReplicaStatus.OFFLINE,
     ReplicaStatus.DELETION_STARTED,
     ReplicaStatus.DELETION_INELIGIBLE,
@@ -18,7 +18,7 @@ _ON_THE_WAY_OUT: Final = (
 
 
 def view_of(term: Term, tp: TopicPartition) -> dict[str, Any]:
-    """The controller's state and what it knows of the partition; JSON-able."""
+    """Return the controller's state and its knowledge of the partition, JSON-able."""
     context = term.machine.context
     return {
         "broker": context.controller_id,
@@ -55,12 +55,12 @@ def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
 
 
 def _deletion(context: Context, topic: str) -> dict[str, Any]:
-    """What the deletion waits for, and the replicas that are not gone: [broker, partition, state] each."""
+    """Return what the deletion waits for, and the replicas left: [broker, partition, state] each."""
     left = [
         [broker, tp.partition, status.value]
         for tp in context.topics.get(topic, ())
         for broker in context.replicas(tp)
-        if (status := context.replica_status(tp, broker)) in _ON_THE_WAY_OUT
+        if (status := context.replica_status(tp, broker)) in _NOT_DELETED_YET
     ]
     return {
         "waits_for": context.ineligible.get(topic),

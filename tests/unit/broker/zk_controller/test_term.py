@@ -397,6 +397,6 @@ async def test_a_term_whose_session_was_replaced_decides_nothing_even_if_nobody_
     coordination = bench.coordination
     coordination.generation += 1
     with pytest.raises(StaleSession):
-        await term.carry_out(RebalanceDue())
+        await term.handle(RebalanceDue())
     coordination.generation -= 1
-    await term.carry_out(RebalanceDue())
+    await term.handle(RebalanceDue())
