@@ -1,4 +1,4 @@
-"""Which brokers a new topic's replicas go to."""
+"""Replica assignment of new topics and partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def brokers(count: int, racks: int = 0) -> list[Broker]:
 
 
 @pytest.mark.row("R70")
-def test_replicas_are_dealt_round_robin_as_in_kafka_0_8() -> None:
+def test_replicas_are_assigned_round_robin_as_in_kafka() -> None:
     expected = [
         (0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 0), (4, 0, 1),
         (0, 2, 3), (1, 3, 4), (2, 4, 0), (3, 0, 1), (4, 1, 2),
@@ -37,7 +37,7 @@ def test_replicas_are_dealt_round_robin_as_in_kafka_0_8() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("start", [0, 1, 6])
-def test_leaders_and_replicas_are_spread_evenly_and_never_twice_on_a_broker(
+def test_assignment_spreads_leaders_and_replicas_evenly_over_different_brokers(
     count: int, start: int
 ) -> None:
     start %= count
@@ -49,7 +49,7 @@ def test_leaders_and_replicas_are_spread_evenly_and_never_twice_on_a_broker(
 
 @pytest.mark.row("R70")
 @pytest.mark.parametrize(("count", "racks", "factor"), [(6, 3, 3), (6, 2, 2), (6, 3, 2), (9, 3, 3)])
-def test_replicas_go_to_different_racks_while_there_are_any(
+def test_replicas_are_on_different_racks_while_unused_racks_exist(
     count: int, racks: int, factor: int
 ) -> None:
     assignment = assign(brokers(count, racks), 4 * count, factor, 1, 2)
@@ -60,14 +60,14 @@ def test_replicas_go_to_different_racks_while_there_are_any(
         assert len({broker % racks for broker in replicas}) == min(racks, factor)
 
 
-def test_more_replicas_than_racks_use_every_rack() -> None:
+def test_every_rack_is_used_when_there_are_more_replicas_than_racks() -> None:
     for replicas in assign(brokers(6, 2), 12, 4, 0, 0).values():
         assert len(set(replicas)) == 4
         assert {broker % 2 for broker in replicas} == {0, 1}
 
 
 @pytest.mark.row("R70")
-def test_a_broker_without_a_rack_turns_racks_off() -> None:
+def test_racks_are_ignored_when_a_broker_has_none() -> None:
     some = [*brokers(4, 2), Broker(4, endpoints("h", 1, "h", 2))]
     assert assign(some, 5, 3, 0, 0) == assign(brokers(5), 5, 3, 0, 0)
 
@@ -84,7 +84,7 @@ def test_a_broker_without_a_rack_turns_racks_off() -> None:
         (((0, (1, 9)),), "broker 9 does not exist"),
     ],
 )
-def test_an_assignment_that_cannot_be_used_is_refused_with_the_reason(
+def test_manual_assignment_is_refused_with_the_reason_when_invalid(
     given: tuple, reason: str
 ) -> None:
     with pytest.raises(KafkaError, match=reason) as caught:
@@ -92,22 +92,22 @@ def test_an_assignment_that_cannot_be_used_is_refused_with_the_reason(
     assert caught.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_an_assignment_by_hand_is_taken_as_it_is() -> None:
+def test_manual_assignment_is_returned_unchanged() -> None:
     assert checked_assignment(((1, (2, 1)), (0, (1, 3))), {1, 2, 3}) == {0: (1, 3), 1: (2, 1)}
 
 
 @pytest.mark.row("R70")
-def test_more_partitions_go_on_in_the_round_that_begins_at_the_first_preferred_replica() -> None:
+def test_more_partitions_continue_the_round_of_the_first_preferred_replica() -> None:
     numbered = [Broker(id_, endpoints("h", 1, "h", 2)) for id_ in (1, 2, 3)]
     assert assign_more(numbered, {0: (2, 3), 1: (3, 1)}, 3) == {2: (1, 3), 3: (2, 3), 4: (3, 1)}
-    one = assign_more(numbered, {0: (9, 1)}, 2)  # the first preferred replica is away
+    one = assign_more(numbered, {0: (9, 1)}, 2)  # the first preferred replica is not alive
     assert one == {1: (2, 3), 2: (3, 1)}
 
 
 @pytest.mark.parametrize(
     ("factor", "available", "words"), [(0, 3, "larger than 0"), (3, 2, "available brokers: 2")]
 )
-def test_replicas_that_brokers_cannot_hold_are_refused(
+def test_replication_factor_above_the_number_of_brokers_is_refused(
     factor: int, available: int, words: str
 ) -> None:
     check_replication_factor(2, 2)
@@ -116,7 +116,7 @@ def test_replicas_that_brokers_cannot_hold_are_refused(
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_a_request_has_room_for_so_many_partitions() -> None:
+def test_request_is_refused_when_it_creates_too_many_partitions() -> None:
     check_room(5, 5)
     with pytest.raises(KafkaError, match=str(PARTITIONS_MAX)):
         check_room(6, 5)

@@ -1,4 +1,4 @@
-"""Three whole brokers in one loop over memory ports: the seams hold, and the story of a record is complete."""
+"""Whole brokers in one event loop, over ports in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def read_all(cluster: MemoryCluster, topic: str) -> list[bytes | None]:
         return sorted([row.value async for row in client.consume(topic, until_end=True)])
 
 
-async def test_a_record_goes_through_every_layer_and_comes_back() -> None:
+async def test_record_is_read_back_from_a_cluster_of_three_brokers() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 6, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(300))
@@ -46,7 +46,7 @@ async def test_a_record_goes_through_every_layer_and_comes_back() -> None:
             assert sum(ends.values()) == 300
 
 
-async def test_followers_learn_the_high_watermark_of_an_idle_partition() -> None:
+async def test_followers_get_the_high_watermark_of_an_idle_partition() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 3))
         await client.produce("t", values(5))
@@ -55,7 +55,7 @@ async def test_followers_learn_the_high_watermark_of_an_idle_partition() -> None
 
 
 @pytest.mark.row("I8", "R23", "R24")
-async def test_a_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> None:
+async def test_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 6, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(100))
@@ -77,7 +77,7 @@ async def test_a_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> Non
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(200))
 
 
-async def test_a_controlled_shutdown_asks_the_next_controller_when_the_one_it_asked_says_nothing(
+async def test_controlled_shutdown_asks_the_next_controller_when_the_first_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(controlled_shutdown_retry_backoff_ms=10) as cluster:
@@ -109,7 +109,7 @@ async def test_a_controlled_shutdown_asks_the_next_controller_when_the_one_it_as
 
 
 @pytest.mark.row("E9")
-async def test_a_broker_whose_session_expired_registers_again_and_rejoins() -> None:
+async def test_broker_registers_again_and_rejoins_isrs_after_its_session_expired() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(50))
@@ -129,14 +129,14 @@ async def test_a_broker_whose_session_expired_registers_again_and_rejoins() -> N
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
 
 
-async def test_a_registration_says_when_it_was_made() -> None:
+async def test_registration_contains_the_time_at_which_it_was_made() -> None:
     async with MemoryCluster(1) as cluster:
         broker = cluster.brokers[0]
         data, _ = await cluster.sessions[0].get(layout.broker_path(0))
         assert 0 < int(json.loads(data)["timestamp"]) <= broker.clock.wall_ms()
 
 
-async def test_the_next_broker_rules_when_the_controller_goes() -> None:
+async def test_another_broker_becomes_the_controller_when_the_controller_stops() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(50))
@@ -167,7 +167,7 @@ def assigned(cluster: MemoryCluster, tp: TopicPartition) -> ReplicaAssignment:
 
 
 async def placed(cluster: MemoryCluster) -> TopicPartition:
-    """Partition t-0 on brokers 0 and 1, with 100 records."""
+    """Create partition t-0 on brokers 0 and 1, with 100 records."""
     async with cluster.client() as client:
         await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await client.produce("t", values(100))
@@ -175,9 +175,7 @@ async def placed(cluster: MemoryCluster) -> TopicPartition:
 
 
 @pytest.mark.row("I5", "L5", "A11")
-async def test_a_reassigned_partition_has_its_records_on_the_new_brokers_and_nothing_on_the_old() -> (
-    None
-):
+async def test_reassignment_copies_records_to_new_brokers_and_deletes_the_old_replicas() -> None:
     async with MemoryCluster(brokers=4) as cluster:
         tp = await placed(cluster)
         move(cluster, tp, (2, 3))
@@ -190,9 +188,7 @@ async def test_a_reassigned_partition_has_its_records_on_the_new_brokers_and_not
 
 
 @pytest.mark.row("R66", "C7")
-async def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_deleted_at_its_return() -> (
-    None
-):
+async def test_broker_deletes_replica_that_was_moved_while_it_was_down() -> None:
     async with MemoryCluster(brokers=4) as cluster:
         tp = await placed(cluster)
         await cluster.stop(1)
@@ -204,10 +200,8 @@ async def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_delete
 
 
 @pytest.mark.row("R66", "L2")
-async def test_a_replica_that_was_moved_away_is_deleted_at_its_return_also_while_its_topic_is() -> (
-    None
-):
-    """Once the topic is gone, nobody would know whose replica it was."""
+async def test_broker_deletes_moved_replica_when_it_restarts_during_topic_deletion() -> None:
+    """After the topic is deleted, nothing would say which topic the replica belonged to."""
     async with MemoryCluster(brokers=4) as cluster:
         tp = await placed(cluster)
         await cluster.stop(1)
@@ -224,8 +218,8 @@ async def test_a_replica_that_was_moved_away_is_deleted_at_its_return_also_while
 
 
 @pytest.mark.row("R66")
-async def test_a_replica_whose_topic_went_while_its_broker_was_down_is_set_aside() -> None:
-    """It had been moved away from there, so that the deletion did not wait for the broker."""
+async def test_broker_sets_replica_aside_when_its_topic_was_deleted_while_it_was_down() -> None:
+    """The replica had been moved to another broker, so the deletion did not wait for this one."""
     async with MemoryCluster(brokers=4) as cluster:
         tp = await placed(cluster)
         await cluster.stop(1)
@@ -241,7 +235,7 @@ async def test_a_replica_whose_topic_went_while_its_broker_was_down_is_set_aside
 
 
 @pytest.mark.row("R66")
-async def test_a_replica_whose_topic_cannot_be_read_stays_where_it_is() -> None:
+async def test_broker_keeps_replica_whose_topic_node_is_not_readable() -> None:
     async with MemoryCluster(brokers=3) as cluster:
         tp = await placed(cluster)
         readable = cluster.ensemble.nodes[layout.topic_path("t")].data
@@ -261,7 +255,7 @@ async def test_a_replica_whose_topic_cannot_be_read_stays_where_it_is() -> None:
 
 
 @pytest.mark.row("L1", "L2", "A16")
-async def test_a_deleted_topic_is_gone_everywhere_also_from_a_broker_that_was_down() -> None:
+async def test_deleted_topic_is_removed_also_from_a_broker_that_was_down() -> None:
     async with MemoryCluster(brokers=3) as cluster:
         tp = await placed(cluster)
         await cluster.stop(1)
@@ -283,7 +277,7 @@ async def test_a_deleted_topic_is_gone_everywhere_also_from_a_broker_that_was_do
 
 
 @pytest.mark.row("R66")
-async def test_the_files_of_a_deleted_topic_go_after_their_delay() -> None:
+async def test_files_of_a_deleted_topic_are_removed_after_the_delay() -> None:
     async with MemoryCluster(**{"log.segment.delete.delay.ms": 0}) as cluster:
         await placed(cluster)
         async with cluster.client() as client:
@@ -294,7 +288,7 @@ async def test_the_files_of_a_deleted_topic_go_after_their_delay() -> None:
         )
 
 
-async def test_a_session_that_ends_while_a_registration_is_looked_for_is_followed_by_another_attempt(
+async def test_registration_is_retried_when_the_session_ends_during_the_read_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
@@ -326,7 +320,7 @@ async def test_a_session_that_ends_while_a_registration_is_looked_for_is_followe
         assert cluster.crashes == []
 
 
-async def test_a_broker_whose_first_directory_failed_registers_in_a_new_session_all_the_same(
+async def test_broker_registers_in_a_new_session_after_its_first_directory_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
@@ -348,7 +342,7 @@ NOBODY = "00" * 16
 
 
 def noting(ended: list[int]) -> Callable[[int, bytes], Coroutine[Any, Any, None]]:
-    """What ends sessions, as far as a broker can tell."""
+    """Return an `end_session` that only notes the ids of the sessions."""
 
     async def end_session(session_id: int, password: bytes) -> None:
         ended.append(session_id)
@@ -369,7 +363,7 @@ def noting(ended: list[int]) -> Callable[[int, bytes], Coroutine[Any, Any, None]
     ],
     ids=lambda content: content[:40],
 )
-async def test_a_note_of_a_session_that_can_be_none_is_left_alone_with_a_word(
+async def test_invalid_session_file_is_logged_and_ends_no_session(
     content: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[int] = []
@@ -383,7 +377,7 @@ async def test_a_note_of_a_session_that_can_be_none_is_left_alone_with_a_word(
     assert "/data/zookeeper-session is not readable, the former session will expire" in caplog.text
 
 
-async def test_a_session_of_any_server_is_ended_by_the_next_start(
+async def test_start_ends_the_session_of_the_former_process_whatever_its_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended: list[int] = []
@@ -397,7 +391,7 @@ async def test_a_session_of_any_server_is_ended_by_the_next_start(
     assert ended == [-(2**63), 2**63 - 1]
 
 
-async def test_a_broker_whose_first_directory_failed_starts_with_the_others() -> None:
+async def test_broker_starts_with_its_other_directories_when_the_first_failed() -> None:
     cluster = MemoryCluster(1, log_dirs="/d,/e")
     cluster.storages[0].fail("/d", errno.EROFS)
     async with cluster:
@@ -406,7 +400,7 @@ async def test_a_broker_whose_first_directory_failed_starts_with_the_others() ->
         assert layout.broker_path(0) in cluster.ensemble.nodes
 
 
-async def test_a_consumer_whose_offset_cannot_be_looked_up_takes_the_directory_offline(
+async def test_directory_goes_offline_when_an_offset_lookup_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as client:
@@ -425,10 +419,10 @@ async def test_a_consumer_whose_offset_cannot_be_looked_up_takes_the_directory_o
         assert cluster.crashes == []
 
 
-async def test_a_request_that_comes_before_the_registration_is_judged_by_it(
+async def test_request_is_checked_against_the_registration_that_follows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was meant for the process that had this address before."""
+    """The request was for the former process with this address."""
     answers: list[asyncio.Future[dict[str, Any]]] = []
     register = Registration.start
 
@@ -450,7 +444,7 @@ async def test_a_request_that_comes_before_the_registration_is_judged_by_it(
         assert answer.error == ErrorCode.STALE_BROKER_EPOCH
 
 
-async def test_a_broker_that_closes_its_session_while_it_registers_anew_crashes_no_task(
+async def test_no_task_crashes_when_the_session_is_closed_during_a_registration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:

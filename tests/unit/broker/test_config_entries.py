@@ -1,4 +1,4 @@
-"""Configurations as they are shown."""
+"""Configuration entries of DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
     return {entry.key.name: entry for entry in entries}
 
 
-def test_a_topics_key_comes_from_the_topic_the_broker_or_the_default() -> None:
+def test_topic_entry_has_its_value_from_topic_broker_or_default() -> None:
     entries = by_name(
         topic_entries(TopicConfig.from_broker(BROKER, {"retention.ms": "5"}), SETTINGS)
     )
@@ -33,7 +33,7 @@ def test_a_topics_key_comes_from_the_topic_the_broker_or_the_default() -> None:
     assert not least.read_only
 
 
-def test_synonyms_tell_every_place_in_the_order_in_which_they_count() -> None:
+def test_synonyms_are_listed_in_order_of_precedence() -> None:
     config = TopicConfig.from_broker(BROKER, {"min.insync.replicas": "1"})
     synonyms = by_name(topic_entries(config, SETTINGS))["min.insync.replicas"].synonyms
     assert synonyms == (
@@ -43,7 +43,7 @@ def test_synonyms_tell_every_place_in_the_order_in_which_they_count() -> None:
     )
 
 
-def test_a_broker_shows_what_user_interfaces_ask_for() -> None:
+def test_broker_entries_include_the_keys_that_user_interfaces_need() -> None:
     entries = by_name(broker_entries(SETTINGS))
     assert entries["inter.broker.protocol.version"].value == "3.3-IV3"
     assert entries["delete.topic.enable"].value == "true"
@@ -52,7 +52,7 @@ def test_a_broker_shows_what_user_interfaces_ask_for() -> None:
     assert not entries["log.retention.ms"].read_only
 
 
-def test_a_secret_is_never_shown() -> None:
+def test_entries_never_contain_a_secret() -> None:
     secret = by_name(broker_entries(SETTINGS))["minikafka.cluster.secret"]
     assert secret.key.sensitive
     assert secret.source == Source.STATIC_BROKER

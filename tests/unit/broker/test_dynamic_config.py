@@ -1,4 +1,4 @@
-"""A broker's settings in their three layers."""
+"""The three layers of a broker's settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settings(**static: object) -> DynamicConfig:
     return DynamicConfig(BrokerConfig.from_mapping({"broker.id": 1, **keys}))
 
 
-def test_the_brokers_own_goes_before_that_of_all_and_both_before_the_file() -> None:
+def test_own_setting_precedes_the_setting_of_all_brokers_and_the_file() -> None:
     dynamic = settings(min_insync_replicas=2)
     assert dynamic.current.min_insync_replicas == 2
     assert dynamic.load({"min.insync.replicas": "3"}, {})
@@ -30,21 +30,21 @@ def test_the_brokers_own_goes_before_that_of_all_and_both_before_the_file() -> N
     assert dynamic.current == dynamic.static
 
 
-def test_what_changes_nothing_is_told_apart() -> None:
+def test_load_returns_false_when_the_settings_do_not_change() -> None:
     dynamic = settings()
     assert dynamic.load({UNCLEAN: "true"}, {})
     assert not dynamic.load({UNCLEAN: "true"}, {RATE: "5"})
     assert dynamic.own == {RATE: "5"}
 
 
-def test_topics_inherit_what_was_altered() -> None:
+def test_topics_inherit_altered_broker_settings() -> None:
     dynamic = settings()
     dynamic.load({"log.retention.ms": "7", "message.max.bytes": "99"}, {})
     topic = TopicConfig.from_broker(dynamic.current, {})
     assert (topic.retention_ms, topic.max_message_bytes) == (7, 99)
 
 
-def test_what_is_stored_but_cannot_be_used_is_passed_over() -> None:
+def test_load_ignores_stored_settings_that_are_not_usable() -> None:
     dynamic = settings()
     dynamic.load(
         {"min.insync.replicas": "0", "num.io.threads": "9", "broker.id": "7", UNCLEAN: "true"}, {}
@@ -54,7 +54,7 @@ def test_what_is_stored_but_cannot_be_used_is_passed_over() -> None:
     assert dynamic.current.unclean_leader_election_enable
 
 
-def test_settings_that_do_not_go_together_are_passed_over_as_a_whole() -> None:
+def test_load_falls_back_to_the_file_when_settings_contradict_each_other() -> None:
     dynamic = settings()
     dynamic.load(
         {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"}, {}
@@ -76,12 +76,14 @@ def test_settings_that_do_not_go_together_are_passed_over_as_a_whole() -> None:
         ),
     ],
 )
-def test_what_cannot_be_set_is_refused_with_the_reason(values: dict[str, str], words: str) -> None:
+def test_check_refuses_unknown_static_and_invalid_settings_with_the_reason(
+    values: dict[str, str], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         settings().check(values)
 
 
-def test_the_keys_that_can_be_altered_are_those_of_kafkas_list_that_exist_here() -> None:
+def test_dynamic_keys_are_kafkas_dynamic_keys_that_exist_here() -> None:
     assert {"log.retention.ms", "log.roll.ms", "message.max.bytes", "compression.type"} <= set(
         DYNAMIC
     )

@@ -1,4 +1,4 @@
-"""A leader's ISR on its way to ZooKeeper: lost answers, other writers, notifications."""
+"""ISR writes of a leader in ZooKeeper: lost answers, other writers, notifications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATH = layout.state_path(TP)
 
 
 class Bench:
-    """A leader whose follower 1 is about to join, and ZooKeeper in memory."""
+    """A leader whose follower 1 can join the ISR, over ZooKeeper in memory."""
 
     def __init__(self) -> None:
         self.ensemble = Ensemble()
@@ -69,7 +69,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @pytest.mark.row("A10", "A14", "X19", "X23")
-async def test_an_accepted_isr_keeps_the_leader_epoch_and_is_announced(bench: Bench) -> None:
+async def test_written_isr_keeps_the_leader_epoch_and_is_announced(bench: Bench) -> None:
     bench.propose()
     await until(lambda: bench.committed)
     node = bench.node()
@@ -81,7 +81,7 @@ async def test_an_accepted_isr_keeps_the_leader_epoch_and_is_announced(bench: Be
 
 
 @pytest.mark.row("T18")
-async def test_an_isr_that_is_there_as_proposed_is_a_success_though_the_answer_was_lost(
+async def test_isr_is_committed_when_the_answer_was_lost_but_the_write_is_found(
     bench: Bench,
 ) -> None:
     write = bench.coordination.set
@@ -99,10 +99,10 @@ async def test_an_isr_that_is_there_as_proposed_is_a_success_though_the_answer_w
 
 
 @pytest.mark.row("T18")
-async def test_a_connection_lost_again_while_asking_does_not_make_it_a_failure(
+async def test_isr_stays_pending_while_the_read_back_loses_its_connection(
     bench: Bench,
 ) -> None:
-    """ZooKeeper may hold the proposal: nothing is committed without the joining replica until it is known."""
+    """ZooKeeper may have the proposal, so the joining replica counts for the high watermark until that is certain."""
     write, sync = bench.coordination.set, bench.coordination.sync
     asked = 0
 
@@ -127,7 +127,7 @@ async def test_a_connection_lost_again_while_asking_does_not_make_it_a_failure(
 
 
 @pytest.mark.row("T18", "R3")
-async def test_another_writers_state_is_not_overwritten_and_the_proposal_waits(
+async def test_isr_stays_pending_when_another_writer_changed_the_state(
     bench: Bench,
 ) -> None:
     moved_on = replace(bench.node(), leader_epoch=7)
@@ -139,7 +139,7 @@ async def test_another_writers_state_is_not_overwritten_and_the_proposal_waits(
     assert bench.committed == []
 
 
-async def test_a_proposal_that_was_never_sent_may_be_made_again(bench: Bench) -> None:
+async def test_isr_can_be_proposed_again_when_it_was_never_sent(bench: Bench) -> None:
     bench.coordination.suspend()
     bench.propose()
     await until(lambda: type(bench.partition.isr_state) is Committed)
@@ -149,7 +149,7 @@ async def test_a_proposal_that_was_never_sent_may_be_made_again(bench: Bench) ->
     assert bench.node().isr == (0, 1)
 
 
-async def test_a_session_that_is_closed_before_the_announcement_ends_it_without_a_crash(
+async def test_announcement_ends_quietly_when_the_session_is_closed(
     bench: Bench,
 ) -> None:
     bench.propose()

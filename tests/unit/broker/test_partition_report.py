@@ -1,4 +1,4 @@
-"""What a broker tells of one partition."""
+"""The report of one partition for `minikafka why`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def leader(cluster: MemoryCluster) -> Any:
     )
 
 
-async def test_a_leader_tells_how_far_every_follower_is(cluster: MemoryCluster) -> None:
+async def test_leader_reports_the_offset_of_every_follower(cluster: MemoryCluster) -> None:
     broker = leader(cluster)
 
     async def fetched() -> bool:
@@ -57,20 +57,20 @@ async def test_a_leader_tells_how_far_every_follower_is(cluster: MemoryCluster) 
     assert all(follower["last_fetch_ms"] >= 0 for follower in replica["followers"])
 
 
-async def test_the_controller_tells_its_view_and_the_others_do_not(cluster: MemoryCluster) -> None:
+async def test_only_the_controller_reports_its_view(cluster: MemoryCluster) -> None:
     views = [await explain(cluster, broker) for broker in cluster.brokers.values()]
     ruling = [view["controller"] for view in views if view["controller"]]
     assert [view["partition"]["leader"] for view in ruling] == [leader(cluster).config.broker_id]
     assert all(view["settings"]["unclean.leader.election.enable"] is False for view in views)
 
 
-async def test_a_partition_that_is_not_here_is_none(cluster: MemoryCluster) -> None:
+async def test_partition_that_is_not_hosted_is_reported_as_none(cluster: MemoryCluster) -> None:
     found = await explain(cluster, leader(cluster), TopicPartition("u", 0))
     assert (found["replica"], found["metadata"]) == (None, None)
     assert "min.insync.replicas" not in found["settings"]
 
 
-async def test_a_plan_is_answered_by_the_controller(cluster: MemoryCluster) -> None:
+async def test_plan_is_answered_by_the_controller(cluster: MemoryCluster) -> None:
     ruling = next(b for b in cluster.brokers.values() if b.controller.is_active)
     victim = next(id_ for id_ in cluster.brokers if id_ != ruling.config.broker_id)
     found = await ruling.on_call(Call(PLAN, {"operation": "kill-broker", "broker": victim}))
@@ -78,7 +78,7 @@ async def test_a_plan_is_answered_by_the_controller(cluster: MemoryCluster) -> N
 
 
 @pytest.mark.parametrize("body", [{}, {"topic": "t"}, {"topic": 1, "partition": 0}])
-def test_a_call_that_names_no_partition_is_refused(body: dict[str, Any]) -> None:
+def test_call_without_a_partition_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(KafkaError) as refused:
         partition_asked(body)
     assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -31,7 +31,7 @@ def producer_ids(session: MemoryCoordination, broker_id: int) -> ProducerIds:
 
 
 @pytest.mark.row("R72")
-async def test_brokers_that_ask_at_once_never_get_the_same_id(ensemble: Ensemble) -> None:
+async def test_concurrent_brokers_never_get_the_same_producer_id(ensemble: Ensemble) -> None:
     brokers = [producer_ids(session_of(ensemble), broker_id) for broker_id in (1, 2, 3)]
     ids = await asyncio.gather(*(brokers[n % 3].next() for n in range(4500)))
     assert len(set(ids)) == 4500
@@ -49,7 +49,7 @@ async def test_ids_of_a_prepared_block_need_no_zookeeper(ensemble: Ensemble) -> 
     assert [await ids.next() for _ in range(3)] == [0, 1, 2]
 
 
-async def test_a_block_that_could_not_be_prepared_is_claimed_when_needed(
+async def test_block_is_claimed_by_the_first_use_when_preparing_failed(
     ensemble: Ensemble,
 ) -> None:
     session = session_of(ensemble)
@@ -60,14 +60,14 @@ async def test_a_block_that_could_not_be_prepared_is_claimed_when_needed(
 
 
 @pytest.mark.row("R72")
-async def test_a_block_that_another_broker_claims_meanwhile_is_left_to_it(
+async def test_claim_takes_the_next_block_when_another_broker_was_faster(
     ensemble: Ensemble,
 ) -> None:
     first, second = (producer_ids(session_of(ensemble), broker_id) for broker_id in (1, 2))
     assert await asyncio.gather(first.next(), second.next()) == [0, 1000]
 
 
-async def test_a_block_whose_claim_has_no_answer_is_not_used(ensemble: Ensemble) -> None:
+async def test_block_is_not_used_when_the_answer_to_its_claim_was_lost(ensemble: Ensemble) -> None:
     session = session_of(ensemble)
     ids = producer_ids(session, 1)
     session.faults = ["unanswered"]
@@ -76,7 +76,7 @@ async def test_a_block_whose_claim_has_no_answer_is_not_used(ensemble: Ensemble)
     assert await ids.next() == 1000
 
 
-async def test_an_unreadable_block_is_an_error_for_producers_only(ensemble: Ensemble) -> None:
+async def test_unreadable_block_is_an_error_of_next_but_not_of_prepare(ensemble: Ensemble) -> None:
     ensemble.put(PRODUCER_ID_BLOCK, b"no block")
     ids = producer_ids(session_of(ensemble), 1)
     await ids.prepare()

@@ -1,4 +1,4 @@
-"""What whole brokers leave in their ledgers, line by line, and that it shows no violation."""
+"""The ledgers of whole brokers: their lines, and that they show no violation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
 
 
 def ledger(cluster: MemoryCluster, broker_id: int) -> list[Line]:
-    """The lines of one broker, as they are in its storage."""
+    """Return the ledger lines of one broker, as they are in its storage."""
     storage = cluster.storages[broker_id]
     (log_dir,) = {path.partition("-ledger")[0] for path in storage.files if "-ledger/" in path}
     directory = directory_of(log_dir)
@@ -58,7 +58,7 @@ def of_kind(lines: list[Line], kind: str, **fields: Any) -> list[Line]:
     ]
 
 
-async def test_a_broker_notes_its_start_registration_and_controlled_end(
+async def test_ledger_contains_start_registration_and_controlled_shutdown(
     cluster: MemoryCluster,
 ) -> None:
     await cluster.stop(2)
@@ -74,7 +74,7 @@ async def test_a_broker_notes_its_start_registration_and_controlled_end(
     assert [answer["results"][0]["code"] for answer in answers] == ["NONE"]
 
 
-async def test_numbers_go_on_when_a_broker_comes_back(cluster: MemoryCluster) -> None:
+async def test_ledger_numbers_continue_after_a_restart(cluster: MemoryCluster) -> None:
     await cluster.stop(2)
     await cluster.start(2)
     lines = ledger(cluster, 2)
@@ -82,7 +82,7 @@ async def test_numbers_go_on_when_a_broker_comes_back(cluster: MemoryCluster) ->
     assert facts(cluster, 2).count("started") == 2
 
 
-async def test_the_term_is_told_from_its_election_to_its_end(cluster: MemoryCluster) -> None:
+async def test_ledger_contains_a_term_from_election_to_resignation(cluster: MemoryCluster) -> None:
     ruling = next(id_ for id_, broker in cluster.brokers.items() if broker.controller.is_active)
     await cluster.stop(ruling)
     won, resigned = of_kind(ledger(cluster, ruling), "election")
@@ -96,7 +96,7 @@ async def test_the_term_is_told_from_its_election_to_its_end(cluster: MemoryClus
     ]
 
 
-async def test_an_isr_change_of_a_leader_is_told_with_its_versions(cluster: MemoryCluster) -> None:
+async def test_ledger_contains_isr_changes_with_their_versions(cluster: MemoryCluster) -> None:
     await cluster.stop(2)
     await cluster.start(2)
 
@@ -111,7 +111,7 @@ async def test_an_isr_change_of_a_leader_is_told_with_its_versions(cluster: Memo
     assert set(line["isr"]) - set(line["before"]) == {2}
 
 
-async def test_a_failed_directory_is_told_by_its_broker_and_answered_by_the_controller(
+async def test_ledger_contains_a_failed_directory_and_the_controllers_reaction(
     cluster: MemoryCluster,
 ) -> None:
     broker = next(
@@ -126,12 +126,12 @@ async def test_a_failed_directory_is_told_by_its_broker_and_answered_by_the_cont
 
 
 def ledger_now(cluster: MemoryCluster, broker: Any) -> list[Line]:
-    """With what the loop has not written yet: the ledger does not lie in the directory that failed."""
+    """The ledger is not in the failed directory, so its queued lines are written too."""
     broker.ledger.flush()
     return ledger(cluster, broker.config.broker_id)
 
 
-async def test_effects_carry_the_id_of_the_event_that_led_to_them(cluster: MemoryCluster) -> None:
+async def test_effects_have_the_id_of_the_event_that_caused_them(cluster: MemoryCluster) -> None:
     async with cluster.client() as client:
         await client.produce("t", [Record(-1, -1, None, b"x")])
     lines = history(cluster)

@@ -1,4 +1,4 @@
-"""The gate at the named steps: who comes is held, who asks is told, and an open gate costs nothing."""
+"""The gate at the named steps: held steps block operations, and report them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_reaches_a_held_step_stands_there_until_it_is_released() -> None:
+async def test_operation_blocks_at_a_held_step_until_the_step_is_released() -> None:
     gate = StepGate()
     gate.hold(STEP)
     controller = coming(gate)
@@ -44,7 +44,7 @@ async def test_who_reaches_a_held_step_stands_there_until_it_is_released() -> No
     await coming(gate)
 
 
-async def test_other_steps_than_the_held_ones_are_passed() -> None:
+async def test_operation_passes_steps_that_are_not_held() -> None:
     gate = StepGate()
     gate.hold(STEP)
     other = coming(gate, "reassignment.A2")
@@ -56,7 +56,7 @@ async def test_other_steps_than_the_held_ones_are_passed() -> None:
     assert (gate.waiting, once_held.done()) == ("", True)
 
 
-async def test_a_step_that_nobody_named_cannot_be_held() -> None:
+async def test_hold_refuses_an_unknown_step() -> None:
     gate, clock = StepGate(), ManualClock()
     with pytest.raises(KafkaError) as refused:
         await call(gate, clock, messages.HOLD_STEP, messages.encode_step("reassignment.A9"))
@@ -64,7 +64,7 @@ async def test_a_step_that_nobody_named_cannot_be_held() -> None:
     assert "reassignment.A1" in refused.value.detail
 
 
-async def test_every_step_is_held_and_released_by_its_name() -> None:
+async def test_every_step_can_be_held_and_released() -> None:
     gate, clock = StepGate(), ManualClock()
     for name in NAMES:
         held, _ = await call(gate, clock, messages.HOLD_STEP, messages.encode_step(name))
@@ -74,7 +74,7 @@ async def test_every_step_is_held_and_released_by_its_name() -> None:
         assert name not in held
 
 
-async def test_who_asks_for_a_step_is_answered_when_somebody_comes_there() -> None:
+async def test_arrival_returns_when_an_operation_blocks_at_the_step() -> None:
     gate, clock = StepGate(), ManualClock()
     gate.hold(STEP)
     gate.hold("broker.stop_replica")
@@ -92,7 +92,7 @@ async def test_who_asks_for_a_step_is_answered_when_somebody_comes_there() -> No
     await asyncio.gather(broker, controller)
 
 
-async def test_who_asks_for_a_step_where_nobody_comes_is_told_after_the_time() -> None:
+async def test_arrival_returns_after_the_timeout_when_no_operation_blocks() -> None:
     gate, clock = StepGate(), ManualClock()
     asking = asyncio.create_task(
         call(gate, clock, messages.STEPS, messages.encode_steps(STEP, 2_000))
@@ -103,7 +103,7 @@ async def test_who_asks_for_a_step_where_nobody_comes_is_told_after_the_time() -
     assert await asking == ([], [])
 
 
-async def test_who_is_cancelled_at_a_step_stands_there_no_more() -> None:
+async def test_cancelled_operation_is_no_longer_blocked() -> None:
     gate = StepGate()
     gate.hold(STEP)
     controller = coming(gate)

@@ -22,7 +22,7 @@ TP = TopicPartition("orders", 4)
 
 
 @pytest.mark.row("X22")
-def test_paths_are_those_of_kafka() -> None:
+def test_paths_are_kafkas() -> None:
     assert layout.broker_path(1) == "/brokers/ids/1"
     assert layout.topic_path("orders") == "/brokers/topics/orders"
     assert layout.partitions_path("orders") == "/brokers/topics/orders/partitions"
@@ -35,13 +35,13 @@ def test_paths_are_those_of_kafka() -> None:
 @pytest.mark.row("R5")
 @pytest.mark.parametrize("rack", [None, "r-1"])
 @pytest.mark.parametrize("host", ["broker.example", "::1"])
-def test_a_registration_reads_back_with_its_czxid_as_epoch(host: str, rack: str | None) -> None:
+def test_registration_is_decoded_with_its_czxid_as_epoch(host: str, rack: str | None) -> None:
     broker = Broker(3, endpoints(host, 9092, host, 19092), rack=rack)
     read = layout.decode_broker(3, layout.encode_broker(broker, 5), STAT)
     assert read == Broker(3, endpoints(host, 9092, host, 19092), epoch=77, rack=rack)
 
 
-def test_a_registration_holds_the_fields_of_kafka_version_5() -> None:
+def test_registration_has_the_fields_of_kafkas_version_5() -> None:
     fields = json.loads(layout.encode_broker(Broker(3, endpoints("h", 9092, "h", 19092)), 12))
     assert fields == {
         "features": {},
@@ -56,14 +56,14 @@ def test_a_registration_holds_the_fields_of_kafka_version_5() -> None:
 
 
 @pytest.mark.row("R55")
-def test_a_topic_reads_back_with_its_id_and_a_reassignment_under_way() -> None:
+def test_topic_is_decoded_with_its_id_and_reassignment() -> None:
     assignment = {0: ReplicaAssignment((1, 2, 3)), 1: ReplicaAssignment((2, 3, 1, 4), (4,), (2,))}
     topic_id = bytes(range(16))
     assert layout.decode_topic(layout.encode_topic(topic_id, assignment)) == (topic_id, assignment)
 
 
 @pytest.mark.row("X22")
-def test_a_topic_holds_the_fields_of_kafka_version_3() -> None:
+def test_topic_has_the_fields_of_kafkas_version_3() -> None:
     assignment = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 1), (2,), (1,))}
     assert json.loads(layout.encode_topic(bytes(16), assignment)) == {
         "version": 3,
@@ -74,13 +74,13 @@ def test_a_topic_holds_the_fields_of_kafka_version_3() -> None:
     }
 
 
-def test_a_topic_of_an_older_kafka_has_no_id() -> None:
+def test_topic_of_an_older_kafka_has_no_id() -> None:
     data = b'{"version":1,"partitions":{"1":[2],"0":[1]}}'
     expected = {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((2,))}
     assert layout.decode_topic(data) == (None, expected)
 
 
-def test_a_state_reads_back_at_the_version_of_its_node() -> None:
+def test_state_is_decoded_with_the_version_of_its_node() -> None:
     state = LeaderAndIsr(2, 7, (2, 3), 5, 11)
     data = layout.encode_state(state)
     assert layout.decode_state(data, 11) == state
@@ -94,12 +94,12 @@ def test_a_state_reads_back_at_the_version_of_its_node() -> None:
 
 
 @pytest.mark.row("A7")
-def test_the_controller_node_holds_exactly_what_row_a7_says() -> None:
+def test_controller_node_has_exactly_kafkas_fields() -> None:
     assert layout.encode_controller(3, 99) == b'{"version":1,"brokerid":3,"timestamp":"99"}'
     assert layout.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"99"}') == 3
 
 
-def test_the_small_nodes_read_back() -> None:
+def test_small_nodes_are_decoded_as_encoded() -> None:
     overrides = {"retention.ms": "1", "cleanup.policy": "compact"}
     assert layout.decode_config(layout.encode_config(overrides)) == overrides
     changed = [TP, TopicPartition("a", 0)]
@@ -109,11 +109,11 @@ def test_the_small_nodes_read_back() -> None:
     assert layout.decode_producer_ids(layout.encode_producer_ids(1, 1000, 1999)) == (1, 1000, 1999)
 
 
-def test_an_empty_node_holds_no_settings() -> None:
+def test_empty_settings_node_has_no_settings() -> None:
     assert layout.decode_config(b"") == {}
 
 
-def test_a_node_without_an_id_has_one_that_follows_from_it() -> None:
+def test_derived_topic_id_depends_on_name_and_czxid_only() -> None:
     found = {layout.topic_id_of_node(topic, czxid) for topic in "tu" for czxid in range(500)}
     assert len(found) == 1000
     assert layout.topic_id_of_node("t", 7) == layout.topic_id_of_node("t", 7)
@@ -121,7 +121,7 @@ def test_a_node_without_an_id_has_one_that_follows_from_it() -> None:
     assert not any(layout.topic_id_text(topic_id).startswith("-") for topic_id in found)
 
 
-def test_a_topic_id_prints_as_kafka_prints_it() -> None:
+def test_topic_id_text_is_kafkas() -> None:
     topic_id = bytes.fromhex("fbff000102030405060708090a0b0c0d")
     text = layout.topic_id_text(topic_id)
     assert len(text) == 22
@@ -130,7 +130,7 @@ def test_a_topic_id_prints_as_kafka_prints_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "A" * 23, "A" * 21 + "!", "ä" * 22])
-def test_a_text_that_is_no_topic_id_is_refused(text: str) -> None:
+def test_invalid_topic_id_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="22 characters"):
         layout.parse_topic_id(text)
 
@@ -195,8 +195,8 @@ def with_malformed(test: Callable[[bytes], None]) -> Callable[[bytes], None]:
 @settings(max_examples=200, deadline=None)
 @with_malformed
 @given(st.binary(max_size=50) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_node_data_is_decoded_or_refused_by_a_plain_value_error(data: bytes) -> None:
-    """A path in the message would name the wrong node: the caller adds the path that it read."""
+def test_node_data_is_decoded_or_refused_with_value_error(data: bytes) -> None:
+    """The message contains no path: the caller adds the path that it read."""
     for name, decode in DECODERS.items():
         refused = None
         try:
@@ -212,8 +212,8 @@ def test_node_data_is_decoded_or_refused_by_a_plain_value_error(data: bytes) -> 
 
 @pytest.mark.row("X22", "A11")
 @pytest.mark.parametrize("broker", [2**31, -(2**31), 10**30])
-def test_a_broker_that_no_protocol_can_name_is_nobodys_replica(broker: int) -> None:
-    """One such replica in a topic's node, and no broker could answer a Metadata request any more."""
+def test_broker_id_beyond_the_protocol_is_refused_as_replica(broker: int) -> None:
+    """With such a replica in a topic's node, no broker could encode a Metadata response."""
     asked = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,%d]}]}' % broker
     with pytest.raises(ValueError, match="32 bits"):
         layout.decode_reassignments(asked)
@@ -223,7 +223,7 @@ def test_a_broker_that_no_protocol_can_name_is_nobodys_replica(broker: int) -> N
 
 
 @pytest.mark.row("R71")
-def test_a_notification_of_changed_settings_is_kafkas_and_old_ones_are_read_too() -> None:
+def test_settings_notification_is_kafkas_and_version_1_is_decoded_too() -> None:
     data = layout.encode_config_change("brokers", layout.ALL_BROKERS)
     assert data == b'{"version":2,"entity_path":"brokers/<default>"}'
     assert layout.decode_config_change(data) == ("brokers", "<default>")
@@ -246,6 +246,6 @@ def test_a_notification_of_changed_settings_is_kafkas_and_old_ones_are_read_too(
         b'{"entity_type":"topics","entity_name":7}',
     ],
 )
-def test_a_notification_that_names_nobody_is_refused(data: bytes) -> None:
+def test_settings_notification_without_an_entity_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         layout.decode_config_change(data)

@@ -11,7 +11,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.zk import layout
 
 
-async def test_another_broker_has_the_controller_create_a_topic() -> None:
+async def test_broker_asks_the_controller_to_create_a_topic() -> None:
     ruler = Cold()
     cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, ensemble=ruler.ensemble)
     cold.calls.handler = ruler.admin.auto_create.handle_create_topics
@@ -25,7 +25,7 @@ async def test_another_broker_has_the_controller_create_a_topic() -> None:
     assert len(ruler.metadata.topics["t"]) == 3
 
 
-async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_failed() -> None:
+async def test_controller_creates_a_topic_and_can_try_again_after_a_failure() -> None:
     cold = Cold()
     cold.session.failures = [NotConnected()]
     cold.admin.auto_create.start(["t"])
@@ -39,7 +39,7 @@ async def test_the_controller_creates_a_topic_itself_and_tries_again_when_it_fai
     assert "t" in cold.metadata.topics
 
 
-async def test_no_answer_from_the_controller_is_only_a_warning() -> None:
+async def test_missing_answer_of_the_controller_is_only_logged() -> None:
     cold = Cold(broker_id=2, controller_id=1)
     cold.admin.auto_create.start(["t"])
     await cold.tasks.settle()
@@ -48,7 +48,7 @@ async def test_no_answer_from_the_controller_is_only_a_warning() -> None:
     await nobody.tasks.settle()
 
 
-async def test_what_cannot_be_created_by_itself_is_told_at_once() -> None:
+async def test_start_returns_an_error_for_topics_that_cannot_be_created() -> None:
     cold = Cold(config={"default.replication.factor": 5})
     assert cold.admin.auto_create.start(["a/b", "t"]) == {
         "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -57,6 +57,6 @@ async def test_what_cannot_be_created_by_itself_is_told_at_once() -> None:
     assert cold.tasks.running == []
 
 
-async def test_a_malformed_call_is_refused() -> None:
+async def test_malformed_call_is_refused() -> None:
     with pytest.raises(KafkaError):
         await Cold().admin.auto_create.handle_create_topics({"topics": [["../x", 1, 1]]})

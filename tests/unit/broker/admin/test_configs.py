@@ -1,4 +1,4 @@
-"""Settings altered by an administrator: what is written, and what is refused."""
+"""Settings altered by an administrator: the writes and the refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class World:
 
 
 @pytest.mark.row("R71")
-async def test_settings_and_their_notification_are_one_multi_that_begins_with_the_check() -> None:
+async def test_settings_and_notification_are_written_in_one_fenced_multi() -> None:
     world = World()
     assert await world.topic(Change("retention.ms", "5")) == Result(TOPIC, "t")
     (ops,) = world.session.multis
@@ -77,7 +77,7 @@ async def test_settings_and_their_notification_are_one_multi_that_begins_with_th
     )
 
 
-async def test_lists_grow_and_shrink_by_words_and_begin_as_the_default() -> None:
+async def test_append_and_subtract_edit_a_list_that_starts_as_the_default() -> None:
     world = World()
     append, subtract = Operation.APPEND, Operation.SUBTRACT
     await world.topic(Change("cleanup.policy", "compact", append))
@@ -92,14 +92,14 @@ async def test_lists_grow_and_shrink_by_words_and_begin_as_the_default() -> None
     assert world.stored() == {}
 
 
-async def test_the_older_request_replaces_all_settings() -> None:
+async def test_alter_configs_replaces_all_settings() -> None:
     world = World()
     world.store(retention_ms="5", segment_ms="6")
     await world.topic(Change("retention.bytes", "7"), replaces=True)
     assert world.stored() == {"retention.bytes": "7"}
 
 
-async def test_trying_only_checks_and_writes_nothing() -> None:
+async def test_validate_only_checks_and_writes_nothing() -> None:
     world = World()
     assert (await world.topic(Change("retention.ms", "5"), validate_only=True)).error == 0
     bad = await world.topic(Change("retention.ms", "x"), validate_only=True)
@@ -120,7 +120,7 @@ async def test_trying_only_checks_and_writes_nothing() -> None:
         (THROTTLED, "zero:one", (THROTTLED, "[0-9]+:[0-9]+")),
     ],
 )
-async def test_a_value_that_cannot_be_names_the_key_and_what_it_may_hold(
+async def test_invalid_value_is_refused_with_the_key_and_the_allowed_values(
     name: str, value: str, words: tuple[str, ...]
 ) -> None:
     world = World()
@@ -135,7 +135,7 @@ async def test_a_value_that_cannot_be_names_the_key_and_what_it_may_hold(
 
 
 @pytest.mark.parametrize("value", ["*", "", "0:1,1:2"])
-async def test_throttled_replicas_are_all_none_or_a_list(value: str) -> None:
+async def test_throttled_replicas_may_be_all_none_or_a_list(value: str) -> None:
     world = World()
     assert (await world.topic(Change(THROTTLED, value))).error == ErrorCode.NONE
     assert world.stored()[THROTTLED] == value
@@ -195,7 +195,7 @@ async def test_throttled_replicas_are_all_none_or_a_list(value: str) -> None:
         (77, "1", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "UNKNOWN(77)"),
     ],
 )
-async def test_what_cannot_be_altered_is_refused_with_kafkas_code(
+async def test_resource_that_cannot_be_altered_is_refused_with_kafkas_code(
     type: int, name: str, changes: list[Change], code: ErrorCode, words: str
 ) -> None:
     world = World()
@@ -205,7 +205,7 @@ async def test_what_cannot_be_altered_is_refused_with_kafkas_code(
     assert world.session.multis == []
 
 
-async def test_a_resource_named_twice_is_left_alone_and_others_are_not() -> None:
+async def test_resource_named_twice_is_refused_and_others_are_altered() -> None:
     world = World()
     retention = (Change("retention.ms", "5"),)
     results = await world.cold.admin.configs.alter(
@@ -225,7 +225,7 @@ async def test_a_resource_named_twice_is_left_alone_and_others_are_not() -> None
 @pytest.mark.parametrize(
     ("name", "node", "entity"), [("1", "1", "brokers/1"), ("", "<default>", "brokers/<default>")]
 )
-async def test_a_brokers_settings_and_those_of_all_have_a_node_each(
+async def test_settings_of_one_broker_and_of_all_brokers_are_in_different_nodes(
     name: str, node: str, entity: str
 ) -> None:
     world = World()
@@ -238,7 +238,7 @@ async def test_a_brokers_settings_and_those_of_all_have_a_node_each(
     assert world.notifications() == [(kind, entity_name)]
 
 
-async def test_somebody_elses_write_in_between_is_kept() -> None:
+async def test_concurrent_write_of_another_broker_is_kept() -> None:
     world = World()
     world.store(retention_ms="1")
 
@@ -251,7 +251,7 @@ async def test_somebody_elses_write_in_between_is_kept() -> None:
     assert world.stored() == {"retention.ms": "1", "segment.ms": "2", "retention.bytes": "3"}
 
 
-async def test_a_controller_elected_in_between_does_not_matter() -> None:
+async def test_settings_are_written_although_a_controller_was_elected_meanwhile() -> None:
     world = World()
 
     def elect(ops: object) -> None:
@@ -266,26 +266,26 @@ async def test_a_controller_elected_in_between_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("fault", "code"), [("unanswered", ErrorCode.NONE), ("lost", ErrorCode.REQUEST_TIMED_OUT)]
 )
-async def test_a_lost_answer_is_settled_by_reading_back(fault: str, code: ErrorCode) -> None:
+async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCode) -> None:
     world = World()
     world.session.faults = [fault]
     assert (await world.topic(Change(THROTTLED, "0:1", Operation.APPEND))).error == code
 
 
-async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
+async def test_error_is_retriable_when_zookeeper_is_unreachable() -> None:
     world = World()
     world.session.suspend()
     assert (await world.topic(Change("retention.ms", "5"))).error.retriable
 
 
-async def test_a_node_that_cannot_be_read_is_written_anew() -> None:
+async def test_unreadable_settings_node_is_overwritten() -> None:
     world = World()
     world.ensemble.put(layout.topic_config_path("t"), b"nonsense")
     assert (await world.topic(Change("retention.ms", "5"))).error == ErrorCode.NONE
     assert world.stored() == {"retention.ms": "5"}
 
 
-async def test_topic_settings_are_read_now_and_unusable_ones_are_the_brokers() -> None:
+async def test_unusable_topic_settings_are_replaced_by_the_brokers() -> None:
     world = World()
     for name, overrides in (("t", {"retention.ms": "5"}), ("bad", {"retention.ms": "x"})):
         world.ensemble.put(layout.topic_config_path(name), layout.encode_config(overrides))

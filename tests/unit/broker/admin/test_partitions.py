@@ -1,4 +1,4 @@
-"""Partitions added to topics that exist."""
+"""Partitions added to existing topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWO = {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
 
 class World:
-    """A controller over a ZooKeeper in memory that holds one topic."""
+    """The controller over a ZooKeeper in memory with one topic."""
 
     def __init__(self, assignment: Mapping[int, ReplicaAssignment] = TWO, **rest: Any) -> None:
         self.cold = Cold(**rest)
@@ -34,7 +34,7 @@ class World:
         return assignment
 
     async def add(self, count: int, *by_hand: tuple[int, ...], **rest: Any) -> Result:
-        """Ask with a controller that elects leaders as soon as it sees the partitions."""
+        """Add partitions while a controller elects leaders as soon as it sees them."""
         asked = [MorePartitions("t", count, by_hand or None)]
         adding = asyncio.ensure_future(
             self.cold.admin.partitions.create_partitions(asked, 60_000, **rest)
@@ -47,7 +47,7 @@ class World:
 
 
 @pytest.mark.row("I9")
-async def test_the_topics_node_is_set_at_its_version_under_the_controllers_check() -> None:
+async def test_topic_node_is_set_at_its_version_in_a_fenced_multi() -> None:
     world = World()
     assert await world.add(4) == Result("t")
     (ops,) = world.session.multis
@@ -57,7 +57,7 @@ async def test_the_topics_node_is_set_at_its_version_under_the_controllers_check
 
 
 @pytest.mark.row("R70")
-async def test_new_partitions_go_on_where_the_topics_first_ones_left_off_as_in_kafka() -> None:
+async def test_new_partitions_continue_the_assignment_of_the_first_as_in_kafka() -> None:
     world = World()
     assert await world.add(5) == Result("t")
     assert {p: entry.replicas for p, entry in world.written().items()} == {
@@ -69,7 +69,7 @@ async def test_new_partitions_go_on_where_the_topics_first_ones_left_off_as_in_k
     }
 
 
-async def test_replicas_given_by_hand_are_taken() -> None:
+async def test_manual_replicas_of_new_partitions_are_used() -> None:
     world = World()
     assert await world.add(4, (3, 2), (1, 2)) == Result("t")
     assert [world.written()[p].replicas for p in (2, 3)] == [(3, 2), (1, 2)]
@@ -110,7 +110,7 @@ async def test_replicas_given_by_hand_are_taken() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_added_is_refused_with_kafkas_words(
+async def test_invalid_partitions_are_refused_with_kafkas_message(
     count: int, by_hand: tuple[tuple[int, ...], ...], code: ErrorCode, message: str
 ) -> None:
     world = World()
@@ -120,14 +120,14 @@ async def test_what_cannot_be_added_is_refused_with_kafkas_words(
     assert world.session.multis == []
 
 
-async def test_fewer_brokers_than_replicas_cannot_take_more_partitions() -> None:
+async def test_partitions_are_refused_when_brokers_are_fewer_than_replicas() -> None:
     result = await World(live=(2,)).add(3)
     assert result.error == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "available brokers: 1" in (result.message or "")
 
 
 @pytest.mark.row("R59")
-async def test_a_topic_whose_replicas_are_moving_is_left_alone() -> None:
+async def test_partitions_are_refused_while_the_topic_is_reassigned() -> None:
     moving = ReplicaAssignment((2, 3, 1), adding=(1,))
     world = World({0: TWO[0], 1: moving})
     assert (await world.add(3)).error == ErrorCode.REASSIGNMENT_IN_PROGRESS
@@ -135,7 +135,7 @@ async def test_a_topic_whose_replicas_are_moving_is_left_alone() -> None:
 
 
 @pytest.mark.row("R65")
-async def test_a_topic_that_is_queued_for_deletion_gets_no_partitions() -> None:
+async def test_partitions_are_refused_when_the_topic_is_queued_for_deletion() -> None:
     world = World()
     world.ensemble.put(layout.delete_topic_path("t"))
     result = await world.add(3)
@@ -145,14 +145,14 @@ async def test_a_topic_that_is_queued_for_deletion_gets_no_partitions() -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "", "a/b", "../t"])
-async def test_a_topic_that_does_not_exist_is_unknown(name: str) -> None:
+async def test_partitions_of_an_unknown_topic_are_refused(name: str) -> None:
     world = World()
     asked = [MorePartitions(name, 3)]
     (result,) = await world.cold.admin.partitions.create_partitions(asked, 0)
     assert result.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_named_twice_is_left_alone() -> None:
+async def test_topic_named_twice_gets_no_partitions() -> None:
     world = World()
     asked = [MorePartitions("t", 3), MorePartitions("t", 4)]
     assert await world.cold.admin.partitions.create_partitions(asked, 0) == [
@@ -160,7 +160,7 @@ async def test_a_topic_named_twice_is_left_alone() -> None:
     ]
 
 
-async def test_somebody_elses_write_in_between_is_kept() -> None:
+async def test_concurrent_write_of_another_broker_is_kept() -> None:
     world = World()
 
     def reorder(ops: object) -> None:
@@ -174,7 +174,7 @@ async def test_somebody_elses_write_in_between_is_kept() -> None:
     assert len(world.written()) == 3
 
 
-async def test_a_node_that_changes_all_the_time_is_given_up() -> None:
+async def test_request_times_out_when_the_topic_node_changes_at_every_attempt() -> None:
     world = World()
 
     def touch(ops: object) -> None:
@@ -185,19 +185,19 @@ async def test_a_node_that_changes_all_the_time_is_given_up() -> None:
     assert len(world.written()) == 2
 
 
-async def test_a_controller_that_was_replaced_finds_out_by_its_check() -> None:
+async def test_replaced_controller_is_refused_by_the_check_of_its_epoch() -> None:
     world = World()
     world.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     assert (await world.add(3)).error == ErrorCode.NOT_CONTROLLER
     assert len(world.written()) == 2
 
 
-async def test_a_broker_that_does_not_rule_adds_nothing() -> None:
+async def test_broker_that_is_not_the_controller_adds_no_partitions() -> None:
     world = World(broker_id=1, controller_id=2)
     assert (await world.add(3)).error == ErrorCode.NOT_CONTROLLER
 
 
-async def test_partitions_without_leaders_in_time_are_there_all_the_same() -> None:
+async def test_request_times_out_when_new_partitions_get_no_leaders_in_time() -> None:
     world = World()
     asked = [MorePartitions("t", 3)]
     (result,) = await world.cold.admin.partitions.create_partitions(asked, 0)
@@ -205,13 +205,13 @@ async def test_partitions_without_leaders_in_time_are_there_all_the_same() -> No
     assert len(world.written()) == 3
 
 
-async def test_trying_only_answers_without_writing() -> None:
+async def test_validate_only_writes_no_partitions() -> None:
     world = World()
     assert await world.add(3, validate_only=True) == Result("t")
     assert world.session.multis == []
 
 
-async def test_a_node_that_cannot_be_read_is_not_overwritten() -> None:
+async def test_unreadable_topic_node_is_not_overwritten() -> None:
     world = World()
     world.ensemble.put(layout.topic_path("t"), b"nonsense")
     asked = [MorePartitions("t", 3)]

@@ -1,4 +1,4 @@
-"""Topics made and marked for deletion by the controller, and how others ask it to."""
+"""Topics created and marked for deletion by the controller, and refused by other brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minikafka.zk import layout
 async def create(
     cold: Cold, *topics: NewTopic, timeout_ms: int = 60_000, **rest: Any
 ) -> list[TopicResult]:
-    """Create them with a controller that elects leaders as soon as it sees the nodes."""
+    """Create topics while a controller elects leaders as soon as it sees the nodes."""
     creating = asyncio.ensure_future(cold.admin.topics.create_topics(topics, timeout_ms, **rest))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -34,7 +34,7 @@ async def refusal(cold: Cold, topic: NewTopic) -> tuple[ErrorCode, str]:
 
 
 @pytest.mark.row("C20")
-async def test_assignment_and_settings_are_written_together_under_the_controllers_check() -> None:
+async def test_assignment_and_settings_are_written_in_one_fenced_multi() -> None:
     cold = Cold()
     (result,) = await create(cold, NewTopic("t", 2, 3, configs={"retention.ms": "5"}))
     assert result.error == ErrorCode.NONE
@@ -48,16 +48,14 @@ async def test_assignment_and_settings_are_written_together_under_the_controller
     assert config == {"retention.ms": "5"}
 
 
-async def test_numbers_left_out_are_the_brokers_defaults() -> None:
+async def test_omitted_partitions_and_replicas_are_the_brokers_defaults() -> None:
     cold = Cold(config={"num.partitions": 4, "default.replication.factor": 2})
     (result,) = await create(cold, NewTopic("t"))
     assert result.plan is not None
     assert sorted(map(len, result.plan.assignment.values())) == [2, 2, 2, 2]
 
 
-async def test_an_assignment_by_hand_may_name_a_broker_that_is_away_but_not_one_unheard_of() -> (
-    None
-):
+async def test_manual_assignment_may_name_a_dead_broker_but_not_an_unknown_one() -> None:
     cold = Cold()
     cold.update(state("other", 0, (7, 1), leader=1))
     (result,) = await create(cold, NewTopic("t", assignment=((0, (1, 7)),)))
@@ -89,7 +87,7 @@ async def test_an_assignment_by_hand_may_name_a_broker_that_is_away_but_not_one_
         (NewTopic("t", configs={"retntion.ms": "1"}), ErrorCode.INVALID_CONFIG, "retention.ms"),
     ],
 )
-async def test_what_cannot_be_created_is_refused_with_kafkas_code(
+async def test_invalid_topic_is_refused_with_kafkas_code(
     topic: NewTopic, code: ErrorCode, words: str
 ) -> None:
     cold = Cold()
@@ -100,7 +98,7 @@ async def test_what_cannot_be_created_is_refused_with_kafkas_code(
 
 
 @pytest.mark.row("C20")
-async def test_one_bad_topic_does_not_spoil_the_others() -> None:
+async def test_valid_topics_are_created_next_to_an_invalid_one() -> None:
     cold = Cold()
     results = await create(
         cold, NewTopic("bad", 0), NewTopic("good"), NewTopic("twice"), NewTopic("twice")
@@ -113,7 +111,7 @@ async def test_one_bad_topic_does_not_spoil_the_others() -> None:
 
 
 @pytest.mark.row("C20")
-async def test_of_two_topics_of_one_request_that_differ_only_in_dots_the_first_is_made() -> None:
+async def test_only_the_first_of_two_names_that_differ_in_dots_is_created() -> None:
     cold = Cold()
     results = await create(cold, NewTopic("a.b", 0), NewTopic("a_b"), NewTopic("a.b_c"))
     results += await create(cold, NewTopic("t.u"), NewTopic("t_u"))
@@ -127,7 +125,7 @@ async def test_of_two_topics_of_one_request_that_differ_only_in_dots_the_first_i
 
 
 @pytest.mark.row("C20")
-async def test_a_name_is_taken_by_a_topic_that_the_metadata_does_not_show_yet() -> None:
+async def test_name_is_refused_when_a_topic_not_yet_in_the_metadata_has_it() -> None:
     cold = Cold()
     cold.ensemble.put(layout.topic_path("a.b"), b"{}")
     code, message = await refusal(cold, NewTopic("a_b"))
@@ -135,7 +133,7 @@ async def test_a_name_is_taken_by_a_topic_that_the_metadata_does_not_show_yet() 
     assert "a.b" in message
 
 
-async def test_validation_alone_writes_nothing() -> None:
+async def test_validate_only_creates_no_topic() -> None:
     cold = Cold()
     good, bad = await cold.admin.topics.create_topics(
         [NewTopic("t", 3, 2), NewTopic("u", 0)], 1000, True
@@ -146,7 +144,7 @@ async def test_validation_alone_writes_nothing() -> None:
 
 
 @pytest.mark.row("C21")
-async def test_settings_left_behind_by_a_topic_of_that_name_are_replaced() -> None:
+async def test_settings_of_a_deleted_topic_with_the_same_name_are_replaced() -> None:
     cold = Cold()
     path = layout.topic_config_path("t")
     for _ in range(5):
@@ -156,7 +154,7 @@ async def test_settings_left_behind_by_a_topic_of_that_name_are_replaced() -> No
     assert layout.decode_config(cold.data(path)) == {}
 
 
-async def test_a_broker_that_does_not_rule_creates_and_deletes_nothing() -> None:
+async def test_broker_that_is_not_the_controller_creates_and_deletes_nothing() -> None:
     cold = Cold(broker_id=1, controller_id=2)
     (created,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
     deleted = await cold.admin.topics.delete_topics(["t"], 1000)
@@ -164,7 +162,7 @@ async def test_a_broker_that_does_not_rule_creates_and_deletes_nothing() -> None
     assert cold.session.multis == []
 
 
-async def test_a_controller_that_was_replaced_finds_out_by_its_check() -> None:
+async def test_replaced_controller_is_refused_by_the_check_of_its_epoch() -> None:
     cold = Cold()
     cold.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     code, _ = await refusal(cold, NewTopic("t"))
@@ -172,14 +170,14 @@ async def test_a_controller_that_was_replaced_finds_out_by_its_check() -> None:
 
 
 @pytest.mark.row("C20")
-async def test_a_topic_created_by_another_at_the_same_time_exists_already() -> None:
+async def test_concurrently_created_topic_already_exists() -> None:
     cold = Cold()
     first, second = await asyncio.gather(create(cold, NewTopic("t")), create(cold, NewTopic("t")))
     assert {first[0].error, second[0].error} == {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_a_lost_answer_is_settled_by_reading_back(applied: bool) -> None:
+async def test_lost_answer_is_resolved_by_reading_back(applied: bool) -> None:
     cold = Cold()
     creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t")], 60_000))
     cold.session.faults = ["unanswered" if applied else "lost"]
@@ -190,7 +188,7 @@ async def test_a_lost_answer_is_settled_by_reading_back(applied: bool) -> None:
     assert result.error == (ErrorCode.NONE if applied else ErrorCode.REQUEST_TIMED_OUT)
 
 
-async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
+async def test_error_is_retriable_when_zookeeper_is_unreachable() -> None:
     cold = Cold()
     cold.session.failures = [NotConnected()]
     (result,) = await cold.admin.topics.create_topics([NewTopic("t")], 1000)
@@ -199,14 +197,14 @@ async def test_zookeeper_out_of_reach_is_something_to_try_again() -> None:
     assert (await cold.admin.topics.delete_topics(["t"], 1000))["t"].error.retriable
 
 
-async def test_a_topic_without_leaders_in_time_is_created_all_the_same() -> None:
+async def test_request_times_out_when_a_created_topic_gets_no_leaders_in_time() -> None:
     cold = Cold()
     (result,) = await cold.admin.topics.create_topics([NewTopic("t")], 1)
     assert result.error == ErrorCode.REQUEST_TIMED_OUT
     assert layout.topic_path("t") in cold.ensemble.nodes
 
 
-async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
+async def test_deletion_marks_the_topic_and_may_be_repeated() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))
     for _ in range(2):
@@ -228,7 +226,7 @@ async def test_deletion_leaves_a_mark_and_a_second_one_is_no_error() -> None:
 
 @pytest.mark.row("L4")
 @pytest.mark.parametrize("is_shown_meanwhile", [True, False])
-async def test_a_topic_that_was_not_shown_yet_is_not_called_deleted_before_it_is_gone(
+async def test_deletion_waits_for_a_topic_not_yet_in_the_metadata(
     is_shown_meanwhile: bool,
 ) -> None:
     cold = Cold()
@@ -248,7 +246,7 @@ async def test_a_topic_that_was_not_shown_yet_is_not_called_deleted_before_it_is
 
 
 @pytest.mark.row("L4")
-async def test_a_topic_that_is_never_shown_and_stays_in_zookeeper_is_not_deleted_in_time() -> None:
+async def test_deletion_times_out_when_an_unshown_topic_stays_in_zookeeper() -> None:
     cold = Cold()
     await cold.admin.topics.create_topics([NewTopic("t")], 0)
     results = await cold.admin.topics.delete_topics(["t"], 1)
@@ -256,14 +254,14 @@ async def test_a_topic_that_is_never_shown_and_stays_in_zookeeper_is_not_deleted
 
 
 @pytest.mark.row("R65")
-async def test_deletion_can_be_forbidden() -> None:
+async def test_deletion_is_refused_when_disabled() -> None:
     cold = Cold(config={"delete.topic.enable": "false"})
     results = await cold.admin.topics.delete_topics(["t"], 1000)
     assert results["t"].error == ErrorCode.TOPIC_DELETION_DISABLED
 
 
 @pytest.mark.row("L4")
-async def test_a_topic_that_is_still_shown_in_time_is_marked_all_the_same() -> None:
+async def test_deletion_times_out_when_the_metadata_still_shows_the_topic() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))
     results = await cold.admin.topics.delete_topics(["t"], 0)

@@ -1,10 +1,11 @@
-"""Elections, resignations and sessions of the controller candidates."""
+"""Elections, resignations and sessions of brokers that may be the controller."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Check, WatchKind
+from minikafka.controller.events import UncleanElectionEnabled
 from minikafka.zk import layout
 
 T0 = TopicPartition("t", 0)
@@ -56,9 +58,7 @@ def settled(candidate: Candidate) -> bool:
 
 
 @pytest.mark.row("A7", "A8", "D3", "R1")
-async def test_the_first_candidate_wins_and_the_epoch_is_one(
-    ensemble: Ensemble, start: Start
-) -> None:
+async def test_first_candidate_wins_with_epoch_one(ensemble: Ensemble, start: Start) -> None:
     one = await start(1)
     await until(lambda: one.service.is_active)
     assert json.loads(ensemble.nodes[layout.CONTROLLER].data)["brokerid"] == 1
@@ -70,7 +70,7 @@ async def test_the_first_candidate_wins_and_the_epoch_is_one(
 
 
 @pytest.mark.row("D1", "D4")
-async def test_the_others_learn_who_rules_and_refuse_to_act(
+async def test_other_brokers_know_the_controller_and_refuse_requests(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -85,7 +85,7 @@ async def test_the_others_learn_who_rules_and_refuse_to_act(
         await two.service.controlled_shutdown(1, 1)
 
 
-async def test_a_dead_controller_is_replaced_and_the_new_one_elects_new_leaders(
+async def test_next_controller_elects_leaders_after_the_controller_died(
     ensemble: Ensemble, start: Start
 ) -> None:
     one, two = await start(1), None
@@ -101,7 +101,7 @@ async def test_a_dead_controller_is_replaced_and_the_new_one_elects_new_leaders(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_topic_created_while_the_controller_loads_has_every_registered_broker_in_its_isr(seed: int):
-    """Otherwise the topic has no leader once the first broker dies."""
+    """With fewer brokers in the ISR, the topic has no leader once the first broker dies."""
 
     async def scenario() -> None:
         ensemble = new_ensemble()
@@ -117,7 +117,7 @@ def test_topic_created_while_the_controller_loads_has_every_registered_broker_in
     run_seeded(seed, scenario())
 
 
-async def test_a_controller_that_loads_does_not_say_that_nothing_is_being_reassigned(
+async def test_controller_refuses_to_list_reassignments_while_it_loads(
     ensemble: Ensemble, start: Start
 ) -> None:
     moving = {0: ReplicaAssignment((1, 2), adding=(2,), removing=(1,))}
@@ -138,11 +138,11 @@ async def test_a_controller_that_loads_does_not_say_that_nothing_is_being_reassi
 
 
 async def turn() -> None:
-    """One of the loop's."""
+    """The clock of the running event loop."""
     await asyncio.sleep(0)
 
 
-async def test_a_broker_campaigns_only_while_it_is_registered(ensemble: Ensemble) -> None:
+async def test_broker_campaigns_only_while_it_is_registered(ensemble: Ensemble) -> None:
     candidate = Candidate(ensemble, 1)
     await candidate.coordination.start()
     await candidate.service.start()
@@ -154,8 +154,10 @@ async def test_a_broker_campaigns_only_while_it_is_registered(ensemble: Ensemble
 
 
 @pytest.mark.row("D4", "R1")
-async def test_two_racing_candidates_never_both_rule(ensemble: Ensemble, start: Start) -> None:
-    """The other one's multi lands between the reading of the epoch and ours."""
+async def test_two_candidates_are_never_both_the_controller(
+    ensemble: Ensemble, start: Start
+) -> None:
+    """The other broker's multi arrives after this broker has read the epoch."""
     one = Candidate(ensemble, 1)
     two = await start(2)
     await until(lambda: two.service.is_active)
@@ -175,10 +177,10 @@ async def test_two_racing_candidates_never_both_rule(ensemble: Ensemble, start: 
 
 @pytest.mark.row("R1")
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
-async def test_an_election_whose_answer_is_lost_is_read_back(
+async def test_election_is_read_back_when_its_answer_was_lost(
     ensemble: Ensemble, fault: str
 ) -> None:
-    """S17: the node is of our session and the epoch is the one we attempted: we won, once."""
+    """Node and epoch are those of the lost write, so this broker has won (S17)."""
     one = Candidate(ensemble, 1)
     await one.connect()
     one.coordination.faults = [fault]
@@ -190,7 +192,7 @@ async def test_an_election_whose_answer_is_lost_is_read_back(
 
 
 @pytest.mark.row("D9", "E8")
-async def test_deleting_the_controller_node_by_hand_leads_to_a_new_election(
+async def test_deleted_controller_node_leads_to_a_new_election(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -200,7 +202,7 @@ async def test_deleting_the_controller_node_by_hand_leads_to_a_new_election(
 
 
 @pytest.mark.row("D8", "E8")
-async def test_overwriting_the_controller_node_makes_the_controller_resign(
+async def test_overwritten_controller_node_makes_the_controller_resign(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -214,10 +216,10 @@ async def test_overwriting_the_controller_node_makes_the_controller_resign(
 
 
 @pytest.mark.row("R2")
-async def test_a_controller_whose_epoch_moved_resigns_without_writing(
+async def test_controller_resigns_without_writing_when_the_epoch_has_changed(
     ensemble: Ensemble, start: Start
 ) -> None:
-    """S15: the check in every multi, not the watch, is what stops it."""
+    """The check in every multi stops the controller, not the watch (S15)."""
     one = await start(1)
     await until(lambda: settled(one))
     ensemble.put(layout.CONTROLLER_EPOCH, b"9")
@@ -232,7 +234,7 @@ async def test_a_controller_whose_epoch_moved_resigns_without_writing(
 
 
 @pytest.mark.row("D10")
-async def test_resignation_leaves_no_watch_of_the_controller_behind(
+async def test_resignation_removes_every_watch_of_the_term(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -253,7 +255,7 @@ async def test_resignation_leaves_no_watch_of_the_controller_behind(
 
 
 @pytest.mark.row("E9", "R9")
-async def test_expiry_ends_the_term_at_once_and_the_next_session_begins_from_nothing(
+async def test_expiry_ends_the_term_before_the_next_session_begins(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -270,10 +272,10 @@ async def test_expiry_ends_the_term_at_once_and_the_next_session_begins_from_not
 
 
 @pytest.mark.row("R9")
-async def test_expiry_in_the_middle_of_a_write_lets_nothing_of_the_old_term_through(
+async def test_expiry_during_a_write_stops_the_rest_of_the_term(
     ensemble: Ensemble, start: Start
 ) -> None:
-    """S19: whatever the old term still had to write or send is dropped."""
+    """The old term drops its remaining writes and requests (S19)."""
     one = await start(1)
     await until(lambda: settled(one))
     one.channels.sent.clear()
@@ -296,7 +298,7 @@ async def test_expiry_in_the_middle_of_a_write_lets_nothing_of_the_old_term_thro
     assert state.controller_epoch == 2
 
 
-async def test_a_session_that_ends_right_after_the_election_lets_that_term_send_nothing(
+async def test_term_sends_nothing_when_the_session_ends_right_after_the_election(
     ensemble: Ensemble,
 ) -> None:
     one = Candidate(ensemble, 1)
@@ -318,13 +320,13 @@ async def test_a_session_that_ends_right_after_the_election_lets_that_term_send_
     await one.close()
 
 
-async def test_a_candidate_that_never_started_can_be_closed(ensemble: Ensemble) -> None:
+async def test_controller_that_never_started_can_resign(ensemble: Ensemble) -> None:
     one = Candidate(ensemble, 1)
     await one.coordination.start()
     await one.service.resign()
 
 
-async def test_closing_while_zookeeper_is_away_does_not_wait_for_it(
+async def test_resignation_does_not_wait_while_zookeeper_is_unreachable(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -334,9 +336,7 @@ async def test_closing_while_zookeeper_is_away_does_not_wait_for_it(
     assert not one.service.is_active
 
 
-async def test_a_lost_lease_makes_the_controller_resign_before_anyone_can_follow_it(
-    ensemble: Ensemble, start: Start
-) -> None:
+async def test_controller_resigns_when_its_lease_expires(ensemble: Ensemble, start: Start) -> None:
     one = await start(1)
     await until(lambda: settled(one))
     one.coordination.suspend()
@@ -345,10 +345,10 @@ async def test_a_lost_lease_makes_the_controller_resign_before_anyone_can_follow
     await until(lambda: one.channels.open == {})
     one.coordination.attach()
     await until(lambda: one.service.is_active)
-    assert one.service.epoch == 2, "it rules again only by a new election"
+    assert one.service.epoch == 2, "a new election is needed"
 
 
-async def test_a_short_disconnect_keeps_the_term(ensemble: Ensemble, start: Start) -> None:
+async def test_term_survives_a_short_disconnect(ensemble: Ensemble, start: Start) -> None:
     one = await start(1)
     await until(lambda: settled(one))
     one.coordination.suspend()
@@ -358,7 +358,7 @@ async def test_a_short_disconnect_keeps_the_term(ensemble: Ensemble, start: Star
     assert one.service.epoch == 1
 
 
-async def test_closing_hands_the_controllership_over_at_once(
+async def test_resignation_lets_another_broker_be_elected_at_once(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -372,10 +372,10 @@ async def test_closing_hands_the_controllership_over_at_once(
 
 
 @pytest.mark.row("R12", "D4")
-async def test_a_machine_that_breaks_is_dropped_and_the_term_with_it(
+async def test_term_ends_when_its_machine_raises(
     ensemble: Ensemble, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R12: an illegal state of the controller itself ends in resignation, not in a half-told cluster."""
+    """A controller in an illegal state resigns, so that no broker acts on half of its decisions (R12)."""
     one = await start(1)
     await until(lambda: settled(one))
 
@@ -390,7 +390,7 @@ async def test_a_machine_that_breaks_is_dropped_and_the_term_with_it(
     assert "a bug" in caplog.text
 
 
-async def test_garbage_in_the_epoch_node_is_reported_and_waited_out(
+async def test_unreadable_epoch_node_is_logged_and_retried(
     ensemble: Ensemble, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     ensemble.put(layout.CONTROLLER_EPOCH, b"garbage")
@@ -402,12 +402,24 @@ async def test_garbage_in_the_epoch_node_is_reported_and_waited_out(
 
 
 @pytest.mark.row("R18")
-async def test_failover_tells_every_broker_the_metadata_and_then_its_roles(
-    ensemble: Ensemble, start: Start
-) -> None:
+async def test_failover_sends_metadata_before_roles(ensemble: Ensemble, start: Start) -> None:
     create_topic(ensemble, "t", [1])
     one = await start(1)
     await until(lambda: state_of(ensemble, T0) and settled(one))
     kinds = [type(request) for id_, request in one.channels.sent if id_ == 1]
     assert kinds[0] is UpdateMetadataRequest
     assert LeaderAndIsrRequest in kinds
+
+
+@pytest.mark.row("R63")
+async def test_unclean_default_elects_leaders_only_when_it_is_turned_on(
+    ensemble: Ensemble, start: Start
+) -> None:
+    one = await start(1)
+    await until(lambda: settled(one))
+    events: list[object] = []
+    one.service._term.put = events.append  # type: ignore[method-assign, union-attr, assignment]
+    unclean = replace(one.config, unclean_leader_election_enable=True)
+    one.service.set_broker_defaults(unclean)
+    one.service.set_broker_defaults(replace(unclean, min_insync_replicas=2))
+    assert events == [UncleanElectionEnabled(None)]

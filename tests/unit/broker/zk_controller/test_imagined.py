@@ -1,4 +1,4 @@
-"""The ZooKeeper and the brokers of a plan: what is imagined lies over what is real, which stays as it is."""
+"""The imagined ZooKeeper and brokers of a plan: the real ones do not change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def store(ensemble: Ensemble) -> ImaginedStore:
     return ImaginedStore(coordination)
 
 
-async def test_what_is_written_is_read_again_and_is_not_real(
+async def test_written_nodes_are_read_back_but_not_in_zookeeper(
     store: ImaginedStore, ensemble: Ensemble
 ) -> None:
     stats = await store.multi(
@@ -60,7 +60,7 @@ async def test_what_is_written_is_read_again_and_is_not_real(
     assert "/a/y" not in ensemble.nodes
 
 
-async def test_what_is_not_written_is_as_it_really_is(store: ImaginedStore) -> None:
+async def test_unwritten_nodes_are_those_of_zookeeper(store: ImaginedStore) -> None:
     assert (await store.get("/a"))[0] == b"real"
     assert await store.get_many(["/a/x", "/b"]) == [(b"", (await store.get("/a/x"))[1]), None]
     with pytest.raises(NoNode):
@@ -73,7 +73,7 @@ async def test_what_is_not_written_is_as_it_really_is(store: ImaginedStore) -> N
 async def test_store_reads_like_zookeeper_after_the_same_writes(
     store: ImaginedStore, seed: int
 ) -> None:
-    """The store models no rules of ZooKeeper: it knows what accepted multis at versions leave behind."""
+    """The store checks nothing, so the multis are ones that ZooKeeper accepts."""
     zookeeper = MemoryCoordination(Ensemble())
     zookeeper.attach()
     await zookeeper.create("/a", b"real")
@@ -120,7 +120,7 @@ async def seen(coordination: Coordination, paths: list[str]) -> object:
     return data, await coordination.children_many(paths)
 
 
-async def test_others_may_change_it_too(store: ImaginedStore) -> None:
+async def test_put_and_remove_change_nodes(store: ImaginedStore) -> None:
     store.put("/a", b"theirs", 5)
     store.remove("/a/x")
     data, stat = await store.get("/a")
@@ -128,18 +128,18 @@ async def test_others_may_change_it_too(store: ImaginedStore) -> None:
     assert (await store.children("/a"))[0] == []
 
 
-async def test_a_node_that_was_removed_has_no_children(store: ImaginedStore) -> None:
+async def test_removed_node_has_no_children(store: ImaginedStore) -> None:
     store.remove("/a")
     assert await store.children_many(["/a"]) == [None]
 
 
-def test_a_watch_never_fires(store: ImaginedStore) -> None:
+def test_watch_never_fires(store: ImaginedStore) -> None:
     watch = store.watch(WatchKind.DATA, "/a")
     watch.on_signal(lambda signal: pytest.fail("fired"))
     assert not watch.fired()
 
 
-def test_brokers_do_what_they_are_told_when_they_are_asked_to_answer() -> None:
+def test_channels_answer_every_request_with_success() -> None:
     channels = ImaginedChannels()
     channels.add(Broker(1, endpoints("h", 1, "h", 2)))
     told: list[tuple[int, ControllerRequest, ControllerResponse]] = []

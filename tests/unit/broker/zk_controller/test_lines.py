@@ -1,4 +1,4 @@
-"""Events, decisions, multis and answers as lines of the ledger."""
+"""Ledger lines of events, decisions, writes and answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ EVENTS: list[Any] = [
 ]
 
 
-def test_every_event_becomes_a_line_of_json_with_its_name() -> None:
+def test_every_event_has_a_json_line_with_its_name() -> None:
     assert {type(event) for event in EVENTS} == set(events.ExternalEvent.__args__)
     for event in EVENTS:
         (line,) = event_lines(event)
@@ -79,14 +79,14 @@ def test_isr_event_groups_partitions_with_the_same_state() -> None:
     assert [entry["partitions"] for entry in line["states"]] == [{"t": [0, 1]}]
 
 
-def test_a_long_event_is_told_in_parts() -> None:
+def test_long_event_has_several_lines() -> None:
     state = LeaderAndIsr(1, 2, (1,), 3, 4)
     first, second = event_lines(events.IsrChanged((), dict.fromkeys(MANY, state)))
     assert [line["part"] for line in (first, second)] == [1, 2]
     assert second["states"][0]["partitions"] == {"t": [PARTITIONS_MAX]}
 
 
-def test_a_step_names_its_partitions() -> None:
+def test_step_line_names_its_partitions() -> None:
     (line,) = step_lines(StepReached("deletion", "queued", (T0, T1)))
     assert line == {"operation": "deletion", "step": "queued", "partitions": {"t": [0, 1]}}
 
@@ -95,7 +95,7 @@ def stat(version: int, zxid: int = 99) -> Stat:
     return Stat(1, zxid, 0, 0, version, 0, 0, 0, 0, 0, 0)
 
 
-def test_a_multi_tells_expected_and_actual_versions_and_its_zxid() -> None:
+def test_write_line_contains_expected_and_actual_versions_and_the_zxid() -> None:
     operations = [Set("/a", b"{}", 3), Create("/b", b"x"), Delete("/c", -1), Create("/d", b"")]
     line = write_line(CHECK, operations, stats=[stat(4), stat(0), None, stat(0)])
     assert line == {
@@ -111,7 +111,7 @@ def test_a_multi_tells_expected_and_actual_versions_and_its_zxid() -> None:
     }
 
 
-def test_the_node_of_a_topic_with_500_partitions_is_told_whole() -> None:
+def test_write_line_contains_the_whole_node_of_500_partitions() -> None:
     moving = ReplicaAssignment((1001, 1002, 1003), (1001,), (1003,))
     data = layout.encode_topic(bytes(range(16)), dict.fromkeys(range(500), moving))
     (operation,) = write_line(CHECK, [Set("/brokers/topics/t", data, 3)], stats=[stat(4)])[
@@ -120,7 +120,7 @@ def test_the_node_of_a_topic_with_500_partitions_is_told_whole() -> None:
     assert operation["data"] == data.decode()
 
 
-def test_long_data_is_left_out() -> None:
+def test_write_line_omits_long_data() -> None:
     line = write_line(CHECK, [Set("/a", b"x" * (DATA_MAX + 1), 3)], stats=[stat(4)])
     assert line["operations"][0]["data"] is None
 
@@ -137,7 +137,9 @@ def test_long_data_is_left_out() -> None:
         (MultiFailed(1, ServerError(-1)), "failed"),
     ],
 )
-def test_a_multi_that_failed_says_how(error: CoordinationError, outcome: str) -> None:
+def test_write_line_of_a_failed_multi_contains_the_outcome(
+    error: CoordinationError, outcome: str
+) -> None:
     line = write_line(CHECK, [Set("/a", b"", 3)], error=error)
     assert (line["outcome"], line["zxid"]) == (outcome, None)
     assert line["error"]
@@ -146,7 +148,7 @@ def test_a_multi_that_failed_says_how(error: CoordinationError, outcome: str) ->
         assert line["failed"] == 0
 
 
-def test_an_answer_groups_what_fared_alike() -> None:
+def test_answer_line_groups_partitions_with_the_same_result() -> None:
     refused = PartitionResult(ErrorCode.INVALID_REQUEST, "no")
     (line,) = answer_lines(AnswerAdmin(7, {T0: PartitionResult(), T1: refused}))
     assert line == {
@@ -158,7 +160,7 @@ def test_an_answer_groups_what_fared_alike() -> None:
     }
 
 
-def test_the_answer_to_a_shutdown_names_what_is_still_led() -> None:
+def test_answer_line_of_a_shutdown_names_the_remaining_partitions() -> None:
     (line,) = answer_lines(AnswerControlledShutdown(7, ErrorCode.NONE, (T0,)))
     assert line["results"] == [{"code": "NONE", "message": "", "partitions": {"t": [0]}}]
 
@@ -170,7 +172,7 @@ def decided(world: World) -> list[dict[str, Any]]:
     return list(decision_lines(world.machine.drain_decisions()))
 
 
-def test_a_creation_is_chosen_and_moved_with_like_partitions_together() -> None:
+def test_decision_lines_group_created_partitions() -> None:
     world = World(brokers=2)
     decided(world)
     world.create("t", [0, 1], [0, 1])
@@ -199,7 +201,7 @@ def test_a_creation_is_chosen_and_moved_with_like_partitions_together() -> None:
     assert decided(world) == []
 
 
-def test_an_election_without_candidates_is_refused_with_the_reason() -> None:
+def test_decision_line_of_a_failed_election_contains_the_reason() -> None:
     world = World(brokers=2)
     world.create("t", [0])
     decided(world)
@@ -210,7 +212,7 @@ def test_an_election_without_candidates_is_refused_with_the_reason() -> None:
     assert (refused["from"], refused["to"]) == ("OfflinePartition", "OnlinePartition")
 
 
-def test_a_replica_that_leaves_the_isr_is_chosen_before_it_is_moved() -> None:
+def test_decision_lines_contain_the_shrunk_isr_before_the_replica_state() -> None:
     world = World(brokers=2)
     world.create("t", [0, 1])
     decided(world)
@@ -224,7 +226,7 @@ def test_a_replica_that_leaves_the_isr_is_chosen_before_it_is_moved() -> None:
     assert verdicts == [("choose", (0,)), ("move", None)]
 
 
-def test_a_move_that_the_table_does_not_hold_is_told_as_illegal() -> None:
+def test_decision_line_of_an_illegal_transition_says_so() -> None:
     world = World(brokers=1)
     decided(world)
     world.machine._state_changes.record_illegal_move(

@@ -1,4 +1,4 @@
-"""A plan against what the same controller then really does, and that a plan changes nothing."""
+"""Plans compared with the real actions of the same controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Told = list[tuple[str, dict[str, Any]]]
 
 
 class Obeyed(ControllerBench):
-    """With broker 4 too, a topic of two partitions, and brokers that do what they are told."""
+    """A controller with four brokers, which carry out every request, and a topic of two partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Obeyed(ControllerBench):
         return self
 
     def since(self, mark: int) -> Told:
-        """What was really written and sent since then."""
+        """Return the ledger lines of real writes and requests since then."""
         return written_and_sent(
             [{"kind": kind, **fields} for kind, _, fields in self.ledger.lines[mark:]]
         )
@@ -51,7 +51,7 @@ def obedient(_: int, request: ControllerRequest) -> ControllerResponse:
 
 
 def written_and_sent(lines: list[dict[str, Any]]) -> Told:
-    """Without what only the real thing has: zxid and the length of queues."""
+    """Return the lines without zxid and queue length, which a plan does not have."""
     return [
         (line["kind"], {k: v for k, v in line.items() if k not in ("zxid", "queued", "cause")})
         for line in lines
@@ -66,7 +66,7 @@ async def bench() -> AsyncIterator[Obeyed]:
     await bench.close()
 
 
-async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(bench: Obeyed) -> None:
+async def test_plan_to_kill_a_broker_equals_what_its_death_causes(bench: Obeyed) -> None:
     plan = await bench.service.plan({"operation": "kill-broker", "broker": 2})
     mark = len(bench.ledger.lines)
     bench.ensemble.end_session(102)
@@ -77,7 +77,7 @@ async def test_a_plan_to_kill_a_broker_is_what_its_death_leads_to(bench: Obeyed)
     assert [kind for kind, _ in real].count("write") >= 1
 
 
-async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(bench: Obeyed) -> None:
+async def test_plan_to_delete_a_topic_equals_what_its_mark_causes(bench: Obeyed) -> None:
     plan = await bench.service.plan({"operation": "delete-topic", "topics": ["t"]})
     mark = len(bench.ledger.lines)
     bench.ensemble.put(layout.delete_topic_path("t"))
@@ -87,7 +87,7 @@ async def test_a_plan_to_delete_a_topic_is_what_its_mark_leads_to(bench: Obeyed)
     assert layout.topic_path("t") not in bench.ensemble.nodes
 
 
-async def test_a_plan_to_reassign_is_what_the_request_leads_to_once_replicas_catch_up(
+async def test_plan_to_reassign_equals_what_the_request_causes(
     bench: Obeyed,
 ) -> None:
     plan = await bench.service.plan({"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]})
@@ -104,7 +104,7 @@ async def test_a_plan_to_reassign_is_what_the_request_leads_to_once_replicas_cat
     assert any(line["kind"] == "assumed" and line.get("broker") == 1 for line in plan)
 
 
-async def test_a_plan_to_elect_is_what_the_request_leads_to(bench: Obeyed) -> None:
+async def test_plan_to_elect_equals_what_the_request_causes(bench: Obeyed) -> None:
     state = state_of(bench.ensemble, T0)
     assert state is not None
     moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
@@ -120,7 +120,7 @@ async def test_a_plan_to_elect_is_what_the_request_leads_to(bench: Obeyed) -> No
     assert written_and_sent(plan)[0][1]["operations"][0]["data"].count('"leader":2') == 1
 
 
-async def test_the_controllers_own_death_is_planned_as_an_election_and_a_failover(
+async def test_plan_to_kill_the_controller_contains_election_and_failover(
     bench: Obeyed,
 ) -> None:
     plan = await bench.service.plan({"operation": "kill-broker", "broker": 1})
@@ -133,7 +133,7 @@ async def test_the_controllers_own_death_is_planned_as_an_election_and_a_failove
     ]
 
 
-async def test_a_reassignment_to_a_dead_broker_is_refused_in_the_plan_as_for_real(
+async def test_plan_refuses_a_reassignment_to_a_dead_broker(
     bench: Obeyed,
 ) -> None:
     plan = await bench.service.plan({"operation": "reassign", "targets": [["t", 0, [9]]]})
@@ -142,7 +142,7 @@ async def test_a_reassignment_to_a_dead_broker_is_refused_in_the_plan_as_for_rea
     assert written_and_sent(plan) == []
 
 
-async def test_a_plan_changes_nothing_and_says_nothing(
+async def test_plan_changes_nothing_and_logs_nothing(
     bench: Obeyed, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = {path: (node.data, node.version) for path, node in bench.ensemble.nodes.items()}
@@ -181,7 +181,7 @@ async def test_a_plan_changes_nothing_and_says_nothing(
         ({"operation": "reassign", "targets": 7}, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_what_cannot_be_planned_is_refused(
+async def test_plan_refuses_invalid_questions(
     bench: Obeyed, question: dict[str, Any], code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as refused:
@@ -189,7 +189,7 @@ async def test_what_cannot_be_planned_is_refused(
     assert refused.value.code is code
 
 
-async def test_only_the_controller_plans(bench: Obeyed) -> None:
+async def test_plan_is_refused_on_other_brokers(bench: Obeyed) -> None:
     other = Candidate(bench.ensemble, 5)
     with pytest.raises(KafkaError) as refused:
         await other.service.plan({"operation": "kill-broker", "broker": 2})

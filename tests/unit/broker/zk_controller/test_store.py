@@ -31,7 +31,7 @@ class Bench:
         self.store = ControllerStore(TermSession(self.coordination, 1, 0, self.ledger), config)
 
     def topic(self, topic: str, partitions: int = 0) -> list[TopicPartition]:
-        """A topic node, and state nodes for so many partitions."""
+        """Create a topic node, and state nodes for this number of partitions."""
         self.ensemble.put(layout.topic_path(topic), b"{}")
         tps = [TopicPartition(topic, i) for i in range(partitions)]
         for tp in tps:
@@ -49,7 +49,7 @@ def state(version: int, leader: int = 1, epoch: int = 0) -> LeaderAndIsr:
 
 
 @pytest.mark.row("R2")
-async def test_new_partitions_get_their_parents_in_the_same_multi(bench: Bench) -> None:
+async def test_new_states_are_written_with_their_parents_in_one_multi(bench: Bench) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(3)]
     written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
@@ -60,7 +60,7 @@ async def test_new_partitions_get_their_parents_in_the_same_multi(bench: Bench) 
 
 
 @pytest.mark.row("R2", "R11")
-async def test_large_writes_are_split_and_every_part_is_fenced(bench: Bench) -> None:
+async def test_large_writes_are_split_into_fenced_multis(bench: Bench) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(500)]
     created = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
@@ -80,7 +80,7 @@ def node_of(bench: Bench, topic: str) -> tuple[bytes | None, dict[int, ReplicaAs
 
 
 @pytest.mark.row("R69", "R2")
-async def test_a_topic_without_an_id_gets_one_and_keeps_its_assignment(bench: Bench) -> None:
+async def test_topic_without_an_id_gets_one_and_keeps_its_assignment(bench: Bench) -> None:
     by_hand(bench, "t")
     assignment = node_of(bench, "t")[1]
     ids = (await bench.store.give_topic_ids({"t": None, "gone": None})).ids
@@ -90,7 +90,7 @@ async def test_a_topic_without_an_id_gets_one_and_keeps_its_assignment(bench: Be
 
 
 @pytest.mark.row("R69")
-async def test_an_id_that_is_there_already_stays(bench: Bench) -> None:
+async def test_existing_topic_id_is_kept(bench: Bench) -> None:
     by_hand(bench, "t", b"0123456789abcdef")
     given = await bench.store.give_topic_ids({"t": None})
     assert given.ids == {"t": b"0123456789abcdef"}
@@ -98,7 +98,7 @@ async def test_an_id_that_is_there_already_stays(bench: Bench) -> None:
 
 
 @pytest.mark.row("R69")
-async def test_a_topic_whose_partitions_exist_gets_only_an_id_that_it_had(bench: Bench) -> None:
+async def test_topic_with_partitions_gets_only_its_former_id(bench: Bench) -> None:
     bench.topic("t", 1)
     by_hand(bench, "t")
     assert (await bench.store.give_topic_ids({"t": None})).ids == {}
@@ -108,7 +108,7 @@ async def test_a_topic_whose_partitions_exist_gets_only_an_id_that_it_had(bench:
 
 
 @pytest.mark.row("T7", "X23")
-async def test_the_version_is_what_zookeeper_returned(bench: Bench) -> None:
+async def test_written_version_is_the_one_that_zookeeper_returned(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     for _ in range(4):
         bench.ensemble.put(layout.state_path(tp), b"x")
@@ -117,7 +117,7 @@ async def test_the_version_is_what_zookeeper_returned(bench: Bench) -> None:
 
 
 @pytest.mark.row("R3")
-async def test_stale_versions_are_told_apart_in_one_read_and_the_rest_is_written(
+async def test_stale_versions_are_found_in_one_read_and_the_rest_is_written(
     bench: Bench,
 ) -> None:
     tps = bench.topic("t", 6)
@@ -133,7 +133,7 @@ async def test_stale_versions_are_told_apart_in_one_read_and_the_rest_is_written
 
 
 @pytest.mark.row("R3")
-async def test_a_state_node_that_exists_already_is_a_failure_of_that_partition_alone(
+async def test_existing_state_node_fails_only_its_own_partition(
     bench: Bench,
 ) -> None:
     (there,) = bench.topic("t", 1)
@@ -143,7 +143,7 @@ async def test_a_state_node_that_exists_already_is_a_failure_of_that_partition_a
     assert written.ok == {new: 0}
 
 
-async def test_a_topic_that_is_gone_fails_its_partitions_and_no_others(bench: Bench) -> None:
+async def test_missing_topic_fails_only_its_own_partitions(bench: Bench) -> None:
     bench.topic("t")
     lost, kept = TopicPartition("gone", 0), TopicPartition("t", 0)
     written = await bench.store.write_states({lost: state(NO_NODE), kept: state(NO_NODE)})
@@ -151,7 +151,7 @@ async def test_a_topic_that_is_gone_fails_its_partitions_and_no_others(bench: Be
     assert written.ok == {kept: 0}
 
 
-async def test_the_first_of_many_batches_makes_the_parent_that_all_of_them_need(
+async def test_first_batch_creates_the_parent_of_all_batches(
     bench: Bench,
 ) -> None:
     bench.topic("t")
@@ -164,7 +164,7 @@ async def test_the_first_of_many_batches_makes_the_parent_that_all_of_them_need(
     assert max(map(len, multis)) <= 200
 
 
-async def test_a_batch_whose_parent_another_one_failed_to_make_makes_it_itself(
+async def test_batch_creates_the_parent_that_another_batch_failed_to_create(
     bench: Bench,
 ) -> None:
     bench.topic("t")
@@ -174,7 +174,7 @@ async def test_a_batch_whose_parent_another_one_failed_to_make_makes_it_itself(
     assert set(written.ok) == set(tps)
 
 
-async def test_a_parent_made_by_a_batch_side_by_side_is_no_failure(bench: Bench) -> None:
+async def test_batch_accepts_a_parent_that_another_batch_created(bench: Bench) -> None:
     bench.topic("t")
     tp = TopicPartition("t", 0)
 
@@ -188,7 +188,7 @@ async def test_a_parent_made_by_a_batch_side_by_side_is_no_failure(bench: Bench)
 
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
 @pytest.mark.parametrize("exists", [True, False])
-async def test_a_write_without_an_answer_is_read_back_and_done_exactly_once(
+async def test_write_is_read_back_and_not_repeated_when_its_answer_was_lost(
     bench: Bench, fault: str, exists: bool
 ) -> None:
     tps = bench.topic("t", 3) if exists else [TopicPartition("t", i) for i in range(3)]
@@ -200,7 +200,7 @@ async def test_a_write_without_an_answer_is_read_back_and_done_exactly_once(
     assert bench.ensemble.nodes[layout.state_path(tps[0])].version == expected + 1
 
 
-async def test_a_lost_write_that_another_overtook_is_a_conflict(bench: Bench) -> None:
+async def test_lost_write_is_a_conflict_when_another_write_came_first(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     bench.coordination.faults = ["lost"]
     sync = bench.coordination.sync
@@ -215,7 +215,7 @@ async def test_a_lost_write_that_another_overtook_is_a_conflict(bench: Bench) ->
 
 
 @pytest.mark.row("R2")
-async def test_a_moved_epoch_stops_every_kind_of_write(bench: Bench) -> None:
+async def test_changed_controller_epoch_refuses_every_kind_of_write(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
@@ -225,7 +225,7 @@ async def test_a_moved_epoch_stops_every_kind_of_write(bench: Bench) -> None:
     assert bench.ensemble.nodes[layout.state_path(tp)].version == 0
 
 
-async def test_a_new_session_stops_every_kind_of_write(bench: Bench) -> None:
+async def test_new_session_refuses_every_kind_of_write(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     bench.coordination.expire()
     bench.coordination.attach()
@@ -235,7 +235,7 @@ async def test_a_new_session_stops_every_kind_of_write(bench: Bench) -> None:
         await bench.store.session.delete_nodes([layout.state_path(tp)])
 
 
-async def test_a_multi_that_is_too_large_is_halved_until_it_fits(bench: Bench) -> None:
+async def test_multi_is_halved_until_it_is_small_enough(bench: Bench) -> None:
     tps = bench.topic("t", 10)
     multi = bench.coordination.multi
 
@@ -248,7 +248,7 @@ async def test_a_multi_that_is_too_large_is_halved_until_it_fits(bench: Bench) -
     assert len((await bench.store.write_states({tp: state(0, epoch=1) for tp in tps})).ok) == 10
 
 
-async def test_deleting_is_content_with_nodes_that_are_gone(bench: Bench) -> None:
+async def test_deletion_ignores_nodes_that_are_already_gone(bench: Bench) -> None:
     paths = [f"{layout.ISR_CHANGES}/isr_change_{i}" for i in range(450)]
     for path in paths[::2]:
         bench.ensemble.put(path)
@@ -264,10 +264,10 @@ async def test_deleting_is_content_with_nodes_that_are_gone(bench: Bench) -> Non
     "parent",
     [layout.topic_config_path("t"), layout.delete_topic_path("t"), layout.topic_path("t")],
 )
-async def test_what_a_stranger_put_below_a_topics_nodes_goes_with_them(
+async def test_topic_deletion_deletes_unknown_nodes_below_its_nodes(
     bench: Bench, parent: str
 ) -> None:
-    """ZooKeeper does not delete a node with children: the deletion would be tried for ever."""
+    """ZooKeeper does not delete a node with children, so the deletion would be retried without end."""
     bench.topic("t", 2)
     bench.ensemble.put(layout.topic_config_path("t"))
     bench.ensemble.put(layout.delete_topic_path("t"))
@@ -281,7 +281,7 @@ async def test_what_a_stranger_put_below_a_topics_nodes_goes_with_them(
 
 
 @pytest.mark.row("R64")
-async def test_a_topic_made_anew_while_the_answer_to_its_deletion_was_lost_stays(
+async def test_topic_created_after_a_deletion_without_an_answer_is_kept(
     bench: Bench,
 ) -> None:
     bench.topic("t", 2)
@@ -306,7 +306,7 @@ async def test_a_topic_made_anew_while_the_answer_to_its_deletion_was_lost_stays
 
 
 @pytest.mark.row("R64")
-async def test_a_topic_made_anew_as_soon_as_it_was_deleted_stays(bench: Bench) -> None:
+async def test_topic_created_right_after_its_deletion_is_kept(bench: Bench) -> None:
     bench.topic("t", 1)
     multi = bench.coordination.multi
 
@@ -324,7 +324,7 @@ async def test_a_topic_made_anew_as_soon_as_it_was_deleted_stays(bench: Bench) -
 
 @pytest.mark.row("R64")
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
-async def test_a_deletion_without_an_answer_is_done_all_the_same(bench: Bench, fault: str) -> None:
+async def test_deletion_is_completed_when_its_answer_was_lost(bench: Bench, fault: str) -> None:
     bench.topic("t")
     bench.ensemble.put(layout.topic_config_path("t"))
     bench.ensemble.put(layout.delete_topic_path("t"))
@@ -335,7 +335,7 @@ async def test_a_deletion_without_an_answer_is_done_all_the_same(bench: Bench, f
 
 
 @pytest.mark.row("A11", "A12")
-async def test_what_a_stranger_put_below_an_admin_node_goes_with_it(bench: Bench) -> None:
+async def test_trimming_deletes_unknown_nodes_below_the_admin_node(bench: Bench) -> None:
     bench.ensemble.put(layout.REASSIGN_PARTITIONS, b"{}")
     for path in (layout.REASSIGN_PARTITIONS, layout.PREFERRED_ELECTION):
         bench.ensemble.put(path, b"{}")
@@ -348,7 +348,7 @@ async def test_what_a_stranger_put_below_an_admin_node_goes_with_it(bench: Bench
 
 
 @pytest.mark.row("A15", "H4", "M1")
-async def test_unclean_settings_are_the_topics_over_the_brokers(bench: Bench) -> None:
+async def test_unclean_setting_is_the_topics_or_else_the_brokers(bench: Bench) -> None:
     bench.ensemble.put(
         layout.topic_config_path("u"),
         layout.encode_config({"unclean.leader.election.enable": "true"}),
@@ -361,7 +361,7 @@ async def test_unclean_settings_are_the_topics_over_the_brokers(bench: Bench) ->
     assert await store.read_unclean_settings(["t"]) == {"t": True}
 
 
-async def test_unreadable_states_are_left_out(
+async def test_unreadable_states_are_omitted(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, bad = bench.topic("t", 2)
@@ -375,7 +375,7 @@ def noted(bench: Bench) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("R2")
-async def test_every_multi_is_noted_with_its_check_and_what_came_of_it(bench: Bench) -> None:
+async def test_every_multi_has_a_ledger_line_with_its_check_and_outcome(bench: Bench) -> None:
     first, second = bench.topic("t", 2)
     bench.store.session.cause = "1-7"
     bench.ensemble.put(layout.state_path(second), b"moved on")
@@ -394,7 +394,7 @@ async def test_every_multi_is_noted_with_its_check_and_what_came_of_it(bench: Be
 
 
 @pytest.mark.parametrize("version", [0, NO_NODE])
-async def test_a_multi_whose_answer_was_lost_is_noted_when_it_is_found_written(
+async def test_lost_multi_has_a_second_ledger_line_when_found_written(
     bench: Bench, version: int
 ) -> None:
     (tp,) = bench.topic("t", 1) if version == 0 else (TopicPartition("t", 0),)
@@ -409,7 +409,7 @@ async def test_a_multi_whose_answer_was_lost_is_noted_when_it_is_found_written(
     assert operation["data"].encode() == node.data
 
 
-async def test_a_multi_of_a_former_controller_is_noted_as_fenced(bench: Bench) -> None:
+async def test_multi_of_a_former_controller_has_a_fenced_ledger_line(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):

@@ -1,4 +1,4 @@
-"""One term: what it reads, what it tells the brokers, and what it does not."""
+"""One term: its reads, and the requests it sends to brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ async def bench() -> AsyncIterator[ControllerBench]:
 
 
 @pytest.mark.row("E2", "R5")
-async def test_a_created_topic_is_led_and_its_replicas_told(bench: ControllerBench) -> None:
+async def test_created_topic_gets_leaders_and_its_replicas_are_informed(
+    bench: ControllerBench,
+) -> None:
     create_topic(bench.ensemble, "t", [2, 3], [3, 1])
     await bench.led(2)
     await bench.led(3, T1)
@@ -44,7 +46,7 @@ async def test_a_created_topic_is_led_and_its_replicas_told(bench: ControllerBen
 
 
 @pytest.mark.row("E1")
-async def test_a_broker_that_goes_is_replaced_and_its_channel_closed(
+async def test_dead_broker_is_replaced_as_leader_and_its_channel_closed(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -56,8 +58,8 @@ async def test_a_broker_that_goes_is_replaced_and_its_channel_closed(
 
 
 @pytest.mark.row("E1", "R19", "T20")
-async def test_a_bounce_that_no_read_saw_is_known_by_its_czxid(bench: ControllerBench) -> None:
-    """S20: the children are the same two times, the registration is another."""
+async def test_restart_between_two_reads_is_recognized_by_the_czxid(bench: ControllerBench) -> None:
+    """Both reads give the same children, but the registration is a new one (S20)."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     bench.ensemble.delete(layout.broker_path(2))
@@ -68,7 +70,7 @@ async def test_a_bounce_that_no_read_saw_is_known_by_its_czxid(bench: Controller
 
 
 @pytest.mark.row("E3", "I9")
-async def test_added_partitions_come_to_life(bench: ControllerBench) -> None:
+async def test_added_partitions_get_leaders(bench: ControllerBench) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     create_topic(bench.ensemble, "t", [2, 3], [1, 2])
@@ -79,10 +81,10 @@ async def test_added_partitions_come_to_life(bench: ControllerBench) -> None:
 
 
 @pytest.mark.row("R69")
-async def test_a_topic_made_again_after_its_end_was_seen_starts_anew(
+async def test_topic_created_again_after_its_deletion_was_seen_is_a_new_topic(
     bench: ControllerBench,
 ) -> None:
-    """Its node was missing when its data was read, and is there again when the names of all are."""
+    """The node was absent when its data was read, and exists again when the names are read."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     coordination = bench.coordination
@@ -101,7 +103,7 @@ async def test_a_topic_made_again_after_its_end_was_seen_starts_anew(
 
 
 @pytest.mark.row("R69")
-async def test_a_topic_deleted_and_made_again_between_two_reads_starts_anew(
+async def test_topic_created_again_between_two_reads_is_a_new_topic(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -115,7 +117,7 @@ async def test_a_topic_deleted_and_made_again_between_two_reads_starts_anew(
 
 
 @pytest.mark.row("E6", "A14")
-async def test_an_isr_change_reaches_every_broker_and_its_notification_goes(
+async def test_isr_change_is_sent_to_every_broker_and_its_notification_deleted(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -131,7 +133,7 @@ async def test_an_isr_change_reaches_every_broker_and_its_notification_goes(
 
 
 @pytest.mark.row("T9")
-async def test_stale_notifications_are_removed_at_failover() -> None:
+async def test_failover_deletes_old_notifications() -> None:
     bench = ControllerBench()
     bench.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000001", layout.encode_isr_change([T0]))
     bench.ensemble.put(layout.LOG_DIR_EVENT_PREFIX + "0000000001", layout.encode_log_dir_event(1))
@@ -142,7 +144,7 @@ async def test_stale_notifications_are_removed_at_failover() -> None:
 
 
 @pytest.mark.row("R67", "R16", "X10")
-async def test_a_failed_log_directory_moves_the_leaders_that_lay_on_it(
+async def test_failed_log_directory_moves_its_leaders(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3], [2, 3])
@@ -163,7 +165,9 @@ async def test_a_failed_log_directory_moves_the_leaders_that_lay_on_it(
 
 
 @pytest.mark.row("R23")
-async def test_controlled_shutdown_answers_what_could_not_be_moved(bench: ControllerBench) -> None:
+async def test_controlled_shutdown_returns_the_partitions_that_could_not_be_moved(
+    bench: ControllerBench,
+) -> None:
     create_topic(bench.ensemble, "t", [2, 3], [3, 2])
     await bench.led(2)
     service = bench.service
@@ -174,7 +178,7 @@ async def test_controlled_shutdown_answers_what_could_not_be_moved(bench: Contro
 
 
 @pytest.mark.row("R23")
-async def test_controlled_shutdown_of_an_earlier_incarnation_is_refused(
+async def test_controlled_shutdown_of_an_earlier_registration_is_refused(
     bench: ControllerBench,
 ) -> None:
     with pytest.raises(KafkaError) as error:
@@ -183,7 +187,7 @@ async def test_controlled_shutdown_of_an_earlier_incarnation_is_refused(
 
 
 @pytest.mark.row("R13")
-async def test_who_waits_for_a_controlled_shutdown_hears_when_the_controller_resigns(
+async def test_controlled_shutdown_is_refused_when_the_controller_resigns_meanwhile(
     bench: ControllerBench,
 ) -> None:
     gate = asyncio.Event()
@@ -208,8 +212,8 @@ async def test_who_waits_for_a_controlled_shutdown_hears_when_the_controller_res
     await until(lambda: bench.channels.open == {})
 
 
-async def test_nothing_is_sent_while_the_lease_is_in_doubt(bench: ControllerBench) -> None:
-    """A loop that was blocked has not heard yet that its session may be gone: it asks before it acts."""
+async def test_nothing_is_sent_while_the_lease_may_have_expired(bench: ControllerBench) -> None:
+    """After a blocked event loop, the session may have expired unnoticed, so the lease is checked first."""
     coordination, sent = bench.coordination, bench.channels.sent
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
@@ -239,7 +243,7 @@ async def test_nothing_is_sent_while_the_lease_is_in_doubt(bench: ControllerBenc
     assert sent
 
 
-async def test_a_mark_for_deletion_hides_the_topic_and_keeps_elections_away(
+async def test_deletion_mark_hides_the_topic_and_stops_its_elections(
     bench: ControllerBench,
 ) -> None:
     bench.refuse = {2, 3}
@@ -258,10 +262,10 @@ async def test_a_mark_for_deletion_hides_the_topic_and_keeps_elections_away(
 
 
 @pytest.mark.row("E7")
-async def test_a_mark_that_is_read_before_its_topic_was_heard_of_deletes_the_topic(
+async def test_deletion_mark_read_before_its_topic_deletes_the_topic(
     bench: ControllerBench,
 ) -> None:
-    """The signal of another topic's mark waits ahead of the one that tells of the new topic."""
+    """The signal of another topic's mark is queued before the signal of the new topic."""
     gate = bench.gate
     create_topic(bench.ensemble, "u", [2, 3])
     await bench.led(2, TopicPartition("u", 0))
@@ -278,7 +282,7 @@ async def test_a_mark_that_is_read_before_its_topic_was_heard_of_deletes_the_top
 
 
 @pytest.mark.row("L6")
-async def test_a_topic_made_and_marked_while_a_controller_loads_is_deleted() -> None:
+async def test_topic_created_and_marked_while_the_controller_loads_is_deleted() -> None:
     bench = ControllerBench()
     children = bench.coordination.children
 
@@ -298,7 +302,7 @@ async def test_a_topic_made_and_marked_while_a_controller_loads_is_deleted() -> 
     await bench.close()
 
 
-async def test_unreadable_nodes_are_skipped_until_somebody_mends_them(
+async def test_unreadable_nodes_are_skipped_until_they_are_repaired(
     bench: ControllerBench,
 ) -> None:
     bench.ensemble.put(layout.topic_path("t"), b"garbage")
@@ -313,10 +317,10 @@ async def test_unreadable_nodes_are_skipped_until_somebody_mends_them(
 @pytest.mark.row("A12", "D18")
 @pytest.mark.parametrize("data", [b"", b"garbage", b'{"version":1,"partitions":[]}'])
 @pytest.mark.parametrize("path", [layout.PREFERRED_ELECTION, layout.REASSIGN_PARTITIONS])
-async def test_what_asks_for_nothing_is_removed_by_whoever_rules_next(
+async def test_admin_nodes_without_requests_are_deleted_by_the_next_controller(
     path: str, data: bytes
 ) -> None:
-    """The node was written while nobody ruled; until it goes nobody can ask for anything."""
+    """The node was written while there was no controller, and blocks further requests until it is deleted."""
     bench = ControllerBench()
     bench.ensemble.put(path, data)
     await bench.start()
@@ -326,10 +330,10 @@ async def test_what_asks_for_nothing_is_removed_by_whoever_rules_next(
 
 @pytest.mark.row("E2")
 @pytest.mark.parametrize("name", ["two words", "ä", "x" * 250])
-async def test_a_topic_that_brokers_would_refuse_to_hear_of_is_passed_over(
+async def test_topic_with_a_forbidden_name_is_ignored(
     bench: ControllerBench, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Brokers refuse a request as a whole: one such topic, and they would hear of no other."""
+    """Brokers would refuse the whole request that contains such a topic."""
     create_topic(bench.ensemble, name, [2, 3])
     create_topic(bench.ensemble, "t", [2, -3])
     for topic in ("u", "v"):
@@ -344,10 +348,10 @@ async def test_a_topic_that_brokers_would_refuse_to_hear_of_is_passed_over(
     assert caplog.text.count(f"node of topic {name} is not readable") == 1
 
 
-async def test_a_reconnect_reads_everything_again_and_finds_what_was_missed(
+async def test_reconnect_reads_everything_again_and_finds_missed_changes(
     bench: ControllerBench,
 ) -> None:
-    """S31: no event is counted on."""
+    """The watch events themselves carry no information (S31)."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     bench.coordination.suspend()
@@ -357,7 +361,7 @@ async def test_a_reconnect_reads_everything_again_and_finds_what_was_missed(
 
 
 @pytest.mark.row("A15", "H4", "M1")
-async def test_unclean_election_follows_the_topics_configuration(bench: ControllerBench) -> None:
+async def test_unclean_election_depends_on_the_topics_setting(bench: ControllerBench) -> None:
     bench.ensemble.put(
         layout.topic_config_path("t"),
         layout.encode_config({"unclean.leader.election.enable": "true", "of.a.later.kafka": "1"}),
@@ -372,7 +376,7 @@ async def test_unclean_election_follows_the_topics_configuration(bench: Controll
 
 
 @pytest.mark.row("R69")
-async def test_a_topic_made_by_hand_is_given_an_id_that_stays(bench: ControllerBench) -> None:
+async def test_topic_created_without_an_id_gets_a_lasting_one(bench: ControllerBench) -> None:
     text = layout.encode_topic(bytes(16), {0: ReplicaAssignment((2,))}).decode()
     bench.ensemble.put(layout.topic_path("t"), text.replace('"topic_id"', '"other"').encode())
     await bench.led(2)
@@ -389,7 +393,7 @@ async def test_a_topic_made_by_hand_is_given_an_id_that_stays(bench: ControllerB
 
 
 @pytest.mark.row("R9")
-async def test_a_term_whose_session_was_replaced_decides_nothing_even_if_nobody_ended_it(
+async def test_term_decides_nothing_after_its_session_was_replaced(
     bench: ControllerBench,
 ) -> None:
     term = bench.service._term

@@ -1,4 +1,4 @@
-"""What the active controller tells of one partition."""
+"""The active controller's view of one partition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def view(world: World, tp: TopicPartition = T0) -> dict[str, Any]:
     return found
 
 
-def test_a_partition_is_told_with_its_leadership_and_the_states_of_its_replicas(
+def test_view_contains_leadership_and_replica_states(
     world: World,
 ) -> None:
     found = view(world)
@@ -46,12 +46,12 @@ def test_a_partition_is_told_with_its_leadership_and_the_states_of_its_replicas(
     assert found["state_changes"]
 
 
-def test_a_partition_that_is_not_there_is_none(world: World) -> None:
+def test_view_of_an_unknown_partition_is_none(world: World) -> None:
     assert view(world, TopicPartition("t", 7))["partition"] is None
     assert not view(world, TopicPartition("u", 0))["topic_known"]
 
 
-def test_a_deletion_that_waits_says_for_what_and_which_replicas_are_left(world: World) -> None:
+def test_view_of_a_waiting_deletion_contains_reason_and_replicas_left(world: World) -> None:
     del world.brokers[2]
     world.handle(BrokersChanged(dict(world.brokers)))
     world.handle(DeletionsChanged(frozenset({"t"})))

@@ -1,4 +1,4 @@
-"""Settings that change while a broker runs: what it reads, when, and whom it tells."""
+"""Settings that change while a broker runs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class World:
         self._sequence = 0
 
     def write(self, path: str, overrides: dict[str, str], notification: bytes) -> None:
-        """As Kafka's tools and other brokers do: the settings, then the notification."""
+        """Write settings and then the notification, as Kafka's tools and other brokers do."""
         self.ensemble.put(path, layout.encode_config(overrides))
         self.notify(notification)
 
@@ -108,7 +108,7 @@ async def world() -> AsyncIterator[World]:
     assert world.crashes == []
 
 
-async def test_a_brokers_own_settings_are_in_force_when_it_has_started(world: World) -> None:
+async def test_start_returns_once_the_brokers_own_settings_apply(world: World) -> None:
     world.write_broker("1", {"min.insync.replicas": "3"})
     world.write_broker("<default>", {"min.insync.replicas": "2", **UNCLEAN})
     await world.changes.start()
@@ -116,7 +116,7 @@ async def test_a_brokers_own_settings_are_in_force_when_it_has_started(world: Wo
     assert world.replicas.defaults == world.controller.defaults == [world.settings.current]
 
 
-async def test_a_topics_new_settings_are_applied_when_their_notification_comes(
+async def test_topic_settings_are_applied_after_their_notification(
     world: World,
 ) -> None:
     await world.changes.start()
@@ -133,7 +133,7 @@ async def test_a_topics_new_settings_are_applied_when_their_notification_comes(
         b'{"version":1,"entity_type":"topics","entity_name":"t"}',
     ],
 )
-async def test_notifications_of_old_and_new_tools_are_understood(
+async def test_notifications_of_versions_1_and_2_are_understood(
     world: World, notification: bytes
 ) -> None:
     await world.changes.start()
@@ -141,7 +141,7 @@ async def test_notifications_of_old_and_new_tools_are_understood(
     await until(lambda: ["t"] in world.replicas.configured)
 
 
-async def test_one_that_cannot_be_read_does_not_hold_up_the_next(world: World) -> None:
+async def test_unreadable_notification_does_not_delay_the_next(world: World) -> None:
     await world.changes.start()
     world.notify(b"nonsense")
     world.notify(b'{"version":2,"entity_path":"clients/c"}')
@@ -150,7 +150,7 @@ async def test_one_that_cannot_be_read_does_not_hold_up_the_next(world: World) -
     await until(lambda: ["t"] in world.replicas.configured)
 
 
-async def test_another_brokers_settings_are_none_of_ours(world: World) -> None:
+async def test_settings_of_another_broker_are_ignored(world: World) -> None:
     await world.changes.start()
     world.write_broker("2", {"min.insync.replicas": "2"})
     world.write_topic("t")
@@ -159,7 +159,7 @@ async def test_another_brokers_settings_are_none_of_ours(world: World) -> None:
 
 
 @pytest.mark.row("R63")
-async def test_unclean_election_turned_on_for_a_topic_is_told_the_controller_at_once(
+async def test_unclean_election_enabled_for_a_topic_is_reported_to_the_controller(
     world: World,
 ) -> None:
     world.controller.is_active = True
@@ -171,14 +171,14 @@ async def test_unclean_election_turned_on_for_a_topic_is_told_the_controller_at_
     assert world.controller.unclean == [["t"]]
 
 
-async def test_what_was_just_written_here_can_be_applied_without_the_watch(world: World) -> None:
+async def test_apply_now_applies_written_settings_without_the_watch(world: World) -> None:
     await world.changes.start()
     world.write_broker("1", {"min.insync.replicas": "2"})
     await world.changes.apply_now()
     assert world.settings.current.min_insync_replicas == 2
 
 
-async def test_everything_is_read_again_when_notifications_may_have_been_missed(
+async def test_all_settings_are_read_again_after_a_reconnect(
     world: World,
 ) -> None:
     await world.changes.start()
@@ -191,7 +191,7 @@ async def test_everything_is_read_again_when_notifications_may_have_been_missed(
     await until(lambda: None in world.replicas.configured[before:])
 
 
-async def test_the_controller_removes_notifications_that_are_old_under_its_check(
+async def test_controller_deletes_old_notifications_in_a_fenced_multi(
     world: World,
 ) -> None:
     world.ensemble.wall_ms = lambda: world.clock.wall_ms() - KEPT_MS - 1
@@ -208,7 +208,7 @@ async def test_the_controller_removes_notifications_that_are_old_under_its_check
     assert len(world.names()) == 2
 
 
-async def test_other_brokers_remove_nothing(world: World) -> None:
+async def test_other_brokers_delete_no_notifications(world: World) -> None:
     world.ensemble.wall_ms = lambda: 0
     world.write_topic("old")
     await world.changes.start()

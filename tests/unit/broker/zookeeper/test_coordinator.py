@@ -1,4 +1,4 @@
-"""What a broker tells the controller through ZooKeeper, whatever happens to the first attempts."""
+"""Log directory failures, reported to the controller through ZooKeeper."""
 
 from __future__ import annotations
 
