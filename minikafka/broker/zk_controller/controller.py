@@ -368,8 +368,6 @@ class ZooKeeperController:
 
     async def _delete_own_node(self) -> None:
         """Delete `/controller` if it is still this broker's, so that another broker can be elected."""
-        if self._coordination.generation != self.generation:
-            return
         stat = await self._election.look()
         if stat is not None and self._election.is_held(stat):
             await self._election.resign(self.generation, stat)

@@ -16,7 +16,6 @@ from minikafka.base.errors import (
     MultiFailed,
     NodeExists,
     OutcomeUnknown,
-    StaleSession,
 )
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Coordination, Ledger, Stat, WatchKind, WatchSignal
@@ -128,19 +127,21 @@ class Election:
                 error.error, NodeExists | BadVersion
             ):
                 raise
-            return await self._read_back(wanted, generation)
+            return await self._read_back(wanted)
         except ControllerMoved:
-            return await self._read_back(wanted, generation)
+            return await self._read_back(wanted)
         line = write_line(check, operations, stats=stats)
         self._ledger.record(WRITE, f"{wanted.epoch}-0", line)
         written = stats[-1]
         assert written is not None
         return Won(wanted.epoch, written.version)
 
-    async def _read_back(self, wanted: Won, generation: int) -> Won | None:
-        """After a lost answer or a lost race: this broker won if node and epoch are those it wanted (S17)."""
-        if await self._coordination.connected() != generation:
-            raise StaleSession("the session ended during the election")
+    async def _read_back(self, wanted: Won) -> Won | None:
+        """After a lost answer or a lost race: this broker won if node and epoch are those it wanted (S17).
+
+        A node of an earlier session of this broker does not count.
+        """
+        await self._coordination.connected()
         await self._coordination.sync(election.EPOCH)
         stat = await self.look()
         found = Won(*await election.read_epoch(self._coordination))

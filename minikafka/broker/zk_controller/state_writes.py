@@ -50,11 +50,7 @@ async def write_states(
 
     async def write() -> None:
         for batch in waiting:
-            try:
-                await _Batch(session, dict(batch), tally, parents).write()
-            except BaseException:
-                waiting.close()  # the other writers begin no further batch
-                raise
+            await _Batch(session, dict(batch), tally, parents).write()
 
     await all_of(write() for _ in range(_MULTIS_IN_FLIGHT))
     return LeaderAndIsrWritten(tally.ok, tuple(tally.conflicts), tally.failed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,9 @@ from support.recording_ledger import RecordingLedger
 from support.replication import TP, Replicas
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
-from minikafka.base.model import LeaderAndIsr
+from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Stat
+from minikafka.broker.coordinator import IsrOutcome, IsrWrite
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.zookeeper.isr_store import ZooKeeperIsrs
 from minikafka.replication.isr import Committed, PendingExpand
@@ -157,3 +159,40 @@ async def test_announcement_ends_quietly_when_the_session_is_closed(
     await bench.coordination.close()
     await until(lambda: "isr-announcements" not in bench.tasks.names())
     assert bench.crashed == []
+
+
+class Overtaken:
+    """An IsrStore during whose write the partition gets a later LeaderAndIsr."""
+
+    def __init__(self, bench: Bench, outcome: IsrOutcome) -> None:
+        self.bench = bench
+        self.outcome = outcome
+
+    async def write(
+        self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
+    ) -> IsrWrite:
+        assert is_wanted()
+        self.bench.replicas.elect(0, isr=(0,))
+        self.bench.partition.expand_isr(1)
+        assert not is_wanted()
+        return IsrWrite(self.outcome, version=state.zk_version + 1)
+
+
+@pytest.mark.parametrize("outcome", [IsrOutcome.WRITTEN, IsrOutcome.NOT_SENT])
+async def test_outcome_of_a_superseded_proposal_changes_nothing(
+    bench: Bench, outcome: IsrOutcome
+) -> None:
+    bench.changes._store = Overtaken(bench, outcome)
+    bench.propose()
+    await until(lambda: bench.partition.leader_epoch == 1)
+    await bench.tasks.close()
+    assert type(bench.partition.isr_state) is PendingExpand, "the later proposal is still pending"
+    assert bench.committed == []
+
+
+async def test_isr_of_a_stopped_partition_is_not_written(bench: Bench) -> None:
+    bench.propose()
+    bench.partition.stop()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert bench.node().isr == (0,)

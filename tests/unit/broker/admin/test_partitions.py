@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.cold import Cold, state
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import BadArguments, ErrorCode
 from minikafka.base.model import ReplicaAssignment
 from minikafka.base.ports import Check, Set
 from minikafka.broker.admin.partitions import MorePartitions, Result
@@ -147,6 +147,21 @@ async def test_partitions_are_refused_when_the_topic_is_queued_for_deletion() ->
 @pytest.mark.parametrize("name", ["none", "", "a/b", "../t"])
 async def test_partitions_of_an_unknown_topic_are_refused(name: str) -> None:
     world = World()
+    asked = [MorePartitions(name, 3)]
+    (result,) = await world.cold.admin.partitions.create_partitions(asked, 0)
+    assert result.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../t"])
+async def test_name_that_is_no_path_is_not_looked_up(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+
+    async def get_many(paths: list[str]) -> None:
+        raise BadArguments(str(paths))
+
+    monkeypatch.setattr(world.session, "get_many", get_many)
     asked = [MorePartitions(name, 3)]
     (result,) = await world.cold.admin.partitions.create_partitions(asked, 0)
     assert result.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

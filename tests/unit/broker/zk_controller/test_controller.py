@@ -423,3 +423,29 @@ async def test_unclean_default_elects_leaders_only_when_it_is_turned_on(
     one.service.set_broker_defaults(unclean)
     one.service.set_broker_defaults(replace(unclean, min_insync_replicas=2))
     assert events == [UncleanElectionEnabled(None)]
+
+
+async def test_controller_is_inactive_as_soon_as_another_session_has_begun(
+    ensemble: Ensemble, start: Start
+) -> None:
+    one = await start(1)
+    await until(lambda: settled(one))
+    one.coordination.expire()
+    one.coordination.attach()
+    assert not one.service.is_active, "the term has not seen the end of its session yet"
+
+
+async def test_term_removes_no_watches_in_a_later_session(ensemble: Ensemble, start: Start) -> None:
+    one = await start(1)
+    await until(lambda: settled(one))
+    removed: list[str] = []
+
+    async def unwatch(kind: WatchKind, path: str) -> None:
+        removed.append(path)
+
+    one.coordination.unwatch = unwatch
+    one.coordination.expire()
+    one.coordination.attach()
+    await one.register()
+    await until(lambda: one.service.epoch > 1)
+    assert removed == [], "a later session has none of the term's watches"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -216,3 +217,29 @@ async def test_other_brokers_delete_no_notifications(world: World) -> None:
     await until(lambda: ["older"] in world.replicas.configured)
     assert len(world.names()) == 2
     assert world.session.multis == []
+
+
+async def test_settings_are_applied_in_order_when_apply_now_meets_the_watch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.changes.start()
+    get_many = world.session.get_many
+    reading, go_on = asyncio.Event(), asyncio.Event()
+
+    async def get_many_slowly(paths: Sequence[str]) -> Any:
+        found = await get_many(paths)
+        if layout.broker_config_path("1") in paths and not reading.is_set():
+            reading.set()
+            await go_on.wait()
+        return found
+
+    monkeypatch.setattr(world.session, "get_many", get_many_slowly)
+    world.write_broker("1", {"min.insync.replicas": "2"})
+    await reading.wait()
+    world.write_broker("1", {"min.insync.replicas": "3"})
+    applying = asyncio.ensure_future(world.changes.apply_now())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    go_on.set()
+    await applying
+    assert [config.min_insync_replicas for config in world.replicas.defaults] == [2, 3]

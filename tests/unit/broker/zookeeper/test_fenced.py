@@ -8,7 +8,7 @@ import pytest
 from support.cold import Cold
 from support.recording_ledger import RecordingLedger
 
-from minikafka.base.errors import ControllerMoved, KafkaError, MultiFailed
+from minikafka.base.errors import ControllerMoved, KafkaError, MultiFailed, StaleSession
 from minikafka.base.ports import Check, Create
 from minikafka.broker.zookeeper.fenced import FencedWrites
 from minikafka.ledger.record import NOTHING, WRITE
@@ -51,5 +51,15 @@ async def test_write_raises_controller_moved_when_the_controller_epoch_has_chang
     cold = Cold()
     cold.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
+        await writes_of(cold).write(Create("/a", b""))
+    assert "/a" not in cold.ensemble.nodes
+
+
+async def test_write_is_refused_unsent_in_a_later_session() -> None:
+    cold = Cold()
+    cold.controller.generation = cold.session.generation
+    cold.session.expire()
+    cold.session.attach()
+    with pytest.raises(StaleSession):
         await writes_of(cold).write(Create("/a", b""))
     assert "/a" not in cold.ensemble.nodes
