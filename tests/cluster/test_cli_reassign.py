@@ -19,6 +19,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.cluster import LocalCluster
+from minikafka.cluster.processes import is_paused
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,17 @@ async def by_role(cluster: LocalCluster) -> tuple[int, int, int]:
 
 
 async def reassign(cluster: LocalCluster, *arguments: str) -> Ended:
-    return await call("reassign", *arguments, "--bootstrap", cluster.bootstrap)
+    return await call("reassign", *arguments, "--bootstrap", responsive(cluster))
+
+
+def responsive(cluster: LocalCluster) -> str:
+    """Return the addresses of the brokers that run; a command would wait for the answer of a paused one."""
+    running = [
+        broker.port
+        for broker in cluster.record.brokers
+        if (process := cluster.process(broker.id)) is not None and not is_paused(process)
+    ]
+    return ",".join(f"127.0.0.1:{port}" for port in running)
 
 
 def move(topic: str, partition: int, *replicas: int) -> list[str]:
@@ -120,7 +131,7 @@ async def test_interrupted_reassign_reports_what_completed(cluster: LocalCluster
     process = await asyncio.create_subprocess_exec(
         *command,
         "--bootstrap",
-        cluster.bootstrap,
+        responsive(cluster),
         env=ENVIRONMENT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

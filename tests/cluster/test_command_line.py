@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from minikafka.cluster import ClusterError, LocalCluster, processes
 from minikafka.cluster.processes import ProcessId, identify, is_alive
 from minikafka.runtime.clock import SystemClock
 
+POLL_SECONDS = 0.02
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}
 
 
@@ -131,6 +133,7 @@ def test_broker_started_by_hand_keeps_its_id_and_port(here: Path) -> None:
     try:
         while "serves on" not in (here / "by-hand.log").read_text():
             assert by_hand.poll() is None, (here / "by-hand.log").read_text()
+            time.sleep(POLL_SECONDS)
         after = status(here)["brokers"][0]
         assert (after["id"], after["port"], after["pid"]) == (1, before["port"], by_hand.pid)
         assert after["broker_epoch"] > before["broker_epoch"]
@@ -241,6 +244,7 @@ def test_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
     cluster = LocalCluster(data=tmp_path / "data", attached=False)
     while cluster.directory.read() is None or not cluster.is_running():
         assert up.poll() is None
+        time.sleep(POLL_SECONDS)
     record = cluster.record
     started = [record.zookeeper_process, *(broker.process for broker in record.brokers)]
     up.send_signal(signal.SIGINT)
