@@ -75,6 +75,11 @@ def test_error_has_the_refused_line_and_the_number_of_stored_records(
     assert str(not_stored(error, "t", before=10)) == expected
 
 
+def test_error_about_an_unknown_topic_names_the_topic_instead_of_a_line() -> None:
+    unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t: no such topic")
+    assert str(not_stored(NotProduced(unknown, index=0, stored=0), "t", before=0)) == str(unknown)
+
+
 async def test_error_says_that_standard_input_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
