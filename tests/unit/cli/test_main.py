@@ -261,6 +261,16 @@ def test_unusable_stream_prints_one_line_and_exits_with_code_1(line: str, expect
     assert done.stderr.count("\n") == 1
 
 
+def test_output_that_cannot_be_flushed_at_the_end_is_an_error() -> None:
+    """What `print` left in the buffer is written after the command has returned."""
+    program = (
+        "import minikafka.cli.main as cli; cli.commands.main = lambda **_: print(1); cli.main()"
+    )
+    done = by_shell(f"{sys.executable} -c '{program}' > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "minikafka: standard output: No space left on device\n"
+
+
 def test_command_ends_by_sigpipe_when_the_reader_has_closed() -> None:
     """The exit code is 128 + SIGPIPE, which a pipeline without `pipefail` ignores."""
     done = by_shell("exec 3> >(exec >&-); wait $!; $MINIKAFKA --help >&3; echo $? >&2")
