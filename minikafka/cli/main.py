@@ -106,7 +106,7 @@ def _report(error: BaseException, output: TextIO | None) -> int:
         # The reader of the output has closed it: end silently by SIGPIPE, as other tools do.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.raise_signal(signal.SIGPIPE)
-    text = f"standard output: {failure.strerror}" if failure is not None else _text_of(error)
+    text = _text_of(failure or error)
     print(f"minikafka: {' '.join(text.split())}", file=sys.stderr)
     return 1
 
@@ -122,6 +122,7 @@ def _flush(output: TextIO | None) -> OSError | None:
     except OSError as failure:
         assert output is not None, "only an open stream can fail"
         os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        failure.filename = "standard output"
         return failure
     return None
 
