@@ -266,7 +266,7 @@ def test_output_that_cannot_be_flushed_at_the_end_is_an_error() -> None:
     program = (
         "import minikafka.cli.main as cli; cli.commands.main = lambda **_: print(1); cli.main()"
     )
-    done = by_shell(f"{sys.executable} -c '{program}' > /dev/full")
+    done = by_shell(f"unset PYTHONUNBUFFERED; {sys.executable} -c '{program}' > /dev/full")
     assert done.returncode == 1
     assert done.stderr == "minikafka: standard output: No space left on device\n"
 
