@@ -38,7 +38,8 @@ def up(
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
-    The cluster keeps running after the command has returned. Processes that already run are left alone.
+    The cluster keeps running after the command has returned. Processes that already run are left alone. The URLs of
+    the brokers' Prometheus metrics are printed to standard error.
     """
     from minikafka.cli.config_files import (
         errors_name_file,

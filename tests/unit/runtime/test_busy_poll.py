@@ -29,7 +29,7 @@ class Setting:
         self.time += self.held
 
     def read(self, count: int = 1) -> None:
-        """Handle so many reads, each a short gap after the one before."""
+        """Handle `count` reads with a short gap before each."""
         for _ in range(count):
             self.time += GAP_NS
             self.poll.after_read()

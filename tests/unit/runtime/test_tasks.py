@@ -19,11 +19,11 @@ async def _crash() -> None:
 
 
 async def test_crash_is_logged_and_reported_to_the_owner(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[tuple[str, str]] = []
-    tasks = TaskRegistry(on_crash=lambda name, error: told.append((name, str(error))))
+    crashes: list[tuple[str, str]] = []
+    tasks = TaskRegistry(on_crash=lambda name, error: crashes.append((name, str(error))))
     with caplog.at_level(logging.ERROR):
         await tasks.spawn(_crash(), "crasher")
-    assert told == [("crasher", "boom")]
+    assert crashes == [("crasher", "boom")]
     assert "task crasher crashed" in caplog.text
 
 

@@ -126,12 +126,12 @@ async def test_descriptor_is_not_written_to_after_its_connection_ended() -> None
     await handler.ended
     await asyncio.sleep(0)  # the loop closes the socket after connection_lost
     ours, theirs = socket.socketpair()  # takes over the free descriptor number
-    handler.link.send([b"for somebody else"])
+    handler.link.send([b"for another connection"])
     with ours, theirs, peer:
-        for stranger in (ours, theirs):
-            stranger.setblocking(False)
+        for other in (ours, theirs):
+            other.setblocking(False)
             with pytest.raises(BlockingIOError):
-                stranger.recv(100)
+                other.recv(100)
 
 
 async def test_end_of_the_peers_stream_closes_the_connection() -> None:
