@@ -6,6 +6,7 @@ tests. A test that takes the fixture `zookeeper` runs on both.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 
 from support.memory_coordination import MemoryCoordination, password_of
@@ -14,6 +15,7 @@ from support.until import until
 from support.zookeeper_proxy import Proxy
 from support.zookeepers import SESSION_MS, Client, Connect, in_thread
 
+from minikafka.base.errors import NotConnected
 from minikafka.base.ports import Coordination, SessionEvent, SessionState
 from minikafka.runtime.clock import SystemClock
 from minikafka.zk.coordination import close_session
@@ -103,7 +105,12 @@ class Apache:
         self.proxy.accepting = True
 
     async def end_session(self, session_id: int, password: bytes) -> None:
-        await close_session(self.server.connect, session_id, password, SystemClock())
+        """The owner may reconnect first, which ends our connection: try again until the server has answered."""
+        for _ in range(20):
+            with suppress(NotConnected):
+                await close_session(self.server.connect, session_id, password, SystemClock())
+                return
+        raise AssertionError("the session could not be ended")
 
     async def has(self, client: Client, path: str) -> bool:
         return bool(await in_thread(lambda kazoo: kazoo.exists(client.root + path), self.server))

@@ -23,7 +23,7 @@ from minikafka.zk import layout
 
 
 @pytest.mark.row("D14", "R13")
-async def test_events_wait_in_one_queue_and_are_handled_in_their_order(
+async def test_controller_handles_events_one_by_one_in_order_of_arrival(
     bench: ControllerBench,
 ) -> None:
     gate = bench.gate
@@ -57,7 +57,7 @@ async def test_events_wait_in_one_queue_and_are_handled_in_their_order(
 
 
 @pytest.mark.row("I1", "E2", "E3")
-async def test_a_new_topic_is_watched_and_created_and_its_added_partitions_too(
+async def test_controller_creates_partitions_of_a_new_and_of_a_grown_topic(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -69,7 +69,9 @@ async def test_a_new_topic_is_watched_and_created_and_its_added_partitions_too(
 
 
 @pytest.mark.row("X10", "R22")
-async def test_the_address_of_a_live_broker_is_watched(bench: ControllerBench) -> None:
+async def test_controller_sends_the_new_address_of_a_live_broker_to_others(
+    bench: ControllerBench,
+) -> None:
     assert (WatchKind.DATA, layout.broker_path(2)) in bench.coordination.watched()
     assert (WatchKind.CHILDREN, layout.LOG_DIR_EVENTS) in bench.coordination.watched()
     moved = Broker(2, endpoints("elsewhere", 1, "elsewhere", 2))
@@ -83,7 +85,7 @@ async def test_the_address_of_a_live_broker_is_watched(bench: ControllerBench) -
 
 
 @pytest.mark.row("D11", "F10", "D1")
-async def test_gauges_count_where_the_controller_is_and_are_0_elsewhere(
+async def test_controller_gauges_are_0_at_other_brokers(
     bench: ControllerBench,
 ) -> None:
     other = await Candidate(bench.ensemble, 4).start()
@@ -105,7 +107,7 @@ async def test_gauges_count_where_the_controller_is_and_are_0_elsewhere(
 
 
 @pytest.mark.row("A10", "X21", "X22")
-async def test_a_state_node_has_kafkas_five_fields_and_an_epoch_of_its_own(
+async def test_state_node_has_kafkas_five_fields_and_its_own_leader_epoch(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3], [3, 2])
@@ -123,7 +125,9 @@ async def test_a_state_node_has_kafkas_five_fields_and_an_epoch_of_its_own(
 
 
 @pytest.mark.row("D12", "R4")
-async def test_a_state_of_a_higher_controller_epoch_is_left_alone(bench: ControllerBench) -> None:
+async def test_controller_leaves_a_state_of_a_higher_controller_epoch_alone(
+    bench: ControllerBench,
+) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     newer = layout.encode_state(LeaderAndIsr(2, 5, (2, 3), 99, 0))
@@ -135,7 +139,7 @@ async def test_a_state_of_a_higher_controller_epoch_is_left_alone(bench: Control
 
 
 @pytest.mark.row("D13", "R3")
-async def test_an_election_that_a_leaders_own_write_overtakes_is_held_again(
+async def test_controller_repeats_an_election_after_a_concurrent_isr_write(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3, 1])
@@ -153,7 +157,7 @@ async def test_an_election_that_a_leaders_own_write_overtakes_is_held_again(
 
 
 @pytest.mark.row("J1", "T4", "J4")
-async def test_brokers_get_one_request_of_each_kind_however_many_partitions(
+async def test_broker_gets_one_request_of_each_kind_for_many_partitions(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", *([2, 3] for _ in range(30)))

@@ -27,7 +27,7 @@ def situations() -> Iterator[tuple[Brokers, Brokers, Brokers]]:
 
 
 @pytest.mark.row("H1", "H2", "X4")
-def test_offline_is_the_first_assigned_that_lives_in_the_isr_or_nobody() -> None:
+def test_offline_election_chooses_the_first_live_replica_in_the_isr() -> None:
     for replicas, isr, live in situations():
         members = [r for r in replicas if r in isr and r in live]
         verdict = offline(replicas, isr, live, unclean=False)
@@ -42,7 +42,7 @@ def test_offline_is_the_first_assigned_that_lives_in_the_isr_or_nobody() -> None
 
 
 @pytest.mark.row("H3", "X3")
-def test_unclean_differs_only_where_the_isr_is_dead_and_somebody_lives() -> None:
+def test_unclean_election_differs_only_when_the_whole_isr_is_dead() -> None:
     for replicas, isr, live in situations():
         clean = offline(replicas, isr, live, unclean=False)
         verdict = offline(replicas, isr, live, unclean=True)
@@ -56,7 +56,7 @@ def test_unclean_differs_only_where_the_isr_is_dead_and_somebody_lives() -> None
 
 
 @pytest.mark.row("H5", "X5")
-def test_reassigned_is_the_first_target_that_lives_in_the_isr_which_stays() -> None:
+def test_reassignment_election_chooses_the_first_live_target_in_the_isr() -> None:
     for target, isr, live in situations():
         members = [r for r in target if r in isr and r in live]
         verdict = reassigned(target, isr, live)
@@ -70,7 +70,7 @@ def test_reassigned_is_the_first_target_that_lives_in_the_isr_which_stays() -> N
 
 
 @pytest.mark.row("H6")
-def test_preferred_is_the_first_of_the_assignment_or_not_at_all() -> None:
+def test_preferred_election_chooses_the_first_replica_or_fails() -> None:
     for (replicas, isr, live), leader in itertools.product(situations(), range(-1, 3)):
         verdict = preferred(replicas, isr, live, leader)
         first = replicas[0]
@@ -84,7 +84,7 @@ def test_preferred_is_the_first_of_the_assignment_or_not_at_all() -> None:
 
 
 @pytest.mark.row("H7", "X6")
-def test_controlled_shutdown_is_the_first_in_the_isr_that_stays_and_drops_all_that_go() -> None:
+def test_controlled_shutdown_election_chooses_the_first_staying_isr_member() -> None:
     for (replicas, isr, live), going in itertools.product(situations(), SUBSETS):
         verdict = controlled_shutdown(replicas, isr, live, going)
         staying = [r for r in replicas if r in isr and r in live and r not in going]
@@ -98,6 +98,6 @@ def test_controlled_shutdown_is_the_first_in_the_isr_that_stays_and_drops_all_th
 
 
 @pytest.mark.row("H9")
-def test_no_assignment_is_another_refusal_than_nobody_alive() -> None:
+def test_election_without_assignment_has_a_reason_of_its_own() -> None:
     assert offline((), (0,), (0,), unclean=True) is Refusal.NO_REPLICAS_ASSIGNED
     assert Refusal.NO_REPLICAS_ASSIGNED.value != Refusal.NO_REPLICA_ONLINE.value

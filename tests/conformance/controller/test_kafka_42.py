@@ -42,7 +42,7 @@ async def test_1_the_controller_fails_over_between_steps_1_and_2(stage: MemorySt
 
 @pytest.mark.row("K6")
 @on_memory_stage
-async def test_2a_the_controller_fails_over_between_steps_2_and_3_and_new_replicas_lag(
+async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_behind(
     stage: MemoryStage,
 ) -> None:
     """They are not in sync: it waits until they are, then resumes."""
@@ -64,7 +64,7 @@ async def test_2a_the_controller_fails_over_between_steps_2_and_3_and_new_replic
 
 @pytest.mark.row("K6")
 @on_memory_stage
-async def test_2a_the_controller_fails_over_between_steps_2_and_3_and_new_replicas_are_in_sync(
+async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_in_sync(
     stage: MemoryStage,
 ) -> None:
     """They are: it resumes at once."""
@@ -94,7 +94,7 @@ async def test_3_the_controller_fails_over_between_steps_4_and_5(stage: MemorySt
 
 @pytest.mark.row("K8")
 @on_memory_stage
-async def test_3_the_controller_fails_over_between_steps_4_and_5_and_the_new_leader_is_dead(
+async def test_3_the_controller_fails_over_between_steps_4_and_5_with_the_leader_dead(
     stage: MemoryStage,
 ) -> None:
     """It elects the leader from amongst the live reassigned replicas."""
@@ -139,7 +139,7 @@ async def test_5_the_controller_fails_over_between_steps_6_and_7(stage: MemorySt
 
 
 @pytest.mark.row("K10", "J6", "J7")
-async def test_a_leader_that_does_not_complete_shows_as_an_unavailable_partition() -> None:
+async def test_partition_is_unavailable_while_its_elected_leader_hangs() -> None:
     async with MemoryCluster(4) as cluster, cluster.client() as client:
         ruling = next(b for b in cluster.brokers.values() if b.controller.is_active)
         first, second, *_ = [n for n, b in cluster.brokers.items() if b is not ruling]
@@ -161,7 +161,7 @@ async def test_a_leader_that_does_not_complete_shows_as_an_unavailable_partition
 
 
 @pytest.mark.row("K12", "X12")
-def test_what_cannot_be_is_refused_by_name_and_taken_out_of_the_path() -> None:
+def test_impossible_reassignment_is_refused_and_leaves_the_admin_node() -> None:
     world = World(brokers=4).create("t", [0, 1])
     unknown = TopicPartition("t", 9)
     refused = world.reassign({unknown: [1, 2], T0: [1, 9]})

@@ -145,7 +145,9 @@ async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndI
 
 
 @pytest.mark.row("D1", "R1", "A8")
-async def test_of_candidates_that_race_one_wins_every_time(start: Start, admin: Any) -> None:
+async def test_one_of_several_racing_candidates_wins_every_election(
+    start: Start, admin: Any
+) -> None:
     candidates = list(await asyncio.gather(*(start(i) for i in range(4))))
     for epoch in range(1, 9):
         (winner,) = await until(lambda: ruling(candidates))
@@ -156,7 +158,7 @@ async def test_of_candidates_that_race_one_wins_every_time(start: Start, admin: 
         await until(lambda w=winner, e=epoch: not w.service.is_active or w.service.epoch > e)
 
 
-async def test_a_controller_that_dies_is_followed_by_one_that_moves_its_leaders(
+async def test_next_controller_moves_the_leaders_of_the_dead_one(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -176,7 +178,7 @@ async def test_a_controller_that_dies_is_followed_by_one_that_moves_its_leaders(
 
 
 @pytest.mark.row("E9", "R9")
-async def test_an_expired_controller_writes_nothing_and_begins_again_from_a_full_read(
+async def test_expired_controller_writes_nothing_and_starts_with_a_full_read(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -192,7 +194,7 @@ async def test_an_expired_controller_writes_nothing_and_begins_again_from_a_full
     assert one.service.generation == one.coordination.generation == 2
 
 
-async def test_a_restarted_zookeeper_finds_its_controller_again(
+async def test_controller_keeps_its_term_when_zookeeper_restarts(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -206,7 +208,9 @@ async def test_a_restarted_zookeeper_finds_its_controller_again(
 
 
 @pytest.mark.row("R2")
-async def test_a_moved_epoch_is_fenced_by_the_server(start: Start, admin: Any) -> None:
+async def test_zookeeper_refuses_writes_of_an_older_controller_epoch(
+    start: Start, admin: Any
+) -> None:
     one = await start(1)
     await until(lambda: ruling([one]) and idle(one))
     await admin.set(layout.CONTROLLER_EPOCH, b"9", -1)
@@ -215,7 +219,7 @@ async def test_a_moved_epoch_is_fenced_by_the_server(start: Start, admin: Any) -
 
 
 @pytest.mark.row("D10")
-async def test_resignation_leaves_only_the_watch_of_a_candidate(
+async def test_controller_that_resigns_keeps_only_the_watch_of_a_candidate(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -233,7 +237,7 @@ async def test_resignation_leaves_only_the_watch_of_a_candidate(
 
 
 @pytest.mark.row("A9", "A11", "E4", "E10", "X14")
-async def test_a_state_node_is_watched_exactly_while_its_partition_is_reassigned(
+async def test_state_node_is_watched_only_during_its_reassignment(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -266,7 +270,7 @@ async def test_a_state_node_is_watched_exactly_while_its_partition_is_reassigned
 
 
 @pytest.mark.row("A12", "A13", "E5", "E7", "R65")
-async def test_what_lies_in_admin_nodes_is_carried_out_or_cleared(start: Start, admin: Any) -> None:
+async def test_new_controller_carries_out_or_clears_admin_nodes(start: Start, admin: Any) -> None:
     one = await start(1)
     await until(lambda: ruling([one]) and idle(one))
     one.channels.answer = lambda broker, request: (

@@ -74,7 +74,7 @@ def moved_away() -> World:
 
 
 @pytest.mark.row("I2", "G13", "F12")
-def test_creation_is_four_moves_in_order() -> None:
+def test_creation_moves_partitions_and_replicas_in_order() -> None:
     world = begun(World()).create("t", [0, 1])
     assert moves(world) == [
         partition(PartitionStatus.NON_EXISTENT, PartitionStatus.NEW),
@@ -87,7 +87,7 @@ def test_creation_is_four_moves_in_order() -> None:
 
 
 @pytest.mark.row("I3", "G13")
-def test_the_death_of_a_leader_takes_it_offline_elects_and_then_moves_its_replica() -> None:
+def test_death_of_a_leader_moves_the_partition_before_the_replica() -> None:
     world = begun(World().create("t", [0, 1, 2])).kill(0)
     assert moves(world) == [
         partition(PartitionStatus.ONLINE, PartitionStatus.OFFLINE),
@@ -98,14 +98,14 @@ def test_the_death_of_a_leader_takes_it_offline_elects_and_then_moves_its_replic
 
 
 @pytest.mark.row("I3")
-def test_the_death_of_a_follower_moves_its_replica_alone() -> None:
+def test_death_of_a_follower_moves_only_its_replica() -> None:
     world = begun(World().create("t", [0, 1, 2])).kill(2)
     assert moves(world) == replica(2, ONLINE, OFFLINE)
     assert world.nodes[T0].isr == (0, 1)
 
 
 @pytest.mark.row("I4", "G13", "R17")
-def test_a_start_is_metadata_replicas_online_elections_and_reassignments_in_order() -> None:
+def test_broker_start_sends_metadata_before_roles_and_elections() -> None:
     world = World(brokers=4).create("t", [3, 1]).create("u", [3])
     world.kill(3)
     begun(world.submit({T0: [3, 2]}))
@@ -128,7 +128,7 @@ def test_a_start_is_metadata_replicas_online_elections_and_reassignments_in_orde
 
 
 @pytest.mark.row("I8", "G13", "F12")
-def test_a_controlled_shutdown_elects_for_what_it_leads_and_stops_what_it_follows() -> None:
+def test_controlled_shutdown_elects_leaders_and_stops_followers() -> None:
     world = begun(World().create("t", [0, 1, 2], [1, 0, 2]))
     world.shut_down(0)
     decided = [d for d in world.machine.drain_decisions() if d.verdict == MOVE]
@@ -140,7 +140,7 @@ def test_a_controlled_shutdown_elects_for_what_it_leads_and_stops_what_it_follow
 
 
 @pytest.mark.row("L3", "G13")
-def test_a_deletion_that_failed_goes_back_through_offline() -> None:
+def test_failed_deletion_goes_back_through_offline() -> None:
     """What makes it go on is the start of a broker that holds another replica."""
     world = World().create("t", [0, 1])
     begun(world.mark("t"))
@@ -155,7 +155,7 @@ def test_a_deletion_that_failed_goes_back_through_offline() -> None:
 
 
 @pytest.mark.row("L1", "G13")
-def test_a_deletion_takes_the_partition_and_then_each_replica_through_its_states() -> None:
+def test_deletion_moves_the_partition_before_each_replica() -> None:
     world = begun(World().create("t", [0, 1])).mark("t")
     world.deleted(0, T0).deleted(1, T0)
     happened = moves(world)
@@ -169,7 +169,7 @@ def test_a_deletion_takes_the_partition_and_then_each_replica_through_its_states
 
 
 @pytest.mark.row("L5", "G13")
-def test_a_replica_that_a_reassignment_removes_takes_the_states_of_a_deletion() -> None:
+def test_replica_removed_by_a_reassignment_goes_through_deletion_states() -> None:
     world = begun(World().create("t", [0, 1]))
     world.reassign({T0: [1, 2]})
     world.expand(T0, [0, 1, 2])
@@ -183,7 +183,7 @@ def test_a_replica_that_a_reassignment_removes_takes_the_states_of_a_deletion() 
 
 
 @pytest.mark.row("G13", "X7")
-def test_after_a_failover_the_living_are_online_and_the_dead_ineligible_and_then_offline() -> None:
+def test_failover_makes_live_replicas_online_and_dead_ones_offline() -> None:
     world = World().create("t", [0, 1, 2])
     del world.brokers[2]
     begun(world).start(epoch=2)
@@ -246,7 +246,7 @@ def force(world: World) -> None:
         (force, Election.UNCLEAN),
     ],
 )
-def test_each_occasion_has_its_own_election(
+def test_each_occasion_uses_its_own_election(
     occasion: Callable[[World], None], election: Election
 ) -> None:
     world = begun(World().create("t", [0, 1, 2]))
@@ -255,7 +255,7 @@ def test_each_occasion_has_its_own_election(
 
 
 @pytest.mark.row("H8", "D16")
-def test_where_the_leadership_stays_the_replica_is_told_the_current_one() -> None:
+def test_replica_gets_the_current_leadership_when_no_election_is_needed() -> None:
     world = begun(World().create("t", [0, 1, 2]))
     before = world.nodes[T0]
     world.handle(LogDirsFailed(("log_dir_event_0",), (1,)))
@@ -271,7 +271,7 @@ def test_where_the_leadership_stays_the_replica_is_told_the_current_one() -> Non
 
 
 @pytest.mark.row("X27")
-def test_a_replica_of_a_partition_without_leadership_goes_offline_and_all_hear_who_lives() -> None:
+def test_replica_without_leadership_goes_offline_when_its_broker_dies() -> None:
     world = World(brokers=4).kill(2).create("t", [2, 3])
     world.before_write = lambda question: world.nodes.__setitem__(U0, world.nodes[T0])
     begun(world).create("u", [3, 1])
@@ -282,7 +282,7 @@ def test_a_replica_of_a_partition_without_leadership_goes_offline_and_all_hear_w
 
 
 @pytest.mark.row("R20", "X24")
-def test_a_failure_that_changes_no_partition_is_told_all_the_same() -> None:
+def test_death_that_changes_no_partition_is_sent_to_all_brokers() -> None:
     world = begun(World().create("t", [0, 1])).kill(2)
     assert world.writes == []
     for number in (0, 1):
@@ -291,7 +291,7 @@ def test_a_failure_that_changes_no_partition_is_told_all_the_same() -> None:
 
 
 @pytest.mark.row("R20")
-def test_a_failure_forgets_what_was_marked_of_the_broker() -> None:
+def test_death_clears_the_shutdown_and_directory_marks_of_the_broker() -> None:
     world = World().create("t", [0, 1])
     world.shut_down(0)
     world.context.offline_directories[0] = {T0}
@@ -301,7 +301,7 @@ def test_a_failure_forgets_what_was_marked_of_the_broker() -> None:
 
 
 @pytest.mark.row("J3", "R17")
-def test_metadata_names_all_live_brokers_and_only_what_changed() -> None:
+def test_metadata_has_all_live_brokers_and_only_changed_partitions() -> None:
     world = begun(World().create("t", [0, 1], [1, 2])).kill(0)
     for number in (1, 2):
         for told in world.sent_to(number, UpdateMetadataRequest):
@@ -311,7 +311,7 @@ def test_metadata_names_all_live_brokers_and_only_what_changed() -> None:
 
 @pytest.mark.row("J4", "B8")
 @pytest.mark.parametrize("count", [1, 40])
-def test_the_number_of_requests_does_not_depend_on_the_number_of_partitions(count: int) -> None:
+def test_request_count_does_not_depend_on_the_partition_count(count: int) -> None:
     world = World().create("t", *([0, 1, 2] for _ in range(count))).clear().kill(0)
     kinds = [type(request) for request in world.sent_to(1)]
     few = World().create("t", [0, 1, 2]).clear().kill(0)
@@ -320,7 +320,7 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_partitions(coun
 
 
 @pytest.mark.row("T10")
-def test_a_broker_that_shuts_down_is_told_of_the_leaders_that_replace_it() -> None:
+def test_broker_that_shuts_down_gets_the_new_leaders() -> None:
     world = begun(World().create("t", [0, 1], [1, 0]))
     world.shut_down(0)
     assert world.sent_to(0, LeaderAndIsrRequest)
@@ -332,7 +332,7 @@ def test_a_broker_that_shuts_down_is_told_of_the_leaders_that_replace_it() -> No
 
 @pytest.mark.row("C19", "T2", "X19", "X21")
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_happens_epochs_rise_by_one_with_each_leader_and_no_isr_is_empty(
+def test_leader_epochs_rise_by_one_and_no_isr_is_empty_in_random_runs(
     seed: int,
 ) -> None:
     rng = random.Random(seed)
@@ -378,7 +378,7 @@ def test_whatever_happens_epochs_rise_by_one_with_each_leader_and_no_isr_is_empt
 
 
 @pytest.mark.row("B7")
-def test_what_is_unknown_is_non_existent() -> None:
+def test_unknown_partitions_and_replicas_are_non_existent() -> None:
     context = World().create("t", [0]).context
     assert context.partition_status(TopicPartition("t", 5)) is PartitionStatus.NON_EXISTENT
     assert context.replica_status(T0, 2) is ReplicaStatus.NON_EXISTENT
@@ -387,7 +387,7 @@ def test_what_is_unknown_is_non_existent() -> None:
 
 
 @pytest.mark.row("X25")
-def test_a_batch_of_elections_tells_of_each_partition_its_leadership_or_why_not() -> None:
+def test_election_request_is_answered_for_each_partition() -> None:
     world = moved_away()
     world.create("u", [1])
     results = world.elect([T0, U0, TopicPartition("none", 0)])
@@ -396,7 +396,7 @@ def test_a_batch_of_elections_tells_of_each_partition_its_leadership_or_why_not(
 
 
 @pytest.mark.row("D17", "F8")
-def test_a_failover_elects_what_is_new_and_offline_and_leaves_what_is_being_deleted() -> None:
+def test_failover_elects_new_and_offline_partitions_but_no_deleted_ones() -> None:
     world = World().create("t", [0, 1]).create("d", [0, 1])
     world.topics["n"] = image([1])
     world.deletions = frozenset({"d"})
@@ -410,7 +410,7 @@ def test_a_failover_elects_what_is_new_and_offline_and_leaves_what_is_being_dele
 
 
 @pytest.mark.row("R62")
-def test_balancing_leaves_alone_what_cannot_be_given_back() -> None:
+def test_balancing_skips_partitions_whose_preferred_replica_cannot_lead() -> None:
     world = World().create("t", [0, 1, 2], [0, 1, 2]).create("d", [0, 1, 2])
     world.kill(0).register(0, epoch=2)
     world.expand(T0, [1, 2, 0])
@@ -426,7 +426,7 @@ def test_balancing_leaves_alone_what_cannot_be_given_back() -> None:
 
 
 @pytest.mark.row("F8", "R63")
-def test_elections_may_be_triggered_for_one_topic_alone() -> None:
+def test_unclean_setting_of_one_topic_elects_only_for_that_topic() -> None:
     world = World().create("t", [0, 1]).create("u", [0, 1])
     for tp in (T0, U0):
         world.shrink(tp, [0])
@@ -438,7 +438,7 @@ def test_elections_may_be_triggered_for_one_topic_alone() -> None:
 
 
 @pytest.mark.row("F4", "J1", "J3")
-def test_an_election_tells_the_replicas_their_roles_and_everyone_the_leader() -> None:
+def test_election_sends_roles_to_replicas_and_the_leader_to_all() -> None:
     world = begun(World(brokers=4).create("t", [0, 1, 2])).kill(0)
     roles = {
         number: [p for r in world.sent_to(number, LeaderAndIsrRequest) for p in r.partitions]
@@ -452,7 +452,7 @@ def test_an_election_tells_the_replicas_their_roles_and_everyone_the_leader() ->
 
 
 @pytest.mark.row("R58")
-def test_a_leader_that_stays_and_loses_nobody_still_leads_on_in_a_new_epoch() -> None:
+def test_leader_that_stays_in_a_reassignment_gets_a_new_epoch() -> None:
     world = World(brokers=4).create("t", [1, 2])
     world.reassign({T0: [1, 2, 3]})
     before = world.nodes[T0].leader_epoch
@@ -461,7 +461,7 @@ def test_a_leader_that_stays_and_loses_nobody_still_leads_on_in_a_new_epoch() ->
 
 
 @pytest.mark.row("T19", "R57", "R8")
-def test_a_cancel_raises_the_epoch_before_the_new_replicas_are_stopped() -> None:
+def test_cancellation_raises_the_epoch_before_it_stops_new_replicas() -> None:
     world = World(brokers=5).create("t", [1, 2])
     world.reassign({T0: [3, 4]})
     epoch = world.nodes[T0].leader_epoch
@@ -475,7 +475,7 @@ def test_a_cancel_raises_the_epoch_before_the_new_replicas_are_stopped() -> None
 
 
 @pytest.mark.row("I10", "R56")
-def test_the_last_that_a_reassignment_does_is_to_tell_every_broker() -> None:
+def test_reassignment_ends_with_metadata_to_every_broker() -> None:
     world = World(brokers=4).create("t", [1, 2])
     world.reassign({T0: [2, 3]})
     world.expand(T0, [1, 2, 3])
@@ -491,7 +491,7 @@ def test_the_last_that_a_reassignment_does_is_to_tell_every_broker() -> None:
 
 
 @pytest.mark.row("X13")
-def test_another_order_waits_for_no_replica() -> None:
+def test_reassignment_to_another_order_waits_for_no_replica() -> None:
     world = World().create("t", [0, 1, 2])
     world.expand(T0, [0, 1])
     world.reassign({T0: [2, 1, 0]})
@@ -503,7 +503,7 @@ def test_another_order_waits_for_no_replica() -> None:
 
 
 @pytest.mark.row("R55", "D18")
-def test_a_reassignment_by_request_is_resumed_from_the_topic_node_alone() -> None:
+def test_reassignment_by_request_resumes_from_the_topic_node() -> None:
     world = World(brokers=5).create("t", [1, 2])
     world.reassign({T0: [3, 4]})
     assert world.submitted == {}

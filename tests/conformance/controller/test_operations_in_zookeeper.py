@@ -23,7 +23,7 @@ def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:
 
 
 @pytest.mark.row("E4", "E10", "I5", "I6", "A9", "A11", "C31", "X14", "R2")
-async def test_a_submitted_reassignment_is_written_step_by_step_and_its_assignment_last(
+async def test_submitted_reassignment_writes_its_final_assignment_last(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
@@ -53,7 +53,7 @@ async def test_a_submitted_reassignment_is_written_step_by_step_and_its_assignme
 
 
 @pytest.mark.row("A11", "X12")
-async def test_the_admin_node_loses_each_partition_that_is_done_and_goes_with_the_last(
+async def test_admin_node_loses_finished_partitions_and_goes_with_the_last(
     bench: ControllerBench,
 ) -> None:
     t1 = TopicPartition("t", 1)
@@ -75,7 +75,7 @@ async def test_the_admin_node_loses_each_partition_that_is_done_and_goes_with_th
 
 
 @pytest.mark.row("R60", "T8")
-async def test_a_submission_right_after_the_deletion_of_the_admin_node_is_not_lost(
+async def test_submission_right_after_the_deletion_of_the_admin_node_is_read(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
@@ -100,7 +100,7 @@ async def test_a_submission_right_after_the_deletion_of_the_admin_node_is_not_lo
 
 
 @pytest.mark.row("E7", "A13", "A16", "J5", "L1", "R64", "G8")
-async def test_a_marked_topic_goes_when_the_last_broker_has_answered_and_the_mark_last(
+async def test_marked_topic_goes_after_the_last_answer_and_its_mark_last(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -133,6 +133,6 @@ async def test_a_marked_topic_goes_when_the_last_broker_has_answered_and_the_mar
 
 
 @pytest.mark.row("R65")
-async def test_a_mark_of_an_unknown_topic_is_removed(bench: ControllerBench) -> None:
+async def test_mark_of_an_unknown_topic_is_removed(bench: ControllerBench) -> None:
     bench.ensemble.put(layout.delete_topic_path("none"))
     await until(lambda: not bench.there(layout.delete_topic_path("none")))

@@ -14,7 +14,7 @@ from minikafka.zk import layout
 
 
 @pytest.mark.row("D7", "M2", "X20", "C29")
-async def test_leaders_are_balanced_five_seconds_after_the_election_and_at_every_interval() -> None:
+async def test_leaders_are_balanced_after_the_election_and_at_every_interval() -> None:
     clock = ManualClock()
     bench = await ControllerBench(clock, leader_imbalance_check_interval_seconds=30).elected()
     assert await imbalanced(bench) == 3
@@ -63,7 +63,7 @@ async def imbalanced(bench: ControllerBench) -> int:
 
 
 @pytest.mark.row("M2", "D7")
-async def test_without_the_setting_nobody_balances() -> None:
+async def test_leaders_are_not_balanced_without_the_setting() -> None:
     clock = ManualClock()
     bench = await ControllerBench(clock, auto_leader_rebalance_enable=False).elected()
     assert await imbalanced(bench) == 3
@@ -74,7 +74,7 @@ async def test_without_the_setting_nobody_balances() -> None:
 
 
 @pytest.mark.row("E5", "A12", "X26", "I7")
-async def test_a_preferred_election_by_znode_is_carried_out_and_the_node_removed(
+async def test_preferred_election_by_znode_is_done_and_removes_the_node(
     bench: ControllerBench,
 ) -> None:
     assert await imbalanced(bench) == 3
@@ -84,7 +84,7 @@ async def test_a_preferred_election_by_znode_is_carried_out_and_the_node_removed
 
 
 @pytest.mark.row("X26", "R61", "I7")
-async def test_a_preferred_election_by_request_is_answered_per_partition(
+async def test_preferred_election_by_request_is_answered_per_partition(
     bench: ControllerBench,
 ) -> None:
     assert await imbalanced(bench) == 3

@@ -29,7 +29,7 @@ from minikafka.zk import layout
 
 
 @pytest.mark.row("D2", "D3", "D5", "D6", "D16", "D17", "T8", "T9", "R18")
-async def test_a_new_controller_does_everything_in_the_order_of_row_d5() -> None:
+async def test_new_controller_loads_and_sends_in_the_order_of_kafka() -> None:
     bench = ControllerBench()
     ensemble = bench.ensemble
     create_topic(ensemble, "t", [9, 2])
@@ -77,7 +77,7 @@ async def test_a_new_controller_does_everything_in_the_order_of_row_d5() -> None
 
 
 @pytest.mark.row("T8")
-async def test_all_that_a_new_controller_reads_it_watches_first() -> None:
+async def test_new_controller_sets_every_watch_before_its_read() -> None:
     bench = ControllerBench()
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.elected()
@@ -89,7 +89,7 @@ async def test_all_that_a_new_controller_reads_it_watches_first() -> None:
 
 
 @pytest.mark.row("T8", "E2")
-async def test_what_changes_while_the_controller_loads_is_not_missed() -> None:
+async def test_change_while_the_controller_loads_is_not_missed() -> None:
     bench = ControllerBench()
     create_topic(bench.ensemble, "t", [2, 3])
     read = bench.coordination.get_many
@@ -108,7 +108,7 @@ async def test_what_changes_while_the_controller_loads_is_not_missed() -> None:
 
 
 @pytest.mark.row("D6", "B5", "B6")
-async def test_the_picture_is_what_zookeeper_holds() -> None:
+async def test_context_of_the_controller_matches_zookeeper() -> None:
     bench = ControllerBench()
     create_topic(bench.ensemble, "t", [2, 3], [3, 1])
     create_topic(bench.ensemble, "gone", [9])
@@ -134,7 +134,7 @@ async def test_the_picture_is_what_zookeeper_holds() -> None:
 
 
 @pytest.mark.row("R11")
-async def test_many_reads_and_writes_are_under_way_at_once_and_never_too_many() -> None:
+async def test_controller_bounds_its_concurrent_reads_and_writes() -> None:
     bench = ControllerBench()
     for number in range(600):
         create_topic(bench.ensemble, f"t{number}", [2, 3])
@@ -167,7 +167,7 @@ class Gauge:
 
 
 @pytest.mark.row("D4", "R12")
-async def test_an_election_that_fails_for_another_reason_leaves_nobody_and_is_held_again() -> None:
+async def test_controller_election_that_fails_is_held_again() -> None:
     bench = ControllerBench()
     multi = bench.coordination.multi
 
@@ -186,7 +186,7 @@ async def test_an_election_that_fails_for_another_reason_leaves_nobody_and_is_he
 
 
 @pytest.mark.row("L6", "D18")
-async def test_the_next_controller_goes_on_with_what_the_last_one_had_begun(
+async def test_next_controller_resumes_operations_of_the_last_one(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
@@ -211,7 +211,7 @@ async def test_the_next_controller_goes_on_with_what_the_last_one_had_begun(
 
 
 @pytest.mark.row("D10", "D8", "F10", "E10")
-async def test_resignation_drops_the_watches_in_the_order_of_row_d10(
+async def test_controller_that_resigns_drops_its_watches_in_kafkas_order(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -242,7 +242,7 @@ async def test_resignation_drops_the_watches_in_the_order_of_row_d10(
 
 
 @pytest.mark.row("R13")
-async def test_who_waits_for_an_answer_hears_when_the_controller_resigns(
+async def test_waiting_requests_fail_when_the_controller_resigns(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -260,7 +260,7 @@ async def test_who_waits_for_an_answer_hears_when_the_controller_resigns(
 
 
 @pytest.mark.row("D4", "R12")
-async def test_a_controller_that_breaks_takes_its_node_away(bench: ControllerBench) -> None:
+async def test_controller_that_crashes_removes_its_node(bench: ControllerBench) -> None:
     session = bench.ensemble.nodes[layout.CONTROLLER].czxid
     term = bench.service._term
     assert term is not None

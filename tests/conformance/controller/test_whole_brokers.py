@@ -66,7 +66,7 @@ def settled(cluster: MemoryCluster) -> Callable[[], bool]:
 
 
 @pytest.mark.row("A1", "X22")
-async def test_a_registration_is_ephemeral_and_goes_with_the_session() -> None:
+async def test_registration_is_ephemeral_and_ends_with_the_session() -> None:
     async with MemoryCluster(2) as cluster:
         node = cluster.ensemble.nodes[layout.broker_path(1)]
         assert node.owner == cluster.sessions[1].session_id != 0
@@ -77,7 +77,7 @@ async def test_a_registration_is_ephemeral_and_goes_with_the_session() -> None:
 
 
 @pytest.mark.row("A2", "C20")
-async def test_replicas_are_on_different_brokers_and_a_list_that_repeats_one_is_refused() -> None:
+async def test_replicas_of_a_partition_are_on_different_brokers() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         bad = {"twice": NewTopic("twice", assignment={0: (1, 1)}), "none": NewTopic("t", 1, 9)}
         outcomes = await client.admin.create_topics(bad.values())
@@ -90,7 +90,7 @@ async def test_replicas_are_on_different_brokers_and_a_list_that_repeats_one_is_
 
 
 @pytest.mark.row("X1", "R2", "A10")
-async def test_state_is_written_by_the_controller_and_isrs_by_leaders_and_by_nobody_else() -> None:
+async def test_only_controller_and_leaders_write_partition_states() -> None:
     async with MemoryCluster(replica_lag_time_max_ms=600) as cluster, cluster.client() as client:
         writes: list[tuple[int, str, str]] = []
         for number in cluster.brokers:
@@ -138,7 +138,7 @@ def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str
 
 
 @pytest.mark.row("J3", "E6", "D15")
-async def test_all_brokers_tell_the_same_of_every_change() -> None:
+async def test_all_brokers_return_the_same_metadata_after_a_change() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 4, 3))
         await until(settled(cluster))
@@ -156,7 +156,7 @@ async def test_all_brokers_tell_the_same_of_every_change() -> None:
 
 
 @pytest.mark.row("D15", "I9", "E3")
-async def test_partitions_are_added_while_the_topic_is_in_use() -> None:
+async def test_partitions_are_added_while_clients_use_the_topic() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 3))
         await client.produce("t", values(10))
@@ -171,7 +171,7 @@ async def test_partitions_are_added_while_the_topic_is_in_use() -> None:
 
 
 @pytest.mark.row("D15", "K2", "I10")
-async def test_a_partition_is_reassigned_and_the_caller_told_whether_it_is_there() -> None:
+async def test_reassign_partition_returns_whether_the_replicas_moved() -> None:
     async with MemoryCluster(4) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await client.produce("t", values(50))
@@ -187,7 +187,7 @@ async def test_a_partition_is_reassigned_and_the_caller_told_whether_it_is_there
 
 
 @pytest.mark.row("D15", "I7", "C29")
-async def test_leadership_is_given_back_to_the_preferred_replica_on_demand() -> None:
+async def test_elect_leaders_returns_leadership_to_the_preferred_replica() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         preferred = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
         others = [n for n in cluster.brokers if n != preferred]
@@ -204,7 +204,7 @@ async def test_leadership_is_given_back_to_the_preferred_replica_on_demand() -> 
 
 
 @pytest.mark.row("D15", "L1", "C15")
-async def test_a_topic_is_deleted_with_its_directories() -> None:
+async def test_deleted_topic_loses_its_directories() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 2, 3))
         await client.produce("t", values(10))
@@ -216,7 +216,7 @@ async def test_a_topic_is_deleted_with_its_directories() -> None:
 
 
 @pytest.mark.row("D15", "I4", "E1")
-async def test_a_broker_that_joins_is_used_by_the_next_topic() -> None:
+async def test_next_topic_uses_a_broker_that_joined() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 2))
         cluster.storages[2] = MemoryStorage()
@@ -229,9 +229,7 @@ async def test_a_broker_that_joins_is_used_by_the_next_topic() -> None:
 
 
 @pytest.mark.row("B3", "X15")
-async def test_produces_that_wait_for_a_follower_are_counted_and_hold_up_no_other_partition() -> (
-    None
-):
+async def test_waiting_produces_are_counted_and_block_no_other_partition() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await client.produce("t", values(1))
@@ -266,7 +264,7 @@ class Impatient(MemoryCoordination):
 
 
 @pytest.mark.row("R10", "T20")
-async def test_a_broker_takes_over_its_own_registration() -> None:
+async def test_broker_takes_over_its_own_registration() -> None:
     async with MemoryCluster(2) as cluster:
         killed = cluster.brokers.pop(1)
         epoch = killed.info.epoch
@@ -282,7 +280,7 @@ async def test_a_broker_takes_over_its_own_registration() -> None:
 
 
 @pytest.mark.row("R10")
-async def test_a_registration_of_a_stranger_is_waited_for_and_then_refused(
+async def test_broker_refuses_to_start_while_another_has_its_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memory_cluster, "MemoryCoordination", Impatient)
@@ -297,7 +295,7 @@ async def test_a_registration_of_a_stranger_is_waited_for_and_then_refused(
 
 
 @pytest.mark.row("R23")
-async def test_a_broker_asks_again_to_be_relieved_and_then_goes_all_the_same() -> None:
+async def test_broker_retries_controlled_shutdown_before_it_stops_anyway() -> None:
     keys = {"controlled_shutdown_max_retries": 2, "controlled_shutdown_retry_backoff_ms": 1}
     async with MemoryCluster(2, **keys) as cluster, cluster.client() as client:
         going = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
@@ -336,7 +334,7 @@ async def drop_from_isr(cluster: MemoryCluster, leader: int, follower: int) -> N
 
 
 @pytest.mark.row("R67", "R16", "X10")
-async def test_a_broker_that_loses_a_directory_says_so_and_its_leaders_move() -> None:
+async def test_leaders_on_a_failed_directory_move_to_other_brokers() -> None:
     async with MemoryCluster(2, log_dirs="/a,/b") as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", assignment={0: (1, 0), 1: (1, 0)}))
         for number in (0, 1):
@@ -356,7 +354,7 @@ async def test_a_broker_that_loses_a_directory_says_so_and_its_leaders_move() ->
 
 
 @pytest.mark.row("M5", "B4")
-async def test_high_watermarks_are_written_at_the_configured_interval() -> None:
+async def test_high_watermarks_are_checkpointed_at_the_configured_interval() -> None:
     interval = {"replica_high_watermark_checkpoint_interval_ms": 20}
     async with MemoryCluster(2, **interval) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 2))
@@ -369,7 +367,7 @@ async def test_high_watermarks_are_written_at_the_configured_interval() -> None:
 
 
 @pytest.mark.row("R71", "A15")
-async def test_settings_of_a_topic_hold_at_once_whoever_wrote_them() -> None:
+async def test_topic_settings_apply_at_once_whoever_wrote_them() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 2))
         replicas = [broker.replicas.partitions[T0] for broker in cluster.brokers.values()]
@@ -389,7 +387,7 @@ async def test_settings_of_a_topic_hold_at_once_whoever_wrote_them() -> None:
 
 @pytest.mark.row("H2", "H3", "H4", "M1", "R63")
 @pytest.mark.parametrize("whose", ["topic", "cluster"])
-async def test_without_a_live_isr_nobody_leads_until_unclean_elections_are_allowed(
+async def test_partition_without_live_isr_has_no_leader_until_unclean_is_allowed(
     whose: str,
 ) -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:

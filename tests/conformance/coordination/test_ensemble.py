@@ -63,7 +63,7 @@ async def lives(client: Client, ensemble: list[ManagedZooKeeper]) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "ended"])
-async def test_the_session_moves_when_its_server_goes(
+async def test_session_moves_when_its_server_goes(
     ensemble: list[ManagedZooKeeper], client: Client, how: str
 ) -> None:
     server = await server_of(client, ensemble)
@@ -77,7 +77,7 @@ async def test_the_session_moves_when_its_server_goes(
     await lives(client, [one for one in ensemble if one is not server])
 
 
-async def test_the_session_survives_the_election_of_another_leader(
+async def test_session_survives_an_election_in_the_ensemble(
     ensemble: list[ManagedZooKeeper], client: Client
 ) -> None:
     leader = await leader_of(ensemble)
@@ -86,7 +86,7 @@ async def test_the_session_survives_the_election_of_another_leader(
     await lives(client, [one for one in ensemble if one is not leader])
 
 
-async def test_without_a_quorum_nothing_is_written_and_with_one_again_all_goes_on(
+async def test_writes_fail_without_a_quorum_and_go_on_with_one(
     ensemble: list[ManagedZooKeeper], client: Client
 ) -> None:
     for one in ensemble[:2]:
@@ -117,7 +117,7 @@ async def test_many_sessions_survive_the_death_of_their_server(
     assert [client.generation for client in clients] == [1] * 8
 
 
-async def test_sync_shows_what_another_client_wrote_elsewhere(
+async def test_sync_shows_writes_that_another_client_made_elsewhere(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
     """Also to a client of the leader, whose own `sync` may be ahead of what it has applied."""

@@ -42,7 +42,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
     await server.kill()
 
 
-async def test_it_serves_when_started_and_keeps_port_and_data_through_restarts(
+async def test_server_keeps_port_and_data_when_it_restarts(
     server: ManagedZooKeeper,
 ) -> None:
     first = await server.start()
@@ -59,7 +59,7 @@ async def test_it_serves_when_started_and_keeps_port_and_data_through_restarts(
     await server.stop()  # gone already: no harm
 
 
-async def test_sigterm_ends_a_server_cleanly_even_one_that_was_stopped(
+async def test_stop_ends_a_server_cleanly_even_a_paused_one(
     server: ManagedZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     await server.start()
@@ -70,7 +70,7 @@ async def test_sigterm_ends_a_server_cleanly_even_one_that_was_stopped(
     assert caplog.records == []
 
 
-async def test_a_taken_port_is_told_before_anything_is_started(server: ManagedZooKeeper) -> None:
+async def test_start_fails_before_spawning_when_the_port_is_taken(server: ManagedZooKeeper) -> None:
     listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", server.port)
     with pytest.raises(ServerFailed, match=str(server.port)):
         await server.start()
@@ -78,7 +78,7 @@ async def test_a_taken_port_is_told_before_anything_is_started(server: ManagedZo
     listener.close()
 
 
-async def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(
+async def test_start_fails_with_the_output_of_a_server_that_ends_at_once(
     server: ManagedZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOOKEEPER_JARS", "/nowhere.jar")

@@ -43,7 +43,7 @@ async def client(zookeeper: Zookeeper) -> RecordingClient:
     return client
 
 
-async def test_a_created_node_has_the_path_the_data_and_the_stat_that_were_returned(
+async def test_created_node_has_the_returned_path_data_and_stat(
     client: RecordingClient,
 ) -> None:
     path, stat = await client.create("/x", b"data")
@@ -54,7 +54,7 @@ async def test_a_created_node_has_the_path_the_data_and_the_stat_that_were_retur
     assert stat.czxid == stat.mzxid == stat.pzxid
 
 
-async def test_an_ephemeral_node_is_owned_by_the_session(client: RecordingClient) -> None:
+async def test_ephemeral_node_is_owned_by_the_session(client: RecordingClient) -> None:
     stat = await client.exists("/e")
     assert stat is not None
     assert stat.ephemeral_owner == client.session_id
@@ -67,7 +67,7 @@ async def test_sequential_nodes_count_all_children_ever_created(client: Recordin
     assert stat.ephemeral_owner == client.session_id
 
 
-async def test_set_counts_the_version_and_delete_asks_for_it(client: RecordingClient) -> None:
+async def test_set_raises_the_version_and_delete_checks_it(client: RecordingClient) -> None:
     assert (await client.set("/a", b"2", 0)).version == 1
     assert (await client.set("/a", b"3", -1)).version == 2
     assert (await client.get("/a"))[0] == b"3"
@@ -76,7 +76,7 @@ async def test_set_counts_the_version_and_delete_asks_for_it(client: RecordingCl
     assert await client.exists("/a") is None
 
 
-async def test_children_are_sorted_and_come_with_the_stat_of_the_parent(
+async def test_children_are_sorted_and_come_with_the_parents_stat(
     client: RecordingClient,
 ) -> None:
     for name in "zyx":
@@ -87,7 +87,7 @@ async def test_children_are_sorted_and_come_with_the_stat_of_the_parent(
     assert stat.pzxid > stat.czxid
 
 
-async def test_null_data_reads_as_no_bytes(client: RecordingClient) -> None:
+async def test_null_data_reads_as_empty_bytes(client: RecordingClient) -> None:
     await client.create("/null", None)  # type: ignore[arg-type]
     assert (await client.get("/null"))[0] == b""
     assert await client.get_many(["/null"]) == [await client.get("/null")]
@@ -111,7 +111,7 @@ REFUSALS: list[tuple[str, Callable[[RecordingClient], Awaitable[Any]], type[Coor
 @pytest.mark.parametrize(
     ("call", "error"), [row[1:] for row in REFUSALS], ids=[r[0] for r in REFUSALS]
 )
-async def test_a_refusal_is_the_error_of_its_name(
+async def test_each_refusal_raises_its_own_error(
     client: RecordingClient,
     call: Callable[[RecordingClient], Awaitable[Any]],
     error: type[CoordinationError],
@@ -121,7 +121,7 @@ async def test_a_refusal_is_the_error_of_its_name(
     assert client.connection == 1, "a refusal costs no connection"
 
 
-async def test_a_multi_gives_stats_for_creates_and_sets_in_order(client: RecordingClient) -> None:
+async def test_multi_returns_stats_of_creates_and_sets_in_order(client: RecordingClient) -> None:
     check, made, gone, changed = await client.multi(
         [Check("/a", 0), Create("/m", b"1", ephemeral=True), Delete("/a/b", 0), Set("/a", b"2", 0)]
     )
@@ -147,7 +147,7 @@ MULTI_REFUSALS: list[tuple[list[MultiOp], int, type[CoordinationError]]] = [
 
 
 @pytest.mark.parametrize(("ops", "index", "error"), MULTI_REFUSALS, ids=range(len(MULTI_REFUSALS)))
-async def test_a_refused_multi_names_its_culprit_and_changes_nothing(
+async def test_refused_multi_names_its_culprit_and_changes_nothing(
     client: RecordingClient, ops: list[MultiOp], index: int, error: type[CoordinationError]
 ) -> None:
     before = await client.get("/a"), await client.children("/")
@@ -158,7 +158,7 @@ async def test_a_refused_multi_names_its_culprit_and_changes_nothing(
     assert (await client.get("/a"), await client.children("/")) == before
 
 
-async def test_ensure_makes_parents_and_leaves_what_is_there(client: RecordingClient) -> None:
+async def test_ensure_creates_parents_and_leaves_existing_nodes(client: RecordingClient) -> None:
     await client.ensure("/p/q/r", b"leaf")
     await client.ensure("/p/q/r", b"other")
     await client.ensure("/a", b"other")
@@ -167,7 +167,7 @@ async def test_ensure_makes_parents_and_leaves_what_is_there(client: RecordingCl
     assert (await client.get("/a"))[0] == b"1"
 
 
-async def test_many_reads_keep_the_order_and_say_none_for_what_is_missing(
+async def test_many_reads_keep_the_order_and_return_none_for_missing_nodes(
     client: RecordingClient,
 ) -> None:
     a, b = await client.get("/a"), await client.get("/a/b")
@@ -189,7 +189,7 @@ async def test_many_reads_work_on_a_server_without_multi_read(
     assert await client.children_many(["/a", "/no"]) == [["b"], None]
 
 
-async def test_the_largest_request_passes_and_a_larger_one_is_never_sent(
+async def test_largest_request_passes_and_a_larger_one_is_never_sent(
     client: RecordingClient,
 ) -> None:
     around = len(client.root + "/big") + 5 * 4  # xid, opcode, two lengths, version
@@ -204,7 +204,7 @@ async def test_the_largest_request_passes_and_a_larger_one_is_never_sent(
     assert client.connection == 1, "nothing that was sent cost the connection"
 
 
-async def test_a_missing_chroot_is_made_and_paths_go_without_it(
+async def test_missing_chroot_is_created_and_paths_are_relative_to_it(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, root="/chroot/of/this")
@@ -222,7 +222,7 @@ async def test_a_missing_chroot_is_made_and_paths_go_without_it(
     assert (await client.get("/by-another"))[0] == b"2"
 
 
-async def test_without_a_chroot_the_tree_is_the_servers_own(
+async def test_client_without_a_chroot_sees_the_whole_tree(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, root="")
@@ -230,7 +230,7 @@ async def test_without_a_chroot_the_tree_is_the_servers_own(
     assert "zookeeper" in (await client.children("/"))[0]
 
 
-async def test_every_call_after_close_says_closed(client: RecordingClient) -> None:
+async def test_every_call_after_close_raises_closed(client: RecordingClient) -> None:
     await client.close()
     calls: list[Callable[[], Awaitable[Any]]] = [
         lambda: client.get("/a"),
@@ -326,7 +326,7 @@ def tree_of(kazoo: KazooClient, root: str) -> dict[str, object]:
     return nodes
 
 
-async def test_random_operations_end_as_they_do_for_another_client(
+async def test_random_operations_end_as_they_do_in_kazoo(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     for seed in range(4):

@@ -26,7 +26,7 @@ async def client(zookeeper: Zookeeper) -> RecordingClient:
     return client
 
 
-async def test_a_new_connection_keeps_session_and_ephemeral_nodes(
+async def test_new_connection_keeps_session_and_ephemeral_nodes(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     session = client.session_id
@@ -41,7 +41,7 @@ async def test_a_new_connection_keeps_session_and_ephemeral_nodes(
     assert stat.ephemeral_owner == session
 
 
-async def test_a_write_without_a_connection_is_not_sent(
+async def test_write_without_a_connection_is_not_sent(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()
@@ -52,7 +52,7 @@ async def test_a_write_without_a_connection_is_not_sent(
     assert (await client.get("/a"))[1].version == 0
 
 
-async def test_a_read_without_a_connection_waits_for_one(
+async def test_read_without_a_connection_waits_for_one(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()
@@ -64,7 +64,7 @@ async def test_a_read_without_a_connection_waits_for_one(
     assert (await read)[0] == b"0"
 
 
-async def test_a_session_that_another_client_ended_is_followed_by_a_new_one(
+async def test_session_that_another_client_ended_is_followed_by_a_new_one(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     first, generation = client.session_id, client.generation
@@ -97,7 +97,7 @@ async def test_writes_of_an_earlier_session_are_refused_as_stale(
     await client.set("/a", b"1", 0, generation=client.generation)
 
 
-async def test_a_read_that_outlives_its_session_is_refused_as_stale(
+async def test_read_that_outlives_its_session_is_refused_as_stale(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()

@@ -88,7 +88,7 @@ async def answered_pings(proxy: Proxy, count: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_an_idle_connection_that_ends_is_replaced_in_the_same_session(
+async def test_idle_connection_that_ends_is_replaced_in_the_same_session(
     client: Client, proxy: Proxy, how: str
 ) -> None:
     getattr(proxy, how)()
@@ -97,7 +97,7 @@ async def test_an_idle_connection_that_ends_is_replaced_in_the_same_session(
     assert [event.connection for event in client.seen] == [1, 2]
 
 
-async def test_an_answer_cut_in_the_middle_leaves_the_outcome_unknown(
+async def test_response_cut_in_the_middle_leaves_the_outcome_unknown(
     client: Client, proxy: Proxy
 ) -> None:
     proxy.cut_answer_in_the_middle(SET_DATA)
@@ -108,7 +108,7 @@ async def test_an_answer_cut_in_the_middle_leaves_the_outcome_unknown(
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_a_write_whose_answer_is_lost_is_unknown_and_never_repeated(
+async def test_write_without_a_response_is_unknown_and_never_repeated(
     client: Client, proxy: Proxy, how: str
 ) -> None:
     writes: list[tuple[int, Callable[[], Any]]] = [
@@ -127,17 +127,13 @@ async def test_a_write_whose_answer_is_lost_is_unknown_and_never_repeated(
     assert len([name for name in names if name.startswith("once-")]) == 1
 
 
-async def test_a_read_whose_answer_is_lost_is_repeated_unnoticed(
-    client: Client, proxy: Proxy
-) -> None:
+async def test_read_without_a_response_is_repeated(client: Client, proxy: Proxy) -> None:
     proxy.lose_answer(GET_DATA, proxy.rst)
     assert (await client.get("/a"))[0] == b"0"
     await lives(client)
 
 
-async def test_the_session_is_suspended_before_any_request_fails(
-    client: Client, proxy: Proxy
-) -> None:
+async def test_session_is_suspended_before_any_request_fails(client: Client, proxy: Proxy) -> None:
     states: list[SessionState] = []
     proxy.answers_flowing.clear()
     writes = [asyncio.ensure_future(client.set("/a", b"1", -1)) for _ in range(3)]
@@ -154,7 +150,7 @@ async def test_the_session_is_suspended_before_any_request_fails(
     await lives(client)
 
 
-async def test_a_swallowed_connect_answer_costs_time_and_not_the_session(
+async def test_lost_connect_response_costs_time_but_not_the_session(
     server: ManagedZooKeeper, proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, session_ms=1_500)
@@ -175,7 +171,7 @@ async def test_a_swallowed_connect_answer_costs_time_and_not_the_session(
     await lives(client)
 
 
-async def test_refused_connections_cost_no_session_and_are_not_hammered(
+async def test_refused_connections_are_retried_with_pauses_in_the_same_session(
     client: Client, proxy: Proxy
 ) -> None:
     proxy.accepting = False
@@ -185,7 +181,7 @@ async def test_refused_connections_cost_no_session_and_are_not_hammered(
     await lives(client)
 
 
-async def test_a_server_that_hangs_up_right_after_the_handshake_is_not_hammered(
+async def test_server_that_hangs_up_after_the_handshake_is_retried_with_pauses(
     client: Client, proxy: Proxy
 ) -> None:
     def hang_up(frame: Frame) -> None:
@@ -200,7 +196,7 @@ async def test_a_server_that_hangs_up_right_after_the_handshake_is_not_hammered(
     await lives(client, connections=client.connection)
 
 
-async def test_a_server_behind_what_the_client_has_seen_costs_no_session(
+async def test_server_that_lags_behind_the_client_costs_no_session(
     client: Client, proxy: Proxy
 ) -> None:
     """A lagging follower hangs up on a client that saw a later zxid; another server may do."""
@@ -219,7 +215,7 @@ async def test_a_server_behind_what_the_client_has_seen_costs_no_session(
 # Writes while there is no connection, and in sessions that are over.
 
 
-async def test_a_write_without_a_connection_was_not_sent(client: Client, proxy: Proxy) -> None:
+async def test_write_without_a_connection_was_not_sent(client: Client, proxy: Proxy) -> None:
     proxy.accepting = False
     proxy.fin()
     await client.until(SUSPENDED)
@@ -232,7 +228,7 @@ async def test_a_write_without_a_connection_was_not_sent(client: Client, proxy: 
     assert SET_DATA not in proxy.seen[seen:]
 
 
-async def test_ending_a_session_of_servers_that_are_not_there_is_an_error() -> None:
+async def test_close_session_fails_when_no_server_answers() -> None:
     [port] = free_ports(1, SystemRng())
     with pytest.raises(NotConnected):
         await close_session(f"127.0.0.1:{port}", 1, bytes(16), SystemClock())
@@ -241,7 +237,7 @@ async def test_ending_a_session_of_servers_that_are_not_there_is_an_error() -> N
 # Silence.
 
 
-async def test_a_silent_network_suspends_then_ends_the_lease_then_the_session(
+async def test_silent_network_suspends_then_ends_the_lease_then_the_session(
     proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, session_ms=1_000)
@@ -266,7 +262,7 @@ async def test_a_silent_network_suspends_then_ends_the_lease_then_the_session(
     assert lease_expired.now - suspended.now <= 1_000
 
 
-async def test_a_request_that_is_never_answered_ends_with_the_session_timeout(
+async def test_request_that_is_never_answered_ends_with_the_session_timeout(
     proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, session_ms=1_000)
@@ -279,7 +275,7 @@ async def test_a_request_that_is_never_answered_ends_with_the_session_timeout(
     assert (await client.get("/a"))[1].version == 1
 
 
-async def test_an_idle_session_lives_by_pings(proxy: Proxy, connect: Connect) -> None:
+async def test_idle_session_stays_alive_by_pings(proxy: Proxy, connect: Connect) -> None:
     client = await connect(proxy.connect, session_ms=1_000)
     await client.create("/e", b"", ephemeral=True)
     await answered_pings(proxy, 6)  # three a session timeout
@@ -287,7 +283,7 @@ async def test_an_idle_session_lives_by_pings(proxy: Proxy, connect: Connect) ->
     assert client.seen == []
 
 
-async def test_a_busy_loop_is_not_taken_for_a_silent_server(
+async def test_busy_loop_is_not_taken_for_a_silent_server(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=3_000)
@@ -302,7 +298,7 @@ async def test_a_busy_loop_is_not_taken_for_a_silent_server(
 # The server itself.
 
 
-async def test_a_stopped_server_suspends_and_a_continued_one_goes_on(
+async def test_session_goes_on_when_a_paused_server_continues(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=3_000)
@@ -314,7 +310,7 @@ async def test_a_stopped_server_suspends_and_a_continued_one_goes_on(
     await lives(client, connections=client.connection)
 
 
-async def test_a_killed_server_that_starts_again_knows_session_and_nodes(
+async def test_restarted_server_knows_session_and_nodes(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=10_000)
@@ -333,7 +329,7 @@ async def test_a_killed_server_that_starts_again_knows_session_and_nodes(
 # Beginning and end.
 
 
-async def test_without_a_server_start_gives_up_after_the_session_timeout(
+async def test_start_gives_up_after_the_session_timeout_without_a_server(
     connect: Connect,
 ) -> None:
     [port] = free_ports(1, SystemRng())
@@ -343,7 +339,7 @@ async def test_without_a_server_start_gives_up_after_the_session_timeout(
     assert time.monotonic() - before < 3
 
 
-async def test_a_server_that_starts_slowly_is_waited_for_beyond_a_short_session_timeout(
+async def test_start_waits_for_a_slow_server_as_long_as_the_connect_timeout(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     await server.kill()
@@ -355,7 +351,7 @@ async def test_a_server_that_starts_slowly_is_waited_for_beyond_a_short_session_
     assert client.state is CONNECTED
 
 
-async def test_what_is_not_zookeeper_is_not_waited_for(connect: Connect) -> None:
+async def test_start_fails_when_the_peer_is_not_zookeeper(connect: Connect) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
         await writer.drain()
@@ -369,7 +365,7 @@ async def test_what_is_not_zookeeper_is_not_waited_for(connect: Connect) -> None
 
 
 @pytest.mark.parametrize("trouble", ["suspended", "silent", "stopped"])
-async def test_close_is_quick_whatever_the_trouble(
+async def test_close_is_quick_whatever_the_fault(
     server: ManagedZooKeeper, client: Client, proxy: Proxy, trouble: str
 ) -> None:
     if trouble == "suspended":
@@ -396,7 +392,7 @@ async def test_close_is_quick_whatever_the_trouble(
     server.signal(signal.SIGCONT)
 
 
-async def test_requests_under_way_are_answered_before_the_session_closes(
+async def test_requests_in_flight_are_answered_before_the_session_closes(
     client: Client,
 ) -> None:
     writes = [asyncio.ensure_future(client.set("/a", b"x", -1)) for _ in range(50)]
@@ -406,7 +402,7 @@ async def test_requests_under_way_are_answered_before_the_session_closes(
     assert versions == list(range(1, 51))
 
 
-async def test_a_task_registry_that_closes_first_does_not_hinder_the_session(
+async def test_session_closes_after_its_task_registry(
     server: ManagedZooKeeper, client: Client
 ) -> None:
     await client.tasks.close()
@@ -417,7 +413,7 @@ async def test_a_task_registry_that_closes_first_does_not_hinder_the_session(
 # The bound on what is under way.
 
 
-async def test_at_most_so_many_requests_wait_for_their_answers(
+async def test_number_of_requests_in_flight_is_bounded(
     server: ManagedZooKeeper, proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, in_flight_max=16)
@@ -436,7 +432,7 @@ async def test_at_most_so_many_requests_wait_for_their_answers(
     assert (await client.get("/a"))[1].version == 39
 
 
-async def test_at_most_four_mebibytes_wait_for_their_answers(
+async def test_bytes_in_flight_are_bounded_to_four_mebibytes(
     proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect)
@@ -462,7 +458,7 @@ async def test_thousands_of_concurrent_requests_all_end(client: Client) -> None:
     assert [answer.result().version for answer in answers] == list(range(1, 5_001))
 
 
-async def test_another_client_sees_what_this_one_wrote_across_cuts(
+async def test_other_client_sees_each_write_once_across_lost_connections(
     server: ManagedZooKeeper, client: Client, proxy: Proxy
 ) -> None:
     """Writes with versions, cut again and again, resolved by reading back: each is applied once."""

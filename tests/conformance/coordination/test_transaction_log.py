@@ -37,7 +37,7 @@ def of_session(server: ManagedZooKeeper, session: int) -> list[Transaction]:
     return [one for one in mine if ROOT not in [op.path for op in one.ops]]
 
 
-async def test_every_kind_of_write_is_read_with_its_session_path_version_and_data(
+async def test_log_reader_returns_every_kind_of_write_in_full(
     server: ManagedZooKeeper, client: Client
 ) -> None:
     session = client.session_id
@@ -68,9 +68,7 @@ async def test_every_kind_of_write_is_read_with_its_session_path_version_and_dat
     assert history[4].begins_with_check_of(f"{ROOT}/a")
 
 
-async def test_a_multi_that_was_refused_is_known_as_such(
-    server: ManagedZooKeeper, client: Client
-) -> None:
+async def test_refused_multi_is_marked_in_the_log(server: ManagedZooKeeper, client: Client) -> None:
     with pytest.raises(MultiFailed):
         await client.multi([Check("/none", 1), Create("/c", b"")])
     *_, last = of_session(server, client.session_id)
@@ -78,7 +76,7 @@ async def test_a_multi_that_was_refused_is_known_as_such(
     assert not last.begins_with_check_of(f"{ROOT}/none")
 
 
-async def test_the_log_is_read_across_the_files_that_a_restart_makes(
+async def test_log_reader_continues_across_files_after_a_restart(
     server: ManagedZooKeeper, client: Client
 ) -> None:
     await client.create("/before", b"")
@@ -92,7 +90,7 @@ async def test_the_log_is_read_across_the_files_that_a_restart_makes(
 
 
 @pytest.mark.parametrize("damage", ["magic", "entry"])
-async def test_a_damaged_file_is_refused(
+async def test_log_reader_refuses_a_damaged_file(
     server: ManagedZooKeeper, client: Client, tmp_path: Path, damage: str
 ) -> None:
     await client.create("/damaged-", b"data", sequential=True)

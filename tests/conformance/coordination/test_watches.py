@@ -74,7 +74,7 @@ FIRES: dict[WatchKind, set[str]] = {
 
 @pytest.mark.parametrize("kind", WatchKind, ids=lambda kind: kind.value)
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_watch_fires_for_the_changes_of_its_kind_and_for_no_other(
+async def test_watch_fires_only_for_changes_of_its_kind(
     client: RecordingClient, writer: RecordingClient, kind: WatchKind, change: str
 ) -> None:
     watch = await armed(client, kind, "/a/b")
@@ -85,7 +85,7 @@ async def test_a_watch_fires_for_the_changes_of_its_kind_and_for_no_other(
         assert await watch.wait() is WatchSignal.CHANGED
 
 
-async def test_a_watch_on_a_missing_node_fires_when_it_is_created(
+async def test_watch_on_a_missing_node_fires_when_it_is_created(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, EXISTS, "/later")
@@ -94,7 +94,7 @@ async def test_a_watch_on_a_missing_node_fires_when_it_is_created(
         assert await watch.wait() is WatchSignal.CHANGED
 
 
-async def test_a_data_watch_is_not_armed_on_a_missing_node(
+async def test_data_watch_is_not_armed_on_a_missing_node(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = client.watch(DATA, "/later")
@@ -105,7 +105,7 @@ async def test_a_data_watch_is_not_armed_on_a_missing_node(
     assert not watch.fired()
 
 
-async def test_one_change_is_one_signal_until_the_watch_is_armed_again(
+async def test_watch_gives_one_signal_until_it_is_armed_again(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     first = await armed(client, DATA, "/a")
@@ -121,7 +121,7 @@ async def test_one_change_is_one_signal_until_the_watch_is_armed_again(
     assert second.fired()
 
 
-async def test_all_that_wait_for_a_change_of_a_node_hear_of_it(
+async def test_every_watch_on_a_node_completes_with_one_event(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     watches = [await armed(client, DATA, "/a") for _ in range(3)]
@@ -132,7 +132,7 @@ async def test_all_that_wait_for_a_change_of_a_node_hear_of_it(
     assert zookeeper.events == 1
 
 
-async def test_the_own_write_completes_a_watch_before_it_is_answered(
+async def test_own_write_completes_a_watch_before_it_returns(
     client: RecordingClient,
 ) -> None:
     watch = await armed(client, DATA, "/a")
@@ -145,7 +145,7 @@ async def test_the_own_write_completes_a_watch_before_it_is_answered(
     assert order == ["watch", "answer"]
 
 
-async def test_a_callback_added_after_the_signal_is_called_at_once(
+async def test_callback_added_after_the_signal_is_called_at_once(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, DATA, "/a")
@@ -156,7 +156,7 @@ async def test_a_callback_added_after_the_signal_is_called_at_once(
     assert told == [WatchSignal.CHANGED]
 
 
-async def test_a_cancelled_waiter_leaves_the_watch_to_the_others(
+async def test_cancelled_waiter_leaves_the_watch_to_the_others(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, DATA, "/a")
@@ -170,7 +170,7 @@ async def test_a_cancelled_waiter_leaves_the_watch_to_the_others(
 
 
 @pytest.mark.parametrize("kind", WatchKind, ids=lambda kind: kind.value)
-async def test_a_watch_that_was_taken_back_makes_no_event(
+async def test_watch_that_was_removed_gives_no_event(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper, kind: WatchKind
 ) -> None:
     watch = await armed(client, kind, "/a")
@@ -182,7 +182,7 @@ async def test_a_watch_that_was_taken_back_makes_no_event(
     assert zookeeper.events == 0
 
 
-async def test_a_watch_for_existence_stays_when_that_for_data_of_the_node_is_taken_back(
+async def test_exists_watch_stays_when_the_data_watch_is_removed(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     data, exists = await armed(client, DATA, "/a"), await armed(client, EXISTS, "/a")
@@ -207,7 +207,7 @@ async def test_unwatch_leaves_no_watch_on_the_server(
     assert await zookeeper.watched_paths(client) == before
 
 
-async def test_a_new_connection_tells_every_watch_to_read_again(
+async def test_new_connection_completes_every_watch_with_resync(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     watches = [await armed(client, kind, "/a") for kind in WatchKind]
@@ -223,7 +223,7 @@ async def test_a_new_connection_tells_every_watch_to_read_again(
         assert await again.wait() is WatchSignal.CHANGED
 
 
-async def test_nothing_is_missed_while_the_connection_is_cut_over_and_over(
+async def test_no_change_is_missed_when_the_connection_is_cut_repeatedly(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     """A consumer that reads again at every signal ends with the last value, whatever was cut."""
@@ -248,7 +248,7 @@ async def test_nothing_is_missed_while_the_connection_is_cut_over_and_over(
         await consumer
 
 
-async def test_the_end_of_the_client_tells_every_watch(client: RecordingClient) -> None:
+async def test_close_completes_every_watch_with_resync(client: RecordingClient) -> None:
     watch = await armed(client, DATA, "/a")
     await client.close()
     async with asyncio.timeout(1):

@@ -81,7 +81,7 @@ def check_all_files(directory: str, batches: int) -> None:
     assert "producerId: 7 producerEpoch: 0" in text
 
 
-def test_a_leaders_files_and_those_of_its_follower(tmp_path: Path) -> None:
+def test_kafka_reads_the_files_of_leader_and_follower(tmp_path: Path) -> None:
     storage = DiskStorage()
     leader = open_log(storage, directory=f"{tmp_path}/t-0", segment_bytes=200_000)
     batches = fill(leader)
@@ -97,7 +97,7 @@ def test_a_leaders_files_and_those_of_its_follower(tmp_path: Path) -> None:
     check_all_files(f"{tmp_path}/t-1", batches)
 
 
-def test_a_log_that_was_truncated_torn_and_recovered(tmp_path: Path) -> None:
+def test_kafka_reads_a_log_after_truncation_and_recovery(tmp_path: Path) -> None:
     storage = DiskStorage()
     directory = f"{tmp_path}/t-0"
     log = open_log(storage, directory=directory, segment_bytes=200_000)
@@ -118,7 +118,7 @@ def test_a_log_that_was_truncated_torn_and_recovered(tmp_path: Path) -> None:
     check_all_files(directory, count)
 
 
-def test_the_files_of_a_live_log_and_of_one_that_was_emptied(tmp_path: Path) -> None:
+def test_kafka_reads_the_files_of_a_live_and_of_an_emptied_log(tmp_path: Path) -> None:
     log = open_log(DiskStorage(), directory=f"{tmp_path}/t-0")
     assert not every(log.directory, ".log"), "files come with the first batch"
     produce(log, 5)

@@ -30,7 +30,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(storage, root)
 
 
-def test_what_was_written_in_slices_is_read_back_from_any_position(place: Place) -> None:
+def test_file_written_in_slices_is_read_from_any_position(place: Place) -> None:
     file = place.storage.open(place.path("a"), create=True)
     assert file.pwritev([b"one", bytearray(b"two"), memoryview(b"three")], 0) == 11
     assert file.pwritev([b"TWO"], 3) == 3
@@ -41,7 +41,7 @@ def test_what_was_written_in_slices_is_read_back_from_any_position(place: Place)
     file.close()
 
 
-def test_thousands_of_slices_are_one_write(place: Place) -> None:
+def test_one_write_takes_thousands_of_slices(place: Place) -> None:
     file = place.storage.open(place.path("a"), create=True)
     assert file.pwritev([bytes([i % 256]) for i in range(5000)], 10) == 5000
     assert file.size() == 5010
@@ -49,7 +49,7 @@ def test_thousands_of_slices_are_one_write(place: Place) -> None:
     file.close()
 
 
-def test_a_file_is_cut_and_extended_with_zeros(place: Place) -> None:
+def test_truncate_cuts_a_file_and_extends_it_with_zeros(place: Place) -> None:
     file = place.storage.open(place.path("a"), create=True)
     file.pwritev([b"0123456789"], 0)
     file.truncate(4)
@@ -60,7 +60,7 @@ def test_a_file_is_cut_and_extended_with_zeros(place: Place) -> None:
     file.close()
 
 
-def test_a_closed_file_refuses_and_closing_twice_is_harmless(place: Place) -> None:
+def test_closed_file_refuses_access_and_a_second_close_is_harmless(place: Place) -> None:
     file = place.storage.open(place.path("a"), create=True)
     file.close()
     file.close()
@@ -70,7 +70,7 @@ def test_a_closed_file_refuses_and_closing_twice_is_harmless(place: Place) -> No
         file.pwritev([b"x"], 0)
 
 
-def test_opening_what_is_not_there_fails_with_its_path(place: Place) -> None:
+def test_open_of_a_missing_file_fails_with_its_path(place: Place) -> None:
     with pytest.raises(StorageFailed) as failure:
         place.storage.open(place.path("missing"))
     assert failure.value.path == place.path("missing")
@@ -81,7 +81,7 @@ def test_opening_what_is_not_there_fails_with_its_path(place: Place) -> None:
         place.storage.names(place.path("missing"))
 
 
-def test_a_file_is_replaced_as_a_whole(place: Place) -> None:
+def test_write_atomically_replaces_the_whole_file(place: Place) -> None:
     for data in (b"first and longer", b"second"):
         place.storage.write_atomically(place.path("a"), data)
     place.storage.write_atomically(place.path("b"), b"", sync=False)
@@ -89,7 +89,7 @@ def test_a_file_is_replaced_as_a_whole(place: Place) -> None:
     assert place.storage.names(place.root) == ["a", "b"]
 
 
-def test_a_private_file_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_private_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"old")
     DiskStorage().write_atomically(str(path), b"new", private=True)
@@ -97,7 +97,7 @@ def test_a_private_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
-def test_directories_are_made_with_parents_renamed_and_removed_with_all_in_them(
+def test_directories_are_made_renamed_and_removed_as_trees(
     place: Place,
 ) -> None:
     storage = place.storage
@@ -116,7 +116,7 @@ def test_directories_are_made_with_parents_renamed_and_removed_with_all_in_them(
     assert not storage.exists(place.path("z"))
 
 
-def test_an_open_file_outlives_the_rename_of_its_directory(place: Place) -> None:
+def test_open_file_survives_the_rename_of_its_directory(place: Place) -> None:
     place.storage.make_directories(place.path("x"))
     file = place.storage.open(place.path("x/f"), create=True)
     place.storage.rename(place.path("x"), place.path("z"))
@@ -132,7 +132,7 @@ def test_removing_a_file_twice_is_no_error(place: Place) -> None:
     assert not place.storage.exists(place.path("a"))
 
 
-def test_a_lock_is_held_by_one_until_it_is_closed(place: Place) -> None:
+def test_lock_is_held_by_one_until_it_is_closed(place: Place) -> None:
     held = place.storage.lock(place.path(".lock"))
     assert held is not None
     assert place.storage.lock(place.path(".lock")) is None
@@ -142,19 +142,19 @@ def test_a_lock_is_held_by_one_until_it_is_closed(place: Place) -> None:
     again.close()
 
 
-def test_making_a_directory_tells_whether_it_was_there(place: Place) -> None:
+def test_make_directories_returns_whether_it_made_one(place: Place) -> None:
     deep = place.path("p/q")
     assert place.storage.make_directories(deep) is True
     assert place.storage.make_directories(deep) is False
 
 
-def test_a_directory_cannot_be_made_where_a_file_is(tmp_path: Path) -> None:
+def test_make_directories_fails_where_a_file_is(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"")
     with pytest.raises(StorageFailed):
         DiskStorage().make_directories(str(tmp_path / "f"))
 
 
-def test_a_file_with_two_names_outlives_the_first_and_is_replaced_under_one_only(
+def test_linked_file_survives_the_removal_of_its_first_name(
     place: Place,
 ) -> None:
     storage = place.storage
@@ -166,7 +166,7 @@ def test_a_file_with_two_names_outlives_the_first_and_is_replaced_under_one_only
     assert (storage.read(place.path("b")), storage.read(place.path("c"))) == (b"same", b"other")
 
 
-def test_a_second_name_that_cannot_be_is_refused_without_an_error(place: Place) -> None:
+def test_link_returns_false_when_the_name_cannot_be_given(place: Place) -> None:
     storage = place.storage
     storage.write_atomically(place.path("a"), b"a")
     storage.write_atomically(place.path("b"), b"b")
@@ -175,7 +175,7 @@ def test_a_second_name_that_cannot_be_is_refused_without_an_error(place: Place) 
     assert storage.read(place.path("b")) == b"b"
 
 
-def test_the_disk_has_room_and_no_more_can_be_used_than_there_is(place: Place) -> None:
+def test_room_returns_at_most_the_total_as_usable(place: Place) -> None:
     place.storage.make_directories(f"{place.root}/a")
     total, usable = place.storage.room(f"{place.root}/a")
     assert 0 <= usable <= total
