@@ -1,4 +1,4 @@
-"""What an elected controller does with changes: one at a time, and what it writes, sends and counts then."""
+"""How an elected controller handles changes: in order, and with which writes, requests and gauges."""
 
 from __future__ import annotations
 

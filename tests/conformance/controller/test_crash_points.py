@@ -1,4 +1,4 @@
-"""Whoever is killed at whichever named step of an operation: it ends as the documents promise.
+"""Brokers killed at every named step of an operation: the operation ends as the documents promise.
 
 Every step of creation, reassignment, deletion and controlled shutdown is held in turn, and there the controller,
 or the leader or a follower of what is being changed, is killed: whole brokers in memory, in virtual time, under

@@ -1,4 +1,4 @@
-"""The elections against their truth tables: every order of three replicas, every ISR, every set of living."""
+"""The elections against their truth tables: every order of three replicas, every ISR, every set of live brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBSETS: list[Brokers] = [s for n in range(4) for s in itertools.combinations(ra
 
 
 def situations() -> Iterator[tuple[Brokers, Brokers, Brokers]]:
-    """Assignment, ISR (never empty), the living."""
+    """Yield (assignment, ISR, live brokers); the ISR is never empty."""
     orders = itertools.permutations(range(3))
     return itertools.product(orders, SUBSETS[1:], SUBSETS)
 

@@ -1,6 +1,6 @@
 """KAFKA-42: its failure table, and its six tests under their own names, on whole brokers in memory.
 
-Each runs under several schedules. The stages that the names speak of are those of `support/kafka_42.py`.
+Each test runs under several schedules. The step numbers are the stages listed in `support/kafka_42.py`.
 `tests/cluster/test_kafka_42.py` does some of it to real processes.
 """
 
@@ -29,7 +29,7 @@ T0 = TopicPartition("t", 0)
 @pytest.mark.row("K5")
 @on_memory_stage
 async def test_1_the_controller_fails_over_between_steps_1_and_2(stage: MemoryStage) -> None:
-    """The new controller reads the non-empty admin path and just restarts from scratch."""
+    """The new controller reads the non-empty admin path and starts from scratch."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("A1")
@@ -45,7 +45,7 @@ async def test_1_the_controller_fails_over_between_steps_1_and_2(stage: MemorySt
 async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_behind(
     stage: MemoryStage,
 ) -> None:
-    """They are not in sync: it waits until they are, then resumes."""
+    """The new controller waits until the new replicas are in sync, then resumes."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await stage.hold(NOT_STARTING, [cast.newcomer])
@@ -67,7 +67,7 @@ async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_
 async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_in_sync(
     stage: MemoryStage,
 ) -> None:
-    """They are: it resumes at once."""
+    """The new controller resumes at once."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B1")
@@ -97,7 +97,7 @@ async def test_3_the_controller_fails_over_between_steps_4_and_5(stage: MemorySt
 async def test_3_the_controller_fails_over_between_steps_4_and_5_with_the_leader_dead(
     stage: MemoryStage,
 ) -> None:
-    """It elects the leader from amongst the live reassigned replicas."""
+    """The new controller elects a leader among the live reassigned replicas."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], (cast.newcomer, cast.follower)) as move:
         await move.fail_over_at("B4", cast.newcomer)
@@ -109,7 +109,7 @@ async def test_3_the_controller_fails_over_between_steps_4_and_5_with_the_leader
 @pytest.mark.row("K9")
 @on_memory_stage
 async def test_4a_the_controller_fails_over_between_steps_5_and_6(stage: MemoryStage) -> None:
-    """It repeats steps 4 onwards, though the old replicas are gone already."""
+    """The new controller repeats steps 4 onwards, though the old replicas are gone already."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B6")
@@ -125,7 +125,7 @@ async def test_4a_the_controller_fails_over_between_steps_5_and_6(stage: MemoryS
 @pytest.mark.row("K11")
 @on_memory_stage
 async def test_5_the_controller_fails_over_between_steps_6_and_7(stage: MemoryStage) -> None:
-    """RAR equals AR: it deletes the partition from the admin path, and restarts nothing."""
+    """The new replicas are the assignment: the new controller only deletes the admin path."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B7")

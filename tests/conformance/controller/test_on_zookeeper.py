@@ -1,4 +1,4 @@
-"""The controller's runner on a real ZooKeeper: races, lost sessions, a restarted server."""
+"""The controller on Apache ZooKeeper: races, lost sessions and a restarted server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def connect(zookeeper: ManagedZooKeeper) -> tuple[ZooKeeperCoordination, TaskReg
 
 @pytest.fixture
 async def admin(zookeeper: ManagedZooKeeper) -> AsyncIterator[ZooKeeperCoordination]:
-    """An onlooker's session, in which nodes are read and changed by hand."""
+    """The session of an observer who reads and changes nodes by hand."""
     coordination, tasks = connect(zookeeper)
     await coordination.start()
     for path in layout.PERSISTENT:
@@ -102,7 +102,7 @@ def idle(candidate: Candidate) -> bool:
 
 
 async def start_again(zookeeper: ManagedZooKeeper) -> None:
-    """A killed Java process may hold its port for a moment after its first thread has ended."""
+    """Start a killed server; its port may stay taken for a moment after its first thread has ended."""
     async with asyncio.timeout(10):
         while True:
             try:
@@ -118,14 +118,14 @@ async def create_topic(admin: Any, topic: str, *replica_lists: list[int]) -> Non
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Until it holds on the server, which tells nobody."""
+    """Wait until the condition holds on the server, which announces nothing."""
     async with asyncio.timeout(15):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
 async def gone(admin: Any, path: str) -> None:
-    """Until there is no such node."""
+    """Wait until the node is gone."""
 
     async def is_gone() -> bool:
         return await admin.exists(path) is None
@@ -134,7 +134,7 @@ async def gone(admin: Any, path: str) -> None:
 
 
 async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndIsr:
-    """The partition's state, once that broker leads it."""
+    """Wait until that broker leads the partition, and return its state."""
     async with asyncio.timeout(15):
         while True:
             (node,) = await admin.get_many([layout.state_path(tp)])

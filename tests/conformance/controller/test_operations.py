@@ -1,4 +1,4 @@
-"""Which state moves, elections and requests each operation of the controller consists of, in their order."""
+"""State moves, elections and requests of each controller operation, in their order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Move = tuple[str, str, str]
 
 
 def moves(world: World, tp: TopicPartition = T0) -> list[Move]:
-    """What the partition and its replicas went through since the last look: who, from, to."""
+    """Return the moves of the partition and its replicas since the last call, as (who, from, to)."""
     taken = []
     for decision, partitions in world.machine.drain_decisions().items():
         assert decision.verdict != ILLEGAL
@@ -46,7 +46,7 @@ def moves(world: World, tp: TopicPartition = T0) -> list[Move]:
 
 
 def elections(world: World) -> list[str]:
-    """Elections that chose a leader since the last look."""
+    """Return the elections that chose a leader since the last call."""
     decided = world.machine.drain_decisions()
     return [d.election for d in decided if d.verdict == MOVE and d.election]
 
@@ -56,19 +56,19 @@ def partition(source: PartitionStatus, target: PartitionStatus) -> Move:
 
 
 def replica(broker_id: int, *states: ReplicaStatus) -> list[Move]:
-    """The moves through these states."""
+    """Return the moves of the replica through these states."""
     pairs = itertools.pairwise(states)
     return [(f"replica {broker_id}", source.value, target.value) for source, target in pairs]
 
 
 def begun(world: World) -> World:
-    """What happened so far is forgotten."""
+    """Forget the decisions and effects so far."""
     world.machine.drain_decisions()
     return world.clear()
 
 
 def moved_away() -> World:
-    """t-0 prefers broker 0 and is led by broker 1, all in sync."""
+    """Return a world where t-0 prefers broker 0, is led by broker 1 and is fully in sync."""
     world = World().create("t", [0, 1, 2]).kill(0).register(0, epoch=2)
     return begun(world.expand(T0, [1, 2, 0]))
 
@@ -141,7 +141,7 @@ def test_controlled_shutdown_elects_leaders_and_stops_followers() -> None:
 
 @pytest.mark.row("L3", "G13")
 def test_failed_deletion_goes_back_through_offline() -> None:
-    """What makes it go on is the start of a broker that holds another replica."""
+    """The start of a broker that holds another replica makes the deletion go on."""
     world = World().create("t", [0, 1])
     begun(world.mark("t"))
     world.deleted(0, T0, error=56)

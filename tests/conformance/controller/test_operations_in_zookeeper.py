@@ -1,4 +1,4 @@
-"""Reassignments and deletions as ZooKeeper sees them: each write in its order, the request's node last."""
+"""The writes of reassignments and deletions to ZooKeeper, in their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minikafka.zk import layout
 
 
 def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:
-    """(path, operation) of each write, after the check that leads each multi."""
+    """Return (path, operation) of each write, without the check at the start of each multi."""
     writes = []
     for ops in multis:
         assert isinstance(ops[0], Check)

@@ -1,4 +1,4 @@
-"""How leadership comes back to the preferred replica: by the clock, by znode and by request."""
+"""How leadership returns to the preferred replica: by the clock, by znode and by request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_leaders_are_balanced_after_the_election_and_at_every_interval() -
 
 
 async def pass_time(clock: ManualClock, ms: int) -> None:
-    """In steps, so that who sleeps again is woken again."""
+    """Advance the clock in steps, so that a task that sleeps again is woken again."""
     for step in [1_000] * (ms // 1_000) + [ms % 1_000]:
         clock.advance(step)
         for _ in range(5):
@@ -41,7 +41,7 @@ async def pass_time(clock: ManualClock, ms: int) -> None:
 
 
 async def imbalanced(bench: ControllerBench) -> int:
-    """Let broker 3 lead the partition that prefers broker 2; who leads."""
+    """Make broker 3 leader of the partition that prefers broker 2; return the leader."""
     if not bench.there(layout.topic_path("t")):
         create_topic(bench.ensemble, "t", [2, 3])
         await bench.led(2)

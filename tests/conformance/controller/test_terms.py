@@ -1,4 +1,4 @@
-"""A term in bench, from the election to its end: what is read and watched, in which order, and dropped."""
+"""One term from its election to its end: what it reads and watches, in which order, and what it drops."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_controller_bounds_its_concurrent_reads_and_writes() -> None:
 
 
 class Gauge:
-    """How many calls of one method are under way at most."""
+    """The largest number of concurrent calls of one method."""
 
     def __init__(self, coordination: TracedCoordination, name: str) -> None:
         self.most = self.now = 0

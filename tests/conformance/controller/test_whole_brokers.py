@@ -30,7 +30,7 @@ def values(count: int) -> list[Record]:
     return [Record(-1, -1, None, b"v%d" % i) for i in range(count)]
 
 
-def ruling(cluster: MemoryCluster) -> Broker:
+def active_controller(cluster: MemoryCluster) -> Broker:
     (broker,) = [b for b in cluster.brokers.values() if b.controller.is_active]
     return broker
 
@@ -40,8 +40,8 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
         await until(lambda: True)
 
 
-async def told_by_each(cluster: MemoryCluster) -> list[Any]:
-    """What each broker answers to Metadata."""
+async def metadata_of_each(cluster: MemoryCluster) -> list[Any]:
+    """Return what each broker answers to Metadata."""
     answers = []
     for number in cluster.brokers:
         alone = Client(f"127.0.0.1:{9092 + number}", transport=cluster.transport)
@@ -52,11 +52,11 @@ async def told_by_each(cluster: MemoryCluster) -> list[Any]:
 
 
 async def all_agree(cluster: MemoryCluster) -> bool:
-    first, *others = await told_by_each(cluster)
+    first, *others = await metadata_of_each(cluster)
     return all(other == first for other in others)
 
 
-def settled(cluster: MemoryCluster) -> Callable[[], bool]:
+def fully_in_sync(cluster: MemoryCluster) -> Callable[[], bool]:
     return lambda: all(
         len(p.isr) == len(p.replicas)
         for b in cluster.brokers.values()
@@ -101,17 +101,17 @@ async def test_only_controller_and_leaders_write_partition_states() -> None:
         await cluster.stop(follower)
         await cluster.start(follower)
         note_writes(cluster, follower, writes)
-        await until(settled(cluster))
+        await until(fully_in_sync(cluster))
         await client.delete_topics("t")
         await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)
-        controller = ruling(cluster).config.broker_id
+        controller = active_controller(cluster).config.broker_id
         assert {how for _, how, path in writes if path.endswith("/state")} == {"fenced", "own isr"}
         assert {who for who, how, _ in writes if how == "fenced"} == {controller}
         assert "unfenced" not in {how for _, how, _ in writes}
 
 
 def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str, str]]) -> None:
-    """Every write below /brokers/topics: who, how, and where."""
+    """Record every write below /brokers/topics as (broker, kind of write, path)."""
     coordination: Any = cluster.sessions[number]
     multi, plain = coordination.multi, coordination.set
 
@@ -141,13 +141,13 @@ def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str
 async def test_all_brokers_return_the_same_metadata_after_a_change() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 4, 3))
-        await until(settled(cluster))
+        await until(fully_in_sync(cluster))
         await eventually(lambda: all_agree(cluster))
         gone = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
         await cluster.stop(gone, controlled=False)
         await until(lambda: all(gone not in b.metadata.brokers for b in cluster.brokers.values()))
         await eventually(lambda: all_agree(cluster))
-        ((_, brokers, (topic,)), *_) = await told_by_each(cluster)
+        ((_, brokers, (topic,)), *_) = await metadata_of_each(cluster)
         assert gone not in brokers
         for partition in topic.partitions.values():
             assert partition.leader != gone
@@ -163,7 +163,7 @@ async def test_partitions_are_added_while_clients_use_the_topic() -> None:
         (outcome,) = (await client.admin.create_partitions({"t": 3})).values()
         assert outcome.ok
         async with cluster.client() as other:
-            await until(lambda: len(ruling(cluster).metadata.topics["t"]) == 3)
+            await until(lambda: len(active_controller(cluster).metadata.topics["t"]) == 3)
             for number in range(3):
                 await other.produce("t", values(1), partition=number)
         (outcome,) = (await client.admin.create_partitions({"t": 2})).values()
@@ -182,7 +182,7 @@ async def test_reassign_partition_returns_whether_the_replicas_moved() -> None:
         assert not await client.admin.reassign_partition("t", 0, [2, 9])
         assert not await client.admin.reassign_partition("t", 7, [2, 3])
         await eventually(lambda: all_agree(cluster))
-        ((_, _, (topic,)), *_) = await told_by_each(cluster)
+        ((_, _, (topic,)), *_) = await metadata_of_each(cluster)
         assert topic.partitions[0].replicas == (2, 3)
 
 
@@ -194,9 +194,9 @@ async def test_elect_leaders_returns_leadership_to_the_preferred_replica() -> No
         await client.create_topics(NewTopic("t", assignment={0: (preferred, *others)}))
         await cluster.stop(preferred)
         await cluster.start(preferred)
-        await until(settled(cluster))
-        await until(lambda: len(ruling(cluster).metadata.topics["t"][0].isr) == 3)
-        assert ruling(cluster).metadata.topics["t"][0].leader != preferred
+        await until(fully_in_sync(cluster))
+        await until(lambda: len(active_controller(cluster).metadata.topics["t"][0].isr) == 3)
+        assert active_controller(cluster).metadata.topics["t"][0].leader != preferred
         async with cluster.client() as other:
             outcomes = await other.admin.elect_leaders([T0])
         assert outcomes[T0].ok
@@ -256,7 +256,7 @@ async def _produce(client: Client) -> None:
 
 
 class Impatient(MemoryCoordination):
-    """A session that would end after a tenth of a second."""
+    """A client whose session timeout is 100 ms."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__(ensemble)
@@ -301,18 +301,18 @@ async def test_broker_retries_controlled_shutdown_before_it_stops_anyway() -> No
         going = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
         other = 1 - going
         await client.create_topics(NewTopic("t", assignment={0: (going, other)}))
-        await until(settled(cluster))
+        await until(fully_in_sync(cluster))
         lone = cluster.brokers[going].replicas.partitions[T0]
         await drop_from_isr(cluster, going, other)
         asked = 0
-        ask = ruling(cluster).controller.controlled_shutdown
+        ask = active_controller(cluster).controller.controlled_shutdown
 
         async def counted(broker_id: int, broker_epoch: int) -> list[TopicPartition]:
             nonlocal asked
             asked += 1
             return await ask(broker_id, broker_epoch)
 
-        ruling(cluster).controller.controlled_shutdown = counted  # type: ignore[method-assign]
+        active_controller(cluster).controller.controlled_shutdown = counted  # type: ignore[method-assign]
         await cluster.stop(going)
         assert asked == 3
         assert lone.leader == going, "nobody else could lead"
@@ -320,7 +320,7 @@ async def test_broker_retries_controlled_shutdown_before_it_stops_anyway() -> No
 
 
 async def drop_from_isr(cluster: MemoryCluster, leader: int, follower: int) -> None:
-    """The leader's ISR is itself alone, and the controller knows."""
+    """Shrink the ISR to the leader alone, and wait until the controller knows."""
     cluster.brokers[follower].replicas.fetchers.remove(T0)
     partition = cluster.brokers[leader].replicas.partitions[T0]
     node = cluster.ensemble.nodes[layout.state_path(T0)]
@@ -330,7 +330,7 @@ async def drop_from_isr(cluster: MemoryCluster, leader: int, follower: int) -> N
     alone = LeaderAndIsr(leader, state.leader_epoch, (leader,), state.controller_epoch, 0)
     cluster.ensemble.put(layout.state_path(T0), layout.encode_state(alone))
     cluster.ensemble.put(layout.ISR_CHANGE_PREFIX + "9", layout.encode_isr_change([T0]))
-    await until(lambda: ruling(cluster).metadata.topics["t"][0].isr == (leader,))
+    await until(lambda: active_controller(cluster).metadata.topics["t"][0].isr == (leader,))
 
 
 @pytest.mark.row("R67", "R16", "X10")
@@ -339,7 +339,7 @@ async def test_leaders_on_a_failed_directory_move_to_other_brokers() -> None:
         await client.create_topics(NewTopic("t", assignment={0: (1, 0), 1: (1, 0)}))
         for number in (0, 1):
             await client.produce("t", values(5), partition=number)
-        await until(settled(cluster))
+        await until(fully_in_sync(cluster))
         replicas = cluster.brokers[1].replicas.partitions
         lost, kept = replicas[T0], replicas[TopicPartition("t", 1)]
         directory = lost.log.directory.rpartition("/")[0]
@@ -349,7 +349,7 @@ async def test_leaders_on_a_failed_directory_move_to_other_brokers() -> None:
         assert cluster.brokers[0].replicas.partitions[T0].is_leader
         assert kept.is_leader
         assert cluster.brokers[1].describe()["metrics"]["OfflineReplicaCount"] == 1
-        await until(lambda: ruling(cluster).metadata.topics["t"][0].offline == (1,))
+        await until(lambda: active_controller(cluster).metadata.topics["t"][0].offline == (1,))
         await until(lambda: not cluster.ensemble.children(layout.LOG_DIR_EVENTS))
 
 
@@ -393,10 +393,10 @@ async def test_partition_without_live_isr_has_no_leader_until_unclean_is_allowed
     async with MemoryCluster() as cluster, cluster.client() as client:
         last, other = [n for n, b in cluster.brokers.items() if not b.controller.is_active]
         await client.create_topics(NewTopic("t", assignment={0: (last, other)}))
-        await until(settled(cluster))
+        await until(fully_in_sync(cluster))
         await drop_from_isr(cluster, last, other)
         await cluster.stop(last, controlled=False)
-        await until(lambda: ruling(cluster).metadata.topics["t"][0].leader == -1)
+        await until(lambda: active_controller(cluster).metadata.topics["t"][0].leader == -1)
         async with cluster.client() as onlooker:
             shown = (await onlooker.admin.describe_topics(["t"]))["t"].partitions[0]
             assert (shown.leader, shown.error) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -407,5 +407,5 @@ async def test_partition_without_live_isr_has_no_leader_until_unclean_is_allowed
             (outcome,) = (await onlooker.admin.alter_configs(change)).values()
             assert outcome.ok
             await until(lambda: cluster.brokers[other].replicas.partitions[T0].is_leader)
-            assert ruling(cluster).controller.describe()["unclean_elections"] == 1
+            assert active_controller(cluster).controller.describe()["unclean_elections"] == 1
             await onlooker.produce("t", values(1))

@@ -1,4 +1,4 @@
-"""A session among three servers: whichever of them dies or falls silent, it goes on elsewhere."""
+"""A session with three servers: when one of them dies or falls silent, it moves to another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 
 @pytest.fixture
 async def client(ensemble: list[ManagedZooKeeper], connect: Connect) -> Client:
-    """Of all three servers, with the ephemeral node /e."""
+    """A client of all three servers, with the nodes /a and, ephemeral, /e."""
     client = await connect(",".join(one.connect for one in ensemble), session_ms=4_000)
     await client.create("/a", b"0")
     await client.create("/e", b"", ephemeral=True)
@@ -25,7 +25,7 @@ async def client(ensemble: list[ManagedZooKeeper], connect: Connect) -> Client:
 
 
 async def server_of(client: Client, ensemble: list[ManagedZooKeeper]) -> ManagedZooKeeper:
-    """The one that the client's connection goes to."""
+    """Return the server that the client is connected to."""
     for one in ensemble:
         if f"sid=0x{client.session_id:x}," in await one.four_letter_word("cons"):
             return one
@@ -40,7 +40,7 @@ async def leader_of(ensemble: list[ManagedZooKeeper]) -> ManagedZooKeeper:
 
 
 async def lives(client: Client, ensemble: list[ManagedZooKeeper]) -> None:
-    """Same session, its node in place for every server that answers, and it can write."""
+    """Check that the session is the same, its node exists at every server that answers, and it can write."""
     await client.until(CONNECTED)
     await client.connected()
     while True:
@@ -101,7 +101,7 @@ async def test_writes_fail_without_a_quorum_and_go_on_with_one(
 async def test_many_sessions_survive_the_death_of_their_server(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
-    """The stock session layer lost one in eight here."""
+    """The session layer of stock aiozk lost one session in eight here."""
     servers = ",".join(one.connect for one in ensemble)
     clients = [await connect(servers, session_ms=4_000) for _ in range(8)]
     for number, client in enumerate(clients):
@@ -120,7 +120,7 @@ async def test_many_sessions_survive_the_death_of_their_server(
 async def test_sync_shows_writes_that_another_client_made_elsewhere(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
-    """Also to a client of the leader, whose own `sync` may be ahead of what it has applied."""
+    """A client of the leader needs it too: the leader's own `sync` may be ahead of what it has applied."""
     clients = [await connect(one.connect) for one in ensemble]
     await clients[0].create("/a", b"0")
     for version in range(60):

@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
 
 class Side:
-    """One of the two servers, its sessions, and the watch signals that each session received."""
+    """One of the two servers with its sessions and the watch signals that each session received."""
 
     def __init__(self, zookeeper: Zookeeper) -> None:
         self.zookeeper = zookeeper
@@ -108,7 +108,7 @@ class Side:
 
 
 class Pairs:
-    """Values of one server and their counterparts on the other; with `ordered` both rise together."""
+    """Values of one server with their counterparts on the other; with `ordered` both must rise together."""
 
     def __init__(self, *, ordered: bool) -> None:
         self._counterparts: dict[int, int] = {}
@@ -128,7 +128,7 @@ class Pairs:
 
 
 class Comparison:
-    """Decides whether two results are the same, but for clocks and the numbers that each server draws."""
+    """Compares two results, except for clock times and for numbers that each server chooses itself."""
 
     def __init__(self) -> None:
         self.zxids = Pairs(ordered=True)
@@ -157,7 +157,7 @@ class Comparison:
 
 
 class Generator:
-    """Random steps from a seed."""
+    """Random steps drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -228,7 +228,7 @@ class Generator:
 
 
 async def apply_write(client: RecordingClient, op: Any) -> object:
-    """Carry out the operation by the call of its own, not by a multi."""
+    """Carry out the operation by its own call, not by a multi."""
     if isinstance(op, Create):
         return await client.create(
             op.path, op.data, ephemeral=op.ephemeral, sequential=op.sequential
@@ -281,7 +281,7 @@ async def test_lock_step_notices_a_watch_event_that_is_missing() -> None:
 
 
 async def compare(seed: int, apache: Zookeeper, memory: Zookeeper) -> None:
-    """Give both servers the steps of the seed, and compare after each of them."""
+    """Carry out the steps of the seed on both servers, and compare them after each step."""
     generator, comparison = Generator(seed), Comparison()
     real, stand_in = await Side(apache).open(), await Side(memory).open()
     for number in range(STEPS):

@@ -1,4 +1,4 @@
-"""The managed server as a process: how it starts, who it dies with, what it keeps."""
+"""The managed server as a process: how it starts, when it ends and what it keeps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ asyncio.run(main())
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
-    """Not started yet; in a directory that Java could not read from a file of its own."""
+    """A server that is not started yet, in a directory whose name Java cannot read from a properties file."""
     [port] = free_ports(1, SystemRng())
     server = ManagedZooKeeper(tmp_path / "ä b\\c", port, clock=SystemClock())
     yield server

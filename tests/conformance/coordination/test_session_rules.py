@@ -1,6 +1,6 @@
 """What a session keeps and loses, on Apache ZooKeeper and on the stand-in in memory.
 
-`test_sessions.py` does the same to a real server through everything that a network can do.
+`test_sessions.py` has the faults that only a real network and a real server can have.
 """
 
 from __future__ import annotations

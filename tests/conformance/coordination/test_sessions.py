@@ -1,4 +1,4 @@
-"""Sessions on a real server through everything a network and a server can do to them."""
+"""Sessions on Apache ZooKeeper under every fault of the network and the server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIVE_ATTEMPTS_S = 0.35
 
 @pytest.fixture
 async def client(proxy: Proxy, connect: Connect) -> Client:
-    """Behind the proxy, with the node /a (data "0") and the ephemeral /e."""
+    """A client behind the proxy, with the node /a (data "0") and the ephemeral /e."""
     client = await connect(proxy.connect)
     await client.create("/a", b"0")
     await client.create("/e", b"", ephemeral=True)
@@ -45,7 +45,7 @@ async def client(proxy: Proxy, connect: Connect) -> Client:
 
 
 async def lives(client: Client, *, connections: int = 2) -> None:
-    """The session is the first one still, attached so many times, its ephemeral node in place."""
+    """Check that the first session is alive, has had this number of connections and kept its ephemeral node."""
     async with asyncio.timeout(20):
         while client.connection < connections or client.state is not CONNECTED:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -62,14 +62,14 @@ async def exists_for_others(server: ManagedZooKeeper, client: Client, path: str)
 
 
 async def attempts_take(proxy: Proxy, count: int) -> float:
-    """Seconds until so many more connections were tried."""
+    """Return the seconds until this number of further connections was tried."""
     last, begun = proxy.connections + count, time.monotonic()
     await until(lambda: proxy.connections >= last, seconds=20)
     return time.monotonic() - begun
 
 
 async def answered_pings(proxy: Proxy, count: int) -> None:
-    """Until so many more pings were answered."""
+    """Wait until this number of further pings was answered."""
     pings: list[int] = []
     enough = asyncio.Event()
 
@@ -450,7 +450,7 @@ async def test_bytes_in_flight_are_bounded_to_four_mebibytes(
 
 
 async def test_thousands_of_concurrent_requests_all_end(client: Client) -> None:
-    """A stock client hangs here at the end of the loop."""
+    """Stock aiozk hangs here when the loop ends."""
     session: Any = client._session
     path = client.root + "/a"
     answers = [session.submit(codec.set_data(Set(path, b"x", -1))) for _ in range(5_000)]
@@ -461,7 +461,7 @@ async def test_thousands_of_concurrent_requests_all_end(client: Client) -> None:
 async def test_other_client_sees_each_write_once_across_lost_connections(
     server: ManagedZooKeeper, client: Client, proxy: Proxy
 ) -> None:
-    """Writes with versions, cut again and again, resolved by reading back: each is applied once."""
+    """Writes at versions whose outcome is unknown are read back: each is applied once."""
     version = 0
     while version < 12:
         if version % 3 == 0:

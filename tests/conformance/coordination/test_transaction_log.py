@@ -1,4 +1,4 @@
-"""What tests read in ZooKeeper's own log is what was written to it."""
+"""The tests' reader of ZooKeeper's transaction log returns what was written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def client(server: ManagedZooKeeper, connect: Connect) -> Client:
 
 
 def of_session(server: ManagedZooKeeper, session: int) -> list[Transaction]:
-    """The session's transactions after the making of its root."""
+    """Return the session's transactions after the creation of its root."""
     mine = [one for one in transactions(server.data_dir) if one.session == session]
     return [one for one in mine if ROOT not in [op.path for op in one.ops]]
 

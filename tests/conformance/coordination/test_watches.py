@@ -1,6 +1,6 @@
 """Which change completes which watch, what a new connection does to watches, and that none is left behind.
 
-On Apache ZooKeeper and on the stand-in in memory.
+The tests run on Apache ZooKeeper and on the stand-in in memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def client(zookeeper: Zookeeper, writer: RecordingClient) -> RecordingClie
 
 
 async def armed(client: RecordingClient, kind: WatchKind, path: str) -> Watch:
-    """A watch that was registered, then armed by the read of its kind."""
+    """Return a watch that was registered and then armed by the read of its kind."""
     watch = client.watch(kind, path)
     if kind is DATA:
         await client.get(path, watch=True)
@@ -226,7 +226,7 @@ async def test_new_connection_completes_every_watch_with_resync(
 async def test_no_change_is_missed_when_the_connection_is_cut_repeatedly(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
-    """A consumer that reads again at every signal ends with the last value, whatever was cut."""
+    """A consumer that reads again at every signal ends with the last value."""
     seen: list[bytes] = []
 
     async def consume() -> None:

@@ -41,7 +41,7 @@ def every(directory: str, suffix: str) -> str:
 
 
 def fill(log: Log) -> int:
-    """Some hundred batches of all codecs, two idempotent producers and four epochs; their number."""
+    """Append some hundred batches of all codecs, two idempotent producers and four epochs; return their number."""
     chance = random.Random(1)
     sequences = {7: 0, 8: 0}
     timestamp = 1_700_000_000_000

@@ -1,4 +1,4 @@
-"""What every Storage must do: the disk of this machine, and the in-memory twin."""
+"""The Storage port on the disk of this machine and on its stand-in in memory."""
 
 from __future__ import annotations
 
