@@ -123,10 +123,12 @@ class SeededLoop(asyncio.AbstractEventLoop):
 
     def _choose(self) -> Process:
         """Return the process whose next callback runs now."""
+        if len(self._ready) == 1:
+            return next(iter(self._ready))
         ready = list(self._ready)
         if self._chance.random() < HELD_UP:
             self._held_up = self._chance.choice([None, *ready])
-        if len(ready) > 1 and self._held_up in self._ready:
+        if self._held_up in self._ready:
             ready.remove(self._held_up)  # type: ignore[arg-type]
         return ready[int(self._chance.random() * len(ready))]
 
