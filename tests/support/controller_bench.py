@@ -39,7 +39,7 @@ Event = tuple[str, str]
 
 
 class RecordingChannels:
-    """What a controller would have sent; `answer` may make the broker's response."""
+    """Channels that keep the requests of a controller; `answer` may make the broker's response."""
 
     def __init__(self) -> None:
         self.open: dict[BrokerId, Broker] = {}
@@ -76,9 +76,10 @@ class RecordingChannels:
 
 
 class Candidate:
-    """One broker as far as its controller goes: a session, a registration, channels, the service.
+    """The controller part of one broker: a session, a registration, channels and the service.
 
-    Over a session in memory, unless `coordination` and its `tasks` are given. Keys of `config` are Kafka's.
+    The session is in memory, unless `coordination` and its `tasks` are given. Keys of `config` are Kafka's, with
+    underscores for dots.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Candidate:
         await self.coordination.create(path, layout.encode_broker(self.info), ephemeral=True)
 
     async def die(self) -> None:
-        """As by SIGKILL: nothing is said, the session expires."""
+        """Die as by SIGKILL: all tasks end, and the session expires."""
         await self.tasks.close()
         self.ensemble.end_session(self.coordination.session_id)
 
@@ -211,18 +212,18 @@ class ControllerBench(Candidate):
         self.ensemble.nodes[path].owner = 100 + broker_id
 
     async def elected(self) -> Self:
-        """Start, and wait until this is the controller and has nothing to do."""
+        """Start, and wait until this is the controller and its queue is empty."""
         await self.start()
         await until(lambda: self.service.is_active)
         await self.idle()
         return self
 
     async def idle(self) -> None:
-        def settled() -> bool:
+        def is_idle() -> bool:
             shown = self.shown()
             return shown.get("state") == "Idle" and not shown["queue_size"]
 
-        await until(settled)
+        await until(is_idle)
 
     def shown(self) -> dict[str, Any]:
         return self.service.describe()
@@ -238,7 +239,7 @@ class ControllerBench(Candidate):
         return state
 
     def join(self, *isr: int, tp: TopicPartition = T0) -> None:
-        """The leader takes these into the ISR."""
+        """Write these brokers as the ISR, as the leader does."""
         state = self.state(tp)
         assert state is not None
         grown = LeaderAndIsr(state.leader, state.leader_epoch, isr, state.controller_epoch, 0)
@@ -248,14 +249,14 @@ class ControllerBench(Candidate):
         return layout.decode_topic(self.ensemble.nodes[layout.topic_path(topic)].data)[1]
 
     def epoch_of(self, broker_id: int) -> int:
-        """The broker epoch of its registration."""
+        """Return the broker epoch of the broker's registration."""
         return self.ensemble.nodes[layout.broker_path(broker_id)].czxid
 
     def there(self, path: str) -> bool:
         return path in self.ensemble.nodes
 
     def first(self, what: str, about: str) -> int:
-        """The place of the first such event in the trace."""
+        """Return the position of the first such event in the trace."""
         return next(i for i, event in enumerate(self.trace) if event == (what, about))
 
 
@@ -277,7 +278,7 @@ def state_of(ensemble: Ensemble, tp: TopicPartition) -> LeaderAndIsr | None:
 
 
 async def until(predicate: Callable[[], Any], seconds: float = 5) -> Any:
-    """The predicate's first true value."""
+    """Wait for the predicate's first true value, and return it."""
     async with asyncio.timeout(seconds):
         while not (value := predicate()):  # noqa: ASYNC110  (what it waits for has no event)
             await asyncio.sleep(0.002)

@@ -84,7 +84,7 @@ def broker(broker_id: int, epoch: int = 1) -> Broker:
 
 
 def image(*replica_lists: list[int]) -> TopicImage:
-    """A topic whose partition i has the i-th list as its replicas."""
+    """Return the image of a topic whose partition i has the i-th list as its replicas."""
     return TopicImage(
         b"0123456789abcdef",
         {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)},
@@ -98,7 +98,7 @@ def state(
 
 
 class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
-    """The partitions' state nodes; to set one is to write it as its leader, or another tool, would."""
+    """The partitions' state nodes. Setting one writes it as its leader or another tool would."""
 
     def __init__(self, ensemble: Ensemble | None = None) -> None:
         self.ensemble = ensemble or Ensemble()
@@ -137,7 +137,7 @@ class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
 
 
 class TopicNodes(MutableMapping[str, TopicImage]):
-    """The topics' nodes by name; those that are only parents of others do not count."""
+    """The topics' nodes by name, without those that are only parents of other nodes."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
@@ -200,14 +200,14 @@ def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
 def read_of(
     nodes: StateNodes, question: ReadLeaderAndIsr | ReadUncleanSettings, unclean: set[str]
 ) -> Outcome:
-    """Return the answer to a reading question."""
+    """Return the answer to a question that only reads."""
     if isinstance(question, ReadLeaderAndIsr):
         return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
     return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
 
 
 def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
-    """Broker to the request of this kind that it is sent; the last one, if it is sent several."""
+    """Return the request of this kind for each broker, the last one where several were sent."""
     return {
         effect.broker_id: effect.request
         for effect in effects
@@ -237,7 +237,7 @@ class World:
         self.unclean: set[str] = set()
         self.settings = settings
         self.crash_at = ""
-        """The controller dies when it reaches this `operation.step`."""
+        """The `operation.step` at which the controller dies, "" for none."""
         self.before_write: Callable[[WriteLeaderAndIsr], None] = lambda question: None
         self.effects: list[Effect] = []
         self.writes: list[WriteLeaderAndIsr] = []
@@ -288,7 +288,7 @@ class World:
             self.ensemble.delete(path)
 
     def start(self, epoch: int) -> None:
-        """A new controller epoch that reads what is in ZooKeeper."""
+        """Begin a new controller epoch, which reads everything from ZooKeeper."""
         self.machine = ControllerMachine(0, epoch, self.settings)
         self.handle(
             ControllerElected(
@@ -339,7 +339,7 @@ class World:
             effects = self.machine.handle(self.answer_of(question), self.now)
 
     def carry_out(self, effects: list[Effect]) -> bool:
-        """Keep the effects, and do in ZooKeeper what they say; False when the controller died of it."""
+        """Keep the effects and apply those for ZooKeeper; return False if the controller died at a step."""
         for effect in effects:
             if isinstance(effect, StepReached) and self.crash_at == (
                 f"{effect.operation}.{effect.step}"
@@ -367,7 +367,7 @@ class World:
         ]
 
     def answer_of(self, question: Effect) -> Outcome:
-        """Do in ZooKeeper what the machine asks for, and return the outcome."""
+        """Apply the machine's question to ZooKeeper, and return the outcome."""
         if isinstance(question, WriteLeaderAndIsr):
             return write_states(self.nodes, question.states)
         if isinstance(question, WriteAssignments):
@@ -414,13 +414,13 @@ class World:
     def reassign(
         self, targets: Mapping[TopicPartition, list[int] | None]
     ) -> dict[TopicPartition, PartitionResult]:
-        """What the administrator hears."""
+        """Ask for a reassignment; return the answer to the administrator."""
         wanted = {tp: None if t is None else tuple(t) for tp, t in targets.items()}
         self.handle(ReassignmentsRequested(5, wanted))
         return self.answer()
 
     def submit(self, targets: Mapping[TopicPartition, list[int]]) -> World:
-        """Write `/admin/reassign_partitions`."""
+        """Write `/admin/reassign_partitions`, and give the machine the event."""
         self.submitted = {tp: tuple(target) for tp, target in targets.items()}
         return self.handle(ReassignmentsSubmitted(dict(self.submitted)))
 
@@ -432,21 +432,21 @@ class World:
         return self.answer()
 
     def answer(self) -> dict[TopicPartition, PartitionResult]:
-        """The latest answer to an administrator."""
+        """Return the latest answer to an administrator."""
         return dict([e for e in self.effects if isinstance(e, AnswerAdmin)][-1].results)
 
     def expand(self, tp: TopicPartition, isr: list[int]) -> World:
-        """The leader takes followers into the ISR, and the controller's watch fires."""
+        """Write a larger ISR as the leader does, and fire the controller's watch."""
         self.shrink(tp, isr)
         return self.handle(IsrChanged((), {tp: self.nodes[tp]}))
 
     def mark(self, *topics: str) -> World:
-        """Mark for deletion."""
+        """Mark topics for deletion, and give the machine the event."""
         self.deletions |= set(topics)
         return self.handle(DeletionsChanged(self.deletions))
 
     def deleted(self, broker_id: int, *partitions: TopicPartition, error: int = 0) -> World:
-        """A broker answers that it deleted its replicas, or why it could not."""
+        """Answer for a broker that it deleted its replicas, or the error that prevented it."""
         epoch = self.brokers[broker_id].epoch
         return self.handle(StopReplicaAnswered(broker_id, epoch, dict.fromkeys(partitions, error)))
 
@@ -470,13 +470,13 @@ class World:
         ]
 
     def shrink(self, tp: TopicPartition, isr: list[int]) -> None:
-        """The partition's leader writes its ISR to ZooKeeper by itself."""
+        """Write the ISR as the partition's leader does."""
         node = self.nodes[tp]
         self.nodes.write(tp, replace(node, isr=tuple(isr)))
 
 
 def validate(context: Context) -> None:
-    """The invariants of the picture (I8 and those of `context.py`)."""
+    """Check the invariants of the context (I8 and those of `context.py`)."""
     for tp, leadership in context.leadership.items():
         replicas = context.assignments[tp].replicas
         assert leadership.isr, f"{tp} has an empty ISR"

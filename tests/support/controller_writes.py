@@ -43,7 +43,7 @@ _UNFENCED: Final = (
     (CREATE, re.compile(r"/(brokers|config|admin)")),
     *((CREATE, re.compile(re.escape(path))) for path in layout.PERSISTENT),
 )
-"""Operation and path of what any broker writes at any time, beside its registration and its ISRs."""
+"""Operation and path of writes that any broker makes at any time, besides its registration and its ISRs."""
 _ANY_BROKER: Final = re.compile(r"/(config|admin)/.+")
 """What an administrator's request writes: checked, but not always from the controller's session."""
 _OTHER_SYSTEMS: Final = re.compile(r"/zookeeper(/.*)?")
@@ -54,19 +54,19 @@ class Audit:
     """The state of the tree after the transactions so far, and the faults found in them."""
 
     faults: list[str] = field(default_factory=list)
-    """Every write that should not have been."""
+    """Every write that breaks a rule, with its zxid, session and epoch."""
     elections: int = 0
-    """Controllers elected."""
+    """Number of elections."""
     writes: Counter[int] = field(default_factory=Counter)
-    """Checked transactions by the epoch that they were made in."""
+    """Number of checked transactions in each controller epoch."""
     brokers: set[int] = field(default_factory=set)
-    """Sessions that are brokers'."""
+    """Sessions that registered a broker."""
     epoch: int = 0
     epoch_version: int = 0
-    ruler: int | None = None
+    controller: int | None = None
     """The session that won the latest election; it may write until the next one."""
-    is_seated: bool = False
-    """Whether there is a `/controller`."""
+    has_controller: bool = False
+    """True while `/controller` exists."""
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
     """State nodes by path."""
 
@@ -85,17 +85,17 @@ class Audit:
             if op.type not in (CHECK, OPEN_SESSION) and op.path and not is_end_of_session:
                 self._operation(transaction, op, checked)
             if op.path == layout.CONTROLLER and op.type == DELETE:
-                self.is_seated = False
+                self.has_controller = False
 
     def _election(self, transaction: Transaction) -> None:
         made, *others = transaction.ops
         raised = [op for op in others if (op.type, op.path) == (SET, layout.CONTROLLER_EPOCH)]
-        if self.is_seated:
+        if self.has_controller:
             self._complain(transaction, "/controller was there already")
         if not made.ephemeral or not raised or int(raised[0].data) != self.epoch + 1:
             self._complain(transaction, f"no election of epoch {self.epoch + 1}")
             return
-        self.ruler, self.is_seated = transaction.session, True
+        self.controller, self.has_controller = transaction.session, True
         self.epoch, self.epoch_version = self.epoch + 1, raised[0].version
         self.elections += 1
 
@@ -116,8 +116,10 @@ class Audit:
         elif not checked:
             if not any(op.type == kind and path.fullmatch(op.path) for kind, path in _UNFENCED):
                 self._complain(transaction, f"{op.type} of {op.path} without the check")
-        elif transaction.session != self.ruler and not _ANY_BROKER.fullmatch(op.path):
-            self._complain(transaction, f"{op.type} of {op.path} by one who does not rule")
+        elif transaction.session != self.controller and not _ANY_BROKER.fullmatch(op.path):
+            self._complain(
+                transaction, f"{op.type} of {op.path} by a session that is not the controller's"
+            )
 
     def _state(self, transaction: Transaction, op: Operation, checked: bool) -> None:
         before = self.states.get(op.path)
@@ -127,8 +129,10 @@ class Audit:
         else:
             after = self.states[op.path] = json.loads(op.data)
         if checked:
-            if transaction.session != self.ruler:
-                self._complain(transaction, f"{op.path} written by one who does not rule")
+            if transaction.session != self.controller:
+                self._complain(
+                    transaction, f"{op.path} written by a session that is not the controller's"
+                )
             if after is not None and after["controller_epoch"] != self.epoch:
                 self._complain(transaction, f"{op.path} does not carry epoch {self.epoch}")
         elif before is None or after is None or _all_but_isr(before) != _all_but_isr(after):

@@ -82,7 +82,7 @@ class FetchBrokers:
         self.fetch_errors: list[int] = []
         """Codes for the next Fetch answers."""
         self.answers_before_kill: dict[int, int] = {}
-        """Broker id: after so many Fetch answers it breaks off its next one in the middle and dies."""
+        """By broker id, the number of Fetch responses after which the broker dies in the middle of the next one."""
         self.cut_first_batch = False
         """Obey the byte limit even in the first batch, as very old brokers did."""
         self.requests: list[tuple[int, int]] = []

@@ -84,7 +84,7 @@ async def moving(
 
 
 async def all_brokers_die_at_b7(stage: Stage) -> None:
-    """Every broker dies after the final assignment was written; the next controller only clears the request."""
+    """Kill every broker once the final assignment is written; the next controller only clears the request."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.fail_over_at("B7", *(id_ for id_ in BROKERS if id_ != cast.controller))

@@ -63,8 +63,8 @@ class Lines:
         return self.add("isr", "", leader, **fields, outcome="ok", error="")
 
     def request(self, cause: str, to: int, name: str = "LeaderAndIsr", **state: Any) -> Any:
-        told = {"leader": 1, "leader_epoch": 1, "isr": [1], "partitions": NAMES, **state}
-        return self.add("request", cause, to=to, request=name, queued=1, states=[told])
+        sent = {"leader": 1, "leader_epoch": 1, "isr": [1], "partitions": NAMES, **state}
+        return self.add("request", cause, to=to, request=name, queued=1, states=[sent])
 
 
 def follower(

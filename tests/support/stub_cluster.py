@@ -150,12 +150,12 @@ class StubCluster:
     def _topic(self, broker: int, name: str) -> dict[str, Any]:
         partitions = []
         for number, led in enumerate(self.topics[name]):
-            told = self.known_by.get(broker, {}).get((name, number), (led.leader, led.epoch))
+            known = self.known_by.get(broker, {}).get((name, number), (led.leader, led.epoch))
             partitions.append(
                 {
                     "partition_index": number,
-                    "leader_id": told[0],
-                    "leader_epoch": told[1],
+                    "leader_id": known[0],
+                    "leader_epoch": known[1],
                     "replica_nodes": list(self.ports),
                     "isr_nodes": list(self.listeners),
                 }

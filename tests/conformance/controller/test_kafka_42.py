@@ -141,16 +141,16 @@ async def test_5_the_controller_fails_over_between_steps_6_and_7(stage: MemorySt
 @pytest.mark.row("K10", "J6", "J7")
 async def test_partition_is_unavailable_while_its_elected_leader_hangs() -> None:
     async with MemoryCluster(4) as cluster, cluster.client() as client:
-        ruling = next(b for b in cluster.brokers.values() if b.controller.is_active)
-        first, second, *_ = [n for n, b in cluster.brokers.items() if b is not ruling]
+        controller = next(b for b in cluster.brokers.values() if b.controller.is_active)
+        first, second, *_ = [n for n, b in cluster.brokers.items() if b is not controller]
         await client.create_topics(NewTopic("t", assignment={0: (first, second)}))
         slow = cluster.brokers[second]
-        await until(lambda: len(ruling.metadata.topics["t"][0].isr) == 2)
+        await until(lambda: len(controller.metadata.topics["t"][0].isr) == 2)
         slow.gate.hold(f"broker.{LEADER_AND_ISR}")
         await cluster.stop(first, controlled=False)
         await until(lambda: slow.gate.waiting)
-        await until(lambda: ruling.metadata.topics["t"][0].leader == second)
-        await client.create_topics(NewTopic("u", assignment={0: (ruling.config.broker_id,)}))
+        await until(lambda: controller.metadata.topics["t"][0].leader == second)
+        await client.create_topics(NewTopic("u", assignment={0: (controller.config.broker_id,)}))
         seen = combine({n: b.describe() for n, b in cluster.brokers.items()})
         assert seen.partitions[T0].leader is None, "chosen, but it has not made itself leader"
         assert seen.partitions[TopicPartition("u", 0)].leader is not None

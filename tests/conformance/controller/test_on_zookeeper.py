@@ -90,7 +90,7 @@ async def register_in_every_session(candidate: Candidate) -> None:
                     await asyncio.sleep(0.05)
 
 
-def ruling(candidates: list[Candidate]) -> list[Candidate]:
+def active(candidates: list[Candidate]) -> list[Candidate]:
     active = [candidate for candidate in candidates if candidate.service.is_active]
     assert len(active) <= 1, "two controllers at one instant"
     return active
@@ -150,7 +150,7 @@ async def test_one_of_several_racing_candidates_wins_every_election(
 ) -> None:
     candidates = list(await asyncio.gather(*(start(i) for i in range(4))))
     for epoch in range(1, 9):
-        (winner,) = await until(lambda: ruling(candidates))
+        (winner,) = await until(lambda: active(candidates))
         await until(lambda w=winner, e=epoch: w.service.epoch == e and idle(w), seconds=15)
         data, _ = await admin.get(layout.CONTROLLER_EPOCH)
         assert int(data) == epoch
@@ -162,7 +162,7 @@ async def test_next_controller_moves_the_leaders_of_the_dead_one(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
-    await until(lambda: ruling([one]))
+    await until(lambda: active([one]))
     two = await start(2)
     await until(lambda: "2" in one.service.describe()["brokers"] and idle(one))
     await create_topic(admin, "t", *([1, 2] for _ in range(500)))
@@ -182,7 +182,7 @@ async def test_expired_controller_writes_nothing_and_starts_with_a_full_read(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
-    await until(lambda: ruling([one]) and idle(one))
+    await until(lambda: active([one]) and idle(one))
     session = one.coordination.session_id, one.coordination.session_password
     await asyncio.gather(
         create_topic(admin, "t", *([1] for _ in range(300))),
@@ -198,13 +198,13 @@ async def test_controller_keeps_its_term_when_zookeeper_restarts(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
-    await until(lambda: ruling([one]) and idle(one))
+    await until(lambda: active([one]) and idle(one))
     await zookeeper.kill()
     await start_again(zookeeper)
     await admin.connected()
     await create_topic(admin, "t", [1])
     assert (await led_by(admin, 1)).isr == (1,)
-    assert ruling([one])
+    assert active([one])
 
 
 @pytest.mark.row("R2")
@@ -212,7 +212,7 @@ async def test_zookeeper_refuses_writes_of_an_older_controller_epoch(
     start: Start, admin: Any
 ) -> None:
     one = await start(1)
-    await until(lambda: ruling([one]) and idle(one))
+    await until(lambda: active([one]) and idle(one))
     await admin.set(layout.CONTROLLER_EPOCH, b"9", -1)
     await create_topic(admin, "t", [1])
     assert (await led_by(admin, 1)).controller_epoch == 10
@@ -241,7 +241,7 @@ async def test_state_node_is_watched_only_during_its_reassignment(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
-    await until(lambda: ruling([one]) and idle(one))
+    await until(lambda: active([one]) and idle(one))
     await start(2)
     await until(lambda: "2" in one.service.describe()["brokers"] and idle(one))
     await create_topic(admin, "t", [1])
@@ -272,7 +272,7 @@ async def test_state_node_is_watched_only_during_its_reassignment(
 @pytest.mark.row("A12", "A13", "E5", "E7", "R65")
 async def test_new_controller_carries_out_or_clears_admin_nodes(start: Start, admin: Any) -> None:
     one = await start(1)
-    await until(lambda: ruling([one]) and idle(one))
+    await until(lambda: active([one]) and idle(one))
     one.channels.answer = lambda broker, request: (
         ControllerResponse(0, tuple((p.tp, 0) for p in request.partitions))
         if isinstance(request, StopReplicaRequest)

@@ -260,8 +260,8 @@ def test_replica_gets_the_current_leadership_when_no_election_is_needed() -> Non
     before = world.nodes[T0]
     world.handle(LogDirsFailed(("log_dir_event_0",), (1,)))
     (request,) = world.sent_to(1, LeaderAndIsrRequest)
-    (told,) = request.partitions
-    assert (told.leader, told.leader_epoch, told.isr) == (0, before.leader_epoch, before.isr)
+    (sent,) = request.partitions
+    assert (sent.leader, sent.leader_epoch, sent.isr) == (0, before.leader_epoch, before.isr)
     assert world.nodes[T0] == before
     assert elections(world) == []
     world.clear().start(epoch=2)
@@ -286,8 +286,8 @@ def test_death_that_changes_no_partition_is_sent_to_all_brokers() -> None:
     world = begun(World().create("t", [0, 1])).kill(2)
     assert world.writes == []
     for number in (0, 1):
-        (told,) = world.sent_to(number, UpdateMetadataRequest)
-        assert [b.id for b in told.live_brokers] == [0, 1]
+        (sent,) = world.sent_to(number, UpdateMetadataRequest)
+        assert [b.id for b in sent.live_brokers] == [0, 1]
 
 
 @pytest.mark.row("R20")
@@ -304,9 +304,9 @@ def test_death_clears_the_shutdown_and_directory_marks_of_the_broker() -> None:
 def test_metadata_has_all_live_brokers_and_only_changed_partitions() -> None:
     world = begun(World().create("t", [0, 1], [1, 2])).kill(0)
     for number in (1, 2):
-        for told in world.sent_to(number, UpdateMetadataRequest):
-            assert [b.id for b in told.live_brokers] == [1, 2]
-            assert {p.tp for p in told.partitions} <= {T0}
+        for sent in world.sent_to(number, UpdateMetadataRequest):
+            assert [b.id for b in sent.live_brokers] == [1, 2]
+            assert {p.tp for p in sent.partitions} <= {T0}
 
 
 @pytest.mark.row("J4", "B8")
@@ -444,7 +444,7 @@ def test_election_sends_roles_to_replicas_and_the_leader_to_all() -> None:
         number: [p for r in world.sent_to(number, LeaderAndIsrRequest) for p in r.partitions]
         for number in range(4)
     }
-    assert [bool(told) for told in roles.values()] == [False, True, True, False]
+    assert [bool(sent) for sent in roles.values()] == [False, True, True, False]
     assert {(p.leader, p.leader_epoch, p.isr) for p in roles[2]} == {(1, 1, (1, 2))}
     for number in (1, 2, 3):
         shown = world.sent_to(number, UpdateMetadataRequest)[0].partitions
@@ -482,9 +482,9 @@ def test_reassignment_ends_with_metadata_to_every_broker() -> None:
     last = [type(effect) for effect in world.effects].index
     step = max(i for i, e in enumerate(world.effects) if isinstance(e, StepReached))
     assert world.steps[-1] == "reassignment.B8"
-    told = [e for e in world.effects[step:] if isinstance(e, SendRequest)]
-    assert [e.broker_id for e in told] == [0, 1, 2, 3]
-    for effect in told:
+    sent = [e for e in world.effects[step:] if isinstance(e, SendRequest)]
+    assert [e.broker_id for e in sent] == [0, 1, 2, 3]
+    for effect in sent:
         assert isinstance(effect.request, UpdateMetadataRequest)
         assert [p.replicas for p in effect.request.partitions] == [(2, 3)]
     assert last(TrimReassignments) < step

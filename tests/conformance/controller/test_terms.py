@@ -71,8 +71,8 @@ async def test_new_controller_loads_and_sends_in_the_order_of_kafka() -> None:
     assert moved.index("replica to OnlineReplica") < moved.index("partition to OnlinePartition")
     assert bench.service.epoch == 7
     assert await bench.led(2)
-    told = {to for to, r in bench.channels.sent if isinstance(r, UpdateMetadataRequest)}
-    assert told == {1, 2, 3}
+    informed = {to for to, r in bench.channels.sent if isinstance(r, UpdateMetadataRequest)}
+    assert informed == {1, 2, 3}
     await bench.close()
 
 
@@ -271,5 +271,5 @@ async def test_controller_that_crashes_removes_its_node(bench: ControllerBench) 
     term.machine.handle = broken  # type: ignore[method-assign]
     create_topic(bench.ensemble, "t", [2])
     await until(lambda: bench.service.epoch == 2 and bench.service.is_active)
-    assert bench.ensemble.nodes[layout.CONTROLLER].czxid > session, "deleted, and made anew"
+    assert bench.ensemble.nodes[layout.CONTROLLER].czxid > session, "deleted, then created again"
     await bench.led(2)

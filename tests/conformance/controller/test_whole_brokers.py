@@ -380,8 +380,8 @@ async def test_topic_settings_apply_at_once_whoever_wrote_them() -> None:
         await until(lambda: {partition.min_isr for partition in replicas} == {2})
         written = layout.encode_config({"min.insync.replicas": "1"})
         cluster.ensemble.put(layout.topic_config_path("t"), written)
-        told = b'{"version":2,"entity_path":"topics/t"}'
-        cluster.ensemble.put(layout.CONFIG_CHANGES + "/config_change_0000009999", told)
+        notification = b'{"version":2,"entity_path":"topics/t"}'
+        cluster.ensemble.put(layout.CONFIG_CHANGES + "/config_change_0000009999", notification)
         await until(lambda: {partition.min_isr for partition in replicas} == {1})
 
 

@@ -166,7 +166,7 @@ async def test_lost_connect_response_costs_time_but_not_the_session(
     proxy.answers = swallow
     proxy.fin()
     await client.until(CONNECTED)
-    # Two attempts took a third of the timeout each; the server counted from each of them anew.
+    # Two attempts took a third of the timeout each; each restarted the timeout at the server.
     assert len(swallowed) == 2
     await lives(client)
 

@@ -151,9 +151,9 @@ async def test_callback_added_after_the_signal_is_called_at_once(
     watch = await armed(client, DATA, "/a")
     await writer.set("/a", b"x", -1)
     await client.sync("/")
-    told: list[WatchSignal] = []
-    watch.on_signal(told.append)
-    assert told == [WatchSignal.CHANGED]
+    signals: list[WatchSignal] = []
+    watch.on_signal(signals.append)
+    assert signals == [WatchSignal.CHANGED]
 
 
 async def test_cancelled_waiter_leaves_the_watch_to_the_others(
