@@ -449,8 +449,10 @@ async def test_bytes_in_flight_are_bounded_to_four_mebibytes(
     assert kinds == [OutcomeUnknown] * 4 + [NotConnected] * 3, "what was queued was never sent"
 
 
-async def test_thousands_of_concurrent_requests_all_end(client: Client) -> None:
-    """Stock aiozk hangs here when the loop ends."""
+async def test_thousands_of_concurrent_requests_all_end(proxy: Proxy, connect: Connect) -> None:
+    """Stock aiozk hangs here when the loop ends. The long session outlives a busy machine."""
+    client = await connect(proxy.connect, session_ms=60_000)
+    await client.create("/a", b"0")
     session: Any = client._session
     path = client.root + "/a"
     answers = [session.submit(codec.set_data(Set(path, b"x", -1))) for _ in range(5_000)]

@@ -57,7 +57,7 @@ def test_partition_without_a_live_leader_has_no_address(brokers, leaders):
 def test_broker_that_did_not_answer_is_asked_last(brokers):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = silent.getsockname()
-        picture = Leaders([address, ("127.0.0.1", brokers.ports[0])], "test", 0.05)
+        picture = Leaders([address, ("127.0.0.1", brokers.ports[0])], "test", 0.5)
         picture.refresh(["lines"])
         picture.refresh(["lines"])
         silent.settimeout(0)
