@@ -124,22 +124,22 @@ class Replicas:
         return self.replicas[broker]
 
     def elect(
-        self, leader: int, *, isr: Iterable[int] | None = None, tell: Iterable[int] | None = None
+        self, leader: int, *, isr: Iterable[int] | None = None, to: Iterable[int] | None = None
     ) -> None:
-        """Begin a new leader epoch; only the brokers in `tell` get the request (default: all alive)."""
+        """Begin a new leader epoch; only the brokers in `to` get the request (default: all alive)."""
         self.epoch += 1
         self.version += 1
         self.leader = leader
         if isr is not None:
             self.isr = tuple(isr)
-        for broker in sorted(self.alive) if tell is None else tell:
-            self.tell(broker)
+        for broker in sorted(self.alive) if to is None else to:
+            self.send_leader_and_isr(broker)
 
     def state(self) -> PartitionState:
         """Return the partition state that a LeaderAndIsr request carries now."""
         return PartitionState(TP, self.leader, self.epoch, self.isr, self.version, 1, self.ids)
 
-    def tell(self, broker: int) -> None:
+    def send_leader_and_isr(self, broker: int) -> None:
         """Deliver the current LeaderAndIsr to one broker."""
         replica, state = self[broker], self.state()
         if state.leader_epoch <= replica.partition.leader_epoch:

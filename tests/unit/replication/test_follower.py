@@ -32,7 +32,7 @@ def test_an_epoch_that_was_led_without_a_record_is_forgotten_by_a_leader_that_fo
     world.elect(0)
     world.produce(0, b"a")
     world.sync(0, 1)
-    world.elect(1, tell=(1,))
+    world.elect(1, to=(1,))
     world.elect(0)
     world.produce(0, b"b")
     world.sync(0, 1)
@@ -46,7 +46,7 @@ def follower_of_epochs(world: Replicas) -> Partition:
     for value in (b"a", b"b"):
         world.produce(0, value)
     world.fetch(1, 0)
-    world.elect(1, tell=())
+    world.elect(1, to=())
     world.elect(0)
     for value in (b"c", b"d"):
         world.produce(0, value)
@@ -187,7 +187,7 @@ def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
     world.crash(2)
     for value in (b"x", b"y"):
         world.produce(2, value)
-    world.elect(0, isr=(0,), tell=(0,))
+    world.elect(0, isr=(0,), to=(0,))
     for value in (b"b", b"c", b"d"):
         world.produce(0, value)
     log = world[0].log
@@ -196,11 +196,11 @@ def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
         log.storage.write_atomically(path, b"")
         log.replace_segment(segment, path)
     assert world[0].entries_of_every_segment() == [(0, b"a"), (3, b"d")]
-    world.tell(1)
+    world.send_leader_and_isr(1)
     world.sync(0, 1)
-    world.elect(1, isr=(1,), tell=(0, 1))
+    world.elect(1, isr=(1,), to=(0, 1))
     world.alive.add(2)
-    world.tell(2)
+    world.send_leader_and_isr(2)
     world.sync(1, 0, 2)
     expected = world[1].entries_of_every_segment()
     assert expected == [(0, b"a"), (3, b"d")]

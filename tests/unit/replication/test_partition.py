@@ -82,7 +82,7 @@ def test_a_follower_is_caught_up_as_of_the_fetch_whose_end_it_reached() -> None:
 def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.alive.discard(1)
-    r.elect(0, tell=(0, 1))
+    r.elect(0, to=(0, 1))
     r.produce(0, b"m1", acks=1)
     r.fetch(1, 0)
     r.alive.add(1)
@@ -113,7 +113,7 @@ def test_a_follower_at_the_high_watermark_but_before_the_epoch_does_not_join() -
     r.elect(0)
     r.produce(0, b"m1")
     r.fetch(1, 0)
-    r.elect(1, isr=(1, 0), tell=(1, 2))
+    r.elect(1, isr=(1, 0), to=(1, 2))
     partition = r[1].partition
     assert (partition.epoch_start_offset, partition.high_watermark) == (1, 0)
     progress = partition.followers[2]
@@ -174,7 +174,7 @@ def test_a_fetch_that_waited_through_an_election_brings_nothing_of_the_new_epoch
     session.fetch(topics.items(), forgotten.items(), 1 << 20, r.now + 500, r.now)
     target.purgatory.finish_tick(r.now)
     assert session.parked
-    r.elect(0, tell=(0,))
+    r.elect(0, to=(0,))
     target.responses.clear()
     r.produce(0, b"m1")
     target.purgatory.finish_tick(r.now)
@@ -209,7 +209,7 @@ def test_a_restarted_follower_that_asked_its_leader_keeps_all_that_the_leader_ha
     r.sync(0, 1)
     r.crash(1)
     r.restart(1, checkpoint=1)
-    r.tell(1)
+    r.send_leader_and_isr(1)
     r.ask(1, 0)
     assert r[1].hw == 1
     assert r[1].values() == [b"m1", b"m2"]
@@ -224,11 +224,11 @@ def test_what_the_leaders_epochs_do_not_hold_is_cut_even_below_the_high_watermar
     r.elect(0)
     r.produce(0, b"m1", acks=1)
     r.fetch(1, 0)
-    r.elect(1, isr=(1,), tell=(1,))
+    r.elect(1, isr=(1,), to=(1,))
     r.produce(1, b"x", acks=1)
-    r.elect(0, isr=(0,), tell=(0,))
+    r.elect(0, isr=(0,), to=(0,))
     r.produce(0, b"y", acks=1)
-    r.tell(1)
+    r.send_leader_and_isr(1)
     r.ask(1, 0)
     r.ask(1, 0)
     assert r[1].values() == [b"m1"]
@@ -261,7 +261,7 @@ def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_whatever_els
     r.produce(0, b"m1")
     r.sync(0, 1)
     session = r[0].sessions[1]
-    r.elect(0, tell=(0,))
+    r.elect(0, to=(0,))
     r.now += LAG_MS + 1
     session.seen = r.now  # it fetched another partition in the same session
     r.produce(0, b"m2")
@@ -296,17 +296,17 @@ def test_what_a_follower_is_owed_of_a_former_leadership_is_not_read_from_the_log
     session = r[0].sessions[1]
     session.parked = False  # the follower is slow to take the answer of another partition
     r.produce(0, b"B")
-    r.elect(2, tell=(0, 2))
+    r.elect(2, to=(0, 2))
     r.sync(2, 0)
     assert r[0].values() == []
-    r.elect(0, tell=(0, 2))
+    r.elect(0, to=(0, 2))
     r.produce(0, b"C")
     r.produce(0, b"D")
     r[0].responses.clear()
     session.parked = True
     session.serve(r.now)
     assert r[0].responses == {}
-    r.tell(1)
+    r.send_leader_and_isr(1)
     r.sync(0, 1, 2)
     assert r[0].entries() == r[1].entries() == r[2].entries() == [(0, b"C"), (1, b"D")]
 
@@ -365,8 +365,8 @@ def test_a_fetch_that_names_an_epoch_unknown_to_the_leader_diverges_where_the_on
     r.elect(0)
     for value in (b"m1", b"m2", b"m3"):
         r.produce(0, value)
-    r.elect(1, tell=())
-    r.elect(0, tell=(0,))
+    r.elect(1, to=())
+    r.elect(0, to=(0,))
     r.produce(0, b"m4")
     diverging = r[0].partition.diverging
     assert diverging(1, 2) == (0, 3)

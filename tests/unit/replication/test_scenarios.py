@@ -49,12 +49,12 @@ def test_s01_a_restarted_follower_does_not_truncate_to_its_checkpointed_high_wat
     assert r[0].hw == 2
     r.crash(1)
     r.restart(1, checkpoint=1)
-    r.tell(1)
+    r.send_leader_and_isr(1)
     r.crash(0)
     r.elect(1, isr=(1,))
     assert r[1].values() == [b"m1", b"m2"]
     r.restart(0, checkpoint=2)
-    r.tell(0)
+    r.send_leader_and_isr(0)
     r.sync(1, 0)
     assert r[0].values() == r[1].values() == [b"m1", b"m2"]
 
@@ -66,9 +66,9 @@ def test_s02_logs_are_identical_after_a_leader_that_lost_its_tail_was_replaced()
     r.produce(0, b"m1")
     r.sync(0, 1)
     r.produce(0, b"m2")
-    r.elect(1, isr=(1,), tell=(1,))
+    r.elect(1, isr=(1,), to=(1,))
     r.produce(1, b"m3")
-    r.tell(0)
+    r.send_leader_and_isr(0)
     r.sync(1, 0)
     assert r[0].entries() == r[1].entries() == [(0, b"m1"), (1, b"m3")]
 
@@ -99,13 +99,13 @@ def test_s05_a_leader_answers_with_its_largest_smaller_epoch_and_the_follower_cu
     r.produce(0, *[b"a%d" % i for i in range(5)])
     r.sync(0, 1)
     r.produce(0, *[b"a%d" % i for i in range(5, 10)])
-    r.elect(1, tell=(1,))
+    r.elect(1, to=(1,))
     r.produce(1, b"b5", b"b6", b"b7")
     r.crash(1)
-    r.elect(0, isr=(0,), tell=(0,))
+    r.elect(0, isr=(0,), to=(0,))
     r.produce(0, b"a10")
     r.restart(1, checkpoint=5)
-    r.tell(1)
+    r.send_leader_and_isr(1)
     r.sync(0, 1, rounds=6)
     assert r[1].entries() == r[0].entries()
     assert len(r[0].entries()) == 11
@@ -118,13 +118,13 @@ def test_s06_a_follower_reconciles_at_every_new_epoch_even_under_the_same_leader
     r.produce(1, b"x", acks=1)
     r.fetch(3, 1)
     assert r[3].values() == [b"x"]
-    r.elect(2, isr=(2,), tell=(2, 1))
+    r.elect(2, isr=(2,), to=(2, 1))
     r.sync(2, 1)
     assert r[1].values() == []
     r.crash(2)
-    r.elect(1, isr=(1,), tell=(1,))
+    r.elect(1, isr=(1,), to=(1,))
     r.produce(1, b"y", acks=1)
-    r.tell(3)
+    r.send_leader_and_isr(3)
     r.sync(1, 3)
     assert r[3].entries() == r[1].entries() == [(0, b"y")]
 
@@ -134,8 +134,8 @@ def test_s07_fetches_of_an_old_epoch_are_fenced_and_count_for_nothing() -> None:
     r.elect(0)
     r.produce(0, b"m1")
     r.sync(0, 1, 2)
-    r.elect(1, tell=(0, 1))
-    r.elect(0, isr=(0, 1), tell=(0, 1))
+    r.elect(1, to=(0, 1))
+    r.elect(0, isr=(0, 1), to=(0, 1))
     r.produce(0, b"m2")
     r.sync(0, 1)
     before = r[0].hw
@@ -152,8 +152,8 @@ def test_s08_the_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
     r.elect(0)
     r.produce(0, b"m1")
     r.fetch(1, 0)
-    r.elect(1, tell=(1,))
-    r.elect(0, tell=(0,))
+    r.elect(1, to=(1,))
+    r.elect(0, to=(0,))
     assert r[0].hw == 0
     r.fetch(1, 0)
     assert r[0].hw == 0
