@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,8 +13,7 @@ from support.until import until
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.ledger.reader import Line, merged
-from minikafka.ledger.writer import directory_of
+from minikafka.ledger.reader import Line
 from minikafka.record.batch import Record
 
 T0 = TopicPartition("t", 0)
@@ -27,27 +25,11 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
         async with cluster.client() as client:
             await client.create_topics(NewTopic("t", 2, 3))
         yield cluster
-        assert violations(history(cluster)) == []
-
-
-def ledger(cluster: MemoryCluster, broker_id: int) -> list[Line]:
-    """Return the ledger lines of one broker, as they are in its storage."""
-    storage = cluster.storages[broker_id]
-    (log_dir,) = {path.partition("-ledger")[0] for path in storage.files if "-ledger/" in path}
-    directory = directory_of(log_dir)
-    return [
-        json.loads(line)
-        for name in storage.names(directory)
-        for line in storage.read(f"{directory}/{name}").splitlines()
-    ]
-
-
-def history(cluster: MemoryCluster) -> list[Line]:
-    return merged([ledger(cluster, broker_id) for broker_id in cluster.storages])
+        assert violations(cluster.history()) == []
 
 
 def facts(cluster: MemoryCluster, broker_id: int) -> list[str]:
-    return [line["fact"] for line in ledger(cluster, broker_id) if line["kind"] == "broker"]
+    return [line["fact"] for line in cluster.ledger(broker_id) if line["kind"] == "broker"]
 
 
 def of_kind(lines: list[Line], kind: str, **fields: Any) -> list[Line]:
@@ -69,15 +51,15 @@ async def test_ledger_contains_start_registration_and_controlled_shutdown(
         "controlled shutdown answered",
         "stopped",
     ]
-    (event,) = of_kind(history(cluster), "event", event="ControlledShutdownRequested")
-    answers = of_kind(history(cluster), "answer", cause=event["cause"])
+    (event,) = of_kind(cluster.history(), "event", event="ControlledShutdownRequested")
+    answers = of_kind(cluster.history(), "answer", cause=event["cause"])
     assert [answer["results"][0]["code"] for answer in answers] == ["NONE"]
 
 
 async def test_ledger_numbers_continue_after_a_restart(cluster: MemoryCluster) -> None:
     await cluster.stop(2)
     await cluster.start(2)
-    lines = ledger(cluster, 2)
+    lines = cluster.ledger(2)
     assert [line["n"] for line in lines] == list(range(1, len(lines) + 1))
     assert facts(cluster, 2).count("started") == 2
 
@@ -85,10 +67,10 @@ async def test_ledger_numbers_continue_after_a_restart(cluster: MemoryCluster) -
 async def test_ledger_contains_a_term_from_election_to_resignation(cluster: MemoryCluster) -> None:
     ruling = next(id_ for id_, broker in cluster.brokers.items() if broker.controller.is_active)
     await cluster.stop(ruling)
-    won, resigned = of_kind(ledger(cluster, ruling), "election")
+    won, resigned = of_kind(cluster.ledger(ruling), "election")
     assert (won["outcome"], won["epoch"], won["cause"]) == ("won", 1, "1-0")
     assert (resigned["outcome"], resigned["reason"]) == ("resigned", "asked to")
-    (write,) = of_kind(ledger(cluster, ruling), "write", cause="1-0")
+    (write,) = of_kind(cluster.ledger(ruling), "write", cause="1-0")
     assert [operation["path"] for operation in write["operations"]] == [
         "/controller",
         "/controller_epoch",
@@ -101,7 +83,7 @@ async def test_ledger_contains_isr_changes_with_their_versions(cluster: MemoryCl
     await cluster.start(2)
 
     def joined() -> list[Line]:
-        lines = of_kind(history(cluster), "isr", outcome="ok", change="expand")
+        lines = of_kind(cluster.history(), "isr", outcome="ok", change="expand")
         return [line for line in lines if 2 in line["isr"]]
 
     await until(lambda: len(joined()) >= 2)
@@ -122,19 +104,19 @@ async def test_ledger_contains_a_failed_directory_and_the_controllers_reaction(
     broker.replicas.checkpoints.write_high_watermarks()
     (line,) = of_kind(ledger_now(cluster, broker), "broker", fact="log directory failed")
     assert line["partitions"]["t"]
-    await until(lambda: of_kind(history(cluster), "event", event="LogDirsFailed"))
+    await until(lambda: of_kind(cluster.history(), "event", event="LogDirsFailed"))
 
 
 def ledger_now(cluster: MemoryCluster, broker: Any) -> list[Line]:
     """The ledger is not in the failed directory, so its queued lines are written too."""
     broker.ledger.flush()
-    return ledger(cluster, broker.config.broker_id)
+    return cluster.ledger(broker.config.broker_id)
 
 
 async def test_effects_have_the_id_of_the_event_that_caused_them(cluster: MemoryCluster) -> None:
     async with cluster.client() as client:
         await client.produce("t", [Record(-1, -1, None, b"x")])
-    lines = history(cluster)
+    lines = cluster.history()
     (event,) = of_kind(lines, "event", event="TopicsChanged")
     effects = of_kind(lines, "effect", cause=event["cause"], request="LeaderAndIsr")
     assert {(line["broker"], line["phase"]) for line in effects} == {
