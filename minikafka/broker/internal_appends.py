@@ -66,6 +66,7 @@ class InternalAppends:
             _ALL,
             self._clock.now(),
             self._clock.wall_ms(),
+            internal=True,
         )
         if required < 0:
             done.set_exception(_error(-required, tp))

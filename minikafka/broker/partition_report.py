@@ -13,7 +13,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.replication.isr import Committed, PendingExpand
-from minikafka.replication.partition import Partition, Progress
+from minikafka.replication.partition import Partition
+from minikafka.replication.progress import FollowerProgress
 
 
 def partition_asked(body: dict[str, Any]) -> TopicPartition:
@@ -89,7 +90,7 @@ def _pending(partition: Partition) -> dict[str, Any] | None:
     return {"change": change, "isr": list(state.proposed)}
 
 
-def _follower(progress: Progress, now: int) -> dict[str, Any]:
+def _follower(progress: FollowerProgress, now: int) -> dict[str, Any]:
     """Return the leader's knowledge of a follower; its offset is None before its first fetch of this epoch."""
     last_fetch = progress.item.last_fetch() if progress.item is not None else None
     return {

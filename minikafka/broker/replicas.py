@@ -40,7 +40,8 @@ from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.log.manager import Directory, LogManager
-from minikafka.replication.partition import Partition, Progress
+from minikafka.replication.partition import Partition
+from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
 from minikafka.replication.sessions import Session, Topics
@@ -476,7 +477,7 @@ class ReplicaManager:
 
     # ---- the ISR
 
-    def propose_expansion(self, partition: Partition, progress: Progress) -> None:
+    def propose_expansion(self, partition: Partition, progress: FollowerProgress) -> None:
         """Propose a caught-up follower for the ISR."""
         partition.expand_isr(progress.broker_id)
         self.isr_changes.propose(partition)

@@ -95,6 +95,7 @@ class LogDirectory:
                 log_start_offset=log_starts.get(tp, 0),
                 first_dirty_offset=first_dirty.get(tp),
             )
+            log.topic_id = self._read_topic_id(path)
             self._adopt(log)
             high_watermark = min(high_watermarks.get(tp, 0), log.log_end_offset)
             self.high_watermarks[tp] = max(high_watermark, log.log_start_offset)
@@ -104,6 +105,17 @@ class LogDirectory:
             len(self.logs),
             " clean" if clean else "n unclean",
         )
+
+    def _read_topic_id(self, directory: str) -> bytes | None:
+        """Return the topic id (16 bytes) in a log's `partition.metadata`, None if there is no valid one."""
+        path = f"{directory}/{checkpoints.PARTITION_METADATA}"
+        if not self.storage.exists(path):
+            return None
+        try:
+            return checkpoints.decode_topic_id(self.storage.read(path))
+        except ValueError as error:
+            logger.warning("%s is not used: %s", path, error)
+            return None
 
     def _found(self) -> Iterator[tuple[TopicPartition, str]]:
         """Directories of logs; those that were deleted go now, those that were moved aside are named."""
@@ -151,9 +163,18 @@ class LogDirectory:
             self.write_first_dirty_offsets()
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
-        """Note whose replica the log is; those of one topic share a file."""
-        twin = self._topic_id_files.get(topic_id, "")
-        self._topic_id_files[topic_id] = log.assign_topic_id(topic_id, twin)
+        """Write the topic id (16 bytes) into the log's `partition.metadata` (R69).
+
+        Logs of one topic share one file under several names: a name costs a hundredth of a file, and the content
+        never changes.
+        """
+        path = f"{log.directory}/{checkpoints.PARTITION_METADATA}"
+        other = self._topic_id_files.get(topic_id)
+        if other is None or not self.storage.link(other, path):
+            data = checkpoints.encode_topic_id(topic_id)
+            self.storage.write_atomically(path, data, sync=False)
+        self._topic_id_files[topic_id] = path
+        log.topic_id = topic_id
 
     def _adopt(self, log: Log) -> None:
         log.before_truncation = partial(self.write_recovery_points, sync=True)

@@ -18,19 +18,23 @@ from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer, Storage
 from minikafka.base.traffic import Traffic
-from minikafka.log.checkpoints import PARTITION_METADATA, decode_topic_id, encode_topic_id
 from minikafka.log.gaps import Gaps
 from minikafka.log.index import OFFSET_ENTRY
 from minikafka.log.recovery import Loaded, load, reload_producers
 from minikafka.log.segment import RELATIVE_OFFSET_MAX, RefusingFile, Segment
 from minikafka.log.segments import Segments
 from minikafka.record.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
+    BATCH_LENGTH,
+    CONTROL,
     HEADER,
     HEADER_BYTES,
     OVERHEAD,
+    PRODUCER_ID,
     Header,
     has_gap,
+    marker_coordinator_epoch,
     stamp,
     unsound_error,
     valid_run,
@@ -152,26 +156,7 @@ class Log:
             log_start_offset=log_start_offset,
             accept_gaps=gaps.accepted,
         )
-        log = cls(storage, directory, tp, config, loaded, recovery_point, gaps)
-        path = f"{directory}/{PARTITION_METADATA}"
-        if storage.exists(path):
-            try:
-                log.topic_id = decode_topic_id(storage.read(path))
-            except ValueError as error:
-                logger.warning("%s is not used: %s", path, error)
-        return log
-
-    def assign_topic_id(self, topic_id: bytes, twin: str = "") -> str:
-        """Write the topic's id (16 bytes) into `partition.metadata` (R69); the file's path.
-
-        `twin`: that of another replica of the topic, which gets a second name instead. A file costs
-        a hundred times more than a name, and these are never changed in place.
-        """
-        path = f"{self.directory}/{PARTITION_METADATA}"
-        if not (twin and self.storage.link(twin, path)):
-            self.storage.write_atomically(path, encode_topic_id(topic_id), sync=False)
-        self.topic_id = topic_id
-        return path
+        return cls(storage, directory, tp, config, loaded, recovery_point, gaps)
 
     # ---- the per-batch path
 
@@ -211,8 +196,10 @@ class Log:
             segment.max_timestamp_offset = last_offset
         if position > segment.next_index_position:
             self._add_index_entry(last_offset, position, base_offset)
-        if header[9] >= 0:
+        if header[PRODUCER_ID] >= 0:
             self.producers.update(header, base_offset)
+            if header[ATTRIBUTES] & CONTROL:
+                self._note_marker(header, view[start:end])
         self.log_end_offset = last_offset + 1
         self.position = end_position
         return base_offset
@@ -274,7 +261,7 @@ class Log:
         segment = self._active
         try:
             segment.file.pwritev((view[start:end],), position - segment.start)
-            self._take(headers, position, segment)
+            self._note(headers, position, segment, view, start)
         except StorageFailed as failure:
             self._fail(failure)
             raise
@@ -282,7 +269,9 @@ class Log:
         self.log_end_offset = self.written_log_end_offset = last_offset + 1
         self.position = self.written_position = end_position
 
-    def _take(self, headers: list[Header], position: int, segment: Segment) -> None:
+    def _note(
+        self, headers: list[Header], position: int, segment: Segment, view: memoryview, start: int
+    ) -> None:
         """Note epochs, indexes and producers of batches that were written from this position on.
 
         An epoch begins at the offset expected before its first batch. Where the start of an epoch was compacted
@@ -302,9 +291,16 @@ class Log:
                 segment.max_timestamp_offset = base_offset + header[6]
             if position > segment.next_index_position:
                 self._add_index_entry(base_offset + header[6], position, base_offset)
-            if header[9] >= 0:
+            stop = start + OVERHEAD + header[BATCH_LENGTH]
+            if header[PRODUCER_ID] >= 0:
                 self.producers.update(header, base_offset)
-            position += OVERHEAD + header[1]
+                if header[ATTRIBUTES] & CONTROL:
+                    self._note_marker(header, view[start:stop])
+            position += stop - start
+            start = stop
+
+    def _note_marker(self, header: Header, batch: memoryview) -> None:
+        self.producers.update_coordinator(header[PRODUCER_ID], marker_coordinator_epoch(batch))
 
     def _add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
         count = self._active.add_index_entry(last_offset, position, base_offset)
@@ -531,7 +527,7 @@ class Log:
         Positions from the end of the segment on stay valid; the layout generation rises for those below. Raises
         CorruptBatch when the file is not whole, sound batches with rising offsets of this segment, StorageFailed.
         """
-        slot = self.segments.index(segment)
+        slot = self.segments[:-1].index(segment)
         cleaned, size = segment.open_compacted(cleaned_path, self.segments[slot + 1].base_offset)
         if self.gaps.first_dirty_offset is None:
             self.gaps.mark(self.log_start_offset)

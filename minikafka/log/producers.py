@@ -16,11 +16,11 @@ import logging
 from collections import deque
 from itertools import starmap
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.ports import Storage
-from minikafka.record.batch import Header
+from minikafka.record.batch import ATTRIBUTES, CONTROL, TRANSACTIONAL, Header
 from minikafka.record.codecs import crc32c
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ UNKNOWN: Final = -2
 WRITTEN: Final = -3
 """`check`: a duplicate older than the batches that are remembered."""
 SUFFIX: Final = ".snapshot"
+OPEN: Final = -1
+"""`ProducerStates.transactions`: the transaction has no marker yet."""
 
 _OUT_OF_ORDER: Final = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _FENCED: Final = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -47,18 +49,42 @@ _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 open transaction."""
 _CRC_END: Final = 6
 _NONE: Final = -1
+_IN_TRANSACTION: Final = TRANSACTIONAL | CONTROL
+
+
+class ActiveProducer(NamedTuple):
+    """One producer as DescribeProducers shows it; -1 stands for a value that there is none of."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start: int
 
 
 class ProducerState:
     """One producer id: its epoch and its last batches as (first sequence, last sequence, base offset).
 
     `run`: how many sequence numbers in a row, up to the last one, are known to be in the log.
+    `transaction_start`: first offset of its open transaction, -1 without one. `coordinator_epoch`: epoch of the
+    transaction coordinator that wrote its last marker, -1 before the first.
     """
 
-    __slots__ = ("batches", "epoch", "last_sequence", "run", "seen", "timestamp")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_sequence",
+        "run",
+        "seen",
+        "timestamp",
+        "transaction_start",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        self.coordinator_epoch = self.transaction_start = _NONE
         self.batches: deque[tuple[int, int, int]] = deque(maxlen=_BATCHES_KEPT)
         self.last_sequence = _NONE
         self.run = 0
@@ -75,19 +101,31 @@ class ProducerState:
 
 
 class ProducerStates:
-    """Every producer that appended to this log and was not idle for too long."""
+    """Every producer that appended to this log and was not idle for too long.
 
-    __slots__ = ("_directory", "_states", "_storage")
+    `transactions`: first offset of each unstable transaction → offset of its marker, `OPEN` while there is none. A
+    transaction is unstable until the high watermark has passed its marker.
+    """
+
+    __slots__ = ("_directory", "_states", "_storage", "transactions")
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._directory = directory
         self._states: dict[int, ProducerState] = {}
+        self.transactions: dict[int, int] = {}
 
-    def active(self) -> list[tuple[int, int, int, int]]:
-        """(producer id, epoch, last sequence, time of its last batch or -1) of each that is remembered."""
+    def active(self) -> list[ActiveProducer]:
+        """Return every producer that is remembered."""
         return [
-            (producer_id, state.epoch, state.last_sequence, state.timestamp)
+            ActiveProducer(
+                producer_id,
+                state.epoch,
+                state.last_sequence,
+                state.timestamp,
+                state.coordinator_epoch,
+                state.transaction_start,
+            )
             for producer_id, state in self._states.items()
         ]
 
@@ -129,7 +167,13 @@ class ProducerStates:
         epoch = header[10]
         state = self._states.get(header[9])
         if state is None or state.epoch != epoch:
-            state = self._states[header[9]] = ProducerState(epoch)
+            former, state = state, ProducerState(epoch)
+            self._states[header[9]] = state
+            if former is not None:
+                state.transaction_start = former.transaction_start
+                state.coordinator_epoch = former.coordinator_epoch
+        if header[ATTRIBUTES] & _IN_TRANSACTION:
+            self._update_transaction(state, header, base_offset)
         state.seen = True
         state.timestamp = header[8]
         first = header[11]
@@ -140,12 +184,42 @@ class ProducerStates:
         last = state.last_sequence = first + header[6] & _LAST_SEQUENCE
         state.batches.append((first, last, base_offset))
 
+    def _update_transaction(self, state: ProducerState, header: Header, base_offset: int) -> None:
+        """Open the producer's transaction with its first batch, and end it with its marker, a control batch."""
+        if not header[ATTRIBUTES] & CONTROL:
+            if state.transaction_start < 0:
+                state.transaction_start = base_offset
+                self.transactions[base_offset] = OPEN
+        elif state.transaction_start >= 0:
+            self.transactions[state.transaction_start] = base_offset
+            state.transaction_start = _NONE
+
+    def update_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
+        """Note the coordinator epoch that the producer's newest marker names."""
+        self._states[producer_id].coordinator_epoch = coordinator_epoch
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Return the first offset of the earliest unstable transaction, None if there is none.
+
+        Transactions whose marker lies below the high watermark are forgotten: they are stable for good.
+        """
+        transactions = self.transactions
+        for first, marker in tuple(transactions.items()):
+            if OPEN < marker < high_watermark:
+                del transactions[first]
+        return min(transactions, default=None)
+
     def expire(self, wall_ms: int, expiration_ms: int) -> None:
-        """Forget producers whose last batch is that old and who sent nothing since the last call."""
+        """Forget producers without an open transaction that have been idle for long.
+
+        That is: they sent nothing since the last call, and their last batch is at least `expiration_ms` old.
+        """
         idle = [
             producer_id
             for producer_id, state in self._states.items()
-            if not state.seen and wall_ms - state.timestamp >= expiration_ms
+            if not state.seen
+            and state.transaction_start < 0
+            and wall_ms - state.timestamp >= expiration_ms
         ]
         for producer_id in idle:
             del self._states[producer_id]
@@ -157,6 +231,7 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget everything, the snapshots too."""
         self._states.clear()
+        self.transactions.clear()
         for offset in self.snapshot_offsets():
             self._remove(offset)
 
@@ -170,6 +245,7 @@ class ProducerStates:
         Newer snapshots belong to a log that is gone and are removed, as are unreadable ones.
         """
         self._states.clear()
+        self.transactions.clear()
         for snapshot in reversed(self.snapshot_offsets()):
             if snapshot <= offset and self._load(snapshot):
                 return snapshot
@@ -211,6 +287,11 @@ class ProducerStates:
                 return False
             raise
         self._states = states
+        self.transactions = {
+            state.transaction_start: OPEN
+            for state in states.values()
+            if state.transaction_start >= 0
+        }
         return True
 
     def _remove(self, offset: int) -> None:
@@ -224,7 +305,14 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
     first, last, base_offset = state.batches[-1] if state.batches else (_NONE, _NONE, _NONE)
     delta = last - first & _LAST_SEQUENCE
     return _SNAPSHOT_ENTRY.pack(
-        producer_id, state.epoch, last, base_offset + delta, delta, state.timestamp, _NONE, _NONE
+        producer_id,
+        state.epoch,
+        last,
+        base_offset + delta,
+        delta,
+        state.timestamp,
+        state.coordinator_epoch,
+        state.transaction_start,
     )
 
 
@@ -238,9 +326,11 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
         raise ValueError("cut off")
     states = {}
     for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
-        producer_id, epoch, last, last_offset, delta, timestamp, _, _ = entry
+        producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, start = entry
         state = states[producer_id] = ProducerState(epoch)
         state.timestamp = timestamp
+        state.coordinator_epoch = coordinator_epoch
+        state.transaction_start = start
         if last >= 0:
             state.last_sequence = last
             state.run = delta + 1

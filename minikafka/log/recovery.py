@@ -20,7 +20,18 @@ from minikafka.log.checkpoints import PARTITION_METADATA
 from minikafka.log.epochs import LeaderEpochs
 from minikafka.log.producers import ProducerStates
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
-from minikafka.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH, Header
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    CONTROL,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    OVERHEAD,
+    PRODUCER_ID,
+    Header,
+    marker_coordinator_epoch,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -118,20 +129,26 @@ def reload_producers(
 ) -> None:
     """Producer state of the log that ends there: the newest snapshot below, then the batches behind it."""
     start = producers.restore(end_offset)
-    for header in _headers_from(segments, start, end_position):
-        if header[9] >= 0:
-            producers.update(header, header[0])
+    for segment, position, header in _batches_from(segments, start, end_position):
+        if header[PRODUCER_ID] >= 0:
+            producers.update(header, header[BASE_OFFSET])
+            if header[ATTRIBUTES] & CONTROL:
+                marker = segment.file.pread(OVERHEAD + header[BATCH_LENGTH], position)
+                producers.update_coordinator(header[PRODUCER_ID], marker_coordinator_epoch(marker))
     producers.keep_snapshots({segment.base_offset for segment in segments})
 
 
-def _headers_from(segments: list[Segment], offset: int, end_position: int) -> Iterator[Header]:
+def _batches_from(
+    segments: list[Segment], offset: int, end_position: int
+) -> Iterator[tuple[Segment, int, Header]]:
+    """Yield segment, position in its file and header of every batch that reaches to the offset or beyond."""
     first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
     ends = [segment.start for segment in segments[first + 1 :]] + [end_position]
     for segment, end in zip(segments[first:], ends, strict=True):
         size = end - segment.start
         position = segment.find(offset, size) if offset > segment.base_offset else 0
-        for _, header in segment.headers(position, size):
-            yield header
+        for at, header in segment.headers(position, size):
+            yield segment, at, header
 
 
 def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segment]:

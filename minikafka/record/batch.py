@@ -42,10 +42,10 @@ _LEAST_RECORD_BYTES: Final = 7
 _COMPRESSION_MAX: Final = 1024
 """Upper bound of any codec's compression ratio; a record count that would need more is invalid."""
 stamp: Final = Struct(">qii").pack_into
-"""stamp(buf, start, base_offset, batch_length, leader_epoch): write the leader's fields in one call.
-
-`batch_length` is written unchanged, because it lies between the other two fields.
-"""
+"""stamp(buf, start, base_offset, batch_length, leader_epoch): what the leader writes into a batch, in one call;
+the length is there only because it lies between."""
+_END_TRANSACTION: Final = Struct(">hi")
+"""Value of an end transaction marker: its version, the coordinator epoch."""
 _UINT32: Final = Struct(">I")
 _APPEND_TIME: Final = Struct(">h")
 _INT64: Final = Struct(">q")
@@ -72,11 +72,14 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def check_produced(view: memoryview, start: int, end: int, header: Header) -> int:
-    """Return the error code for a produced records field [start, end); 0 if it may be appended.
+def check_produced(
+    view: memoryview, start: int, end: int, header: Header, internal: bool = False
+) -> int:
+    """Return the error code for a records field [start, end) to be appended by a leader, 0 if it is in order.
 
-    `header` is `HEADER` unpacked at `start`. Same rules as Kafka's ProduceRequest, UnifiedLog and
-    LogValidator; the CRC is checked last because it costs most.
+    `header` is `HEADER` unpacked at `start`. The rules are those of Kafka's ProduceRequest, UnifiedLog and
+    LogValidator; the CRC comes last because it costs most. `internal`: one of the broker's own coordinators wrote
+    the batch, so it may be a control batch and need not have a sequence number.
     """
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (
@@ -90,7 +93,7 @@ def check_produced(view: memoryview, start: int, end: int, header: Header) -> in
         or (producer_id >= 0 and sequence < 0)
         or count * _LEAST_RECORD_BYTES > length
     ):
-        error = _refusal(end - start, header)
+        error = _refusal(end - start, header, internal)
         if error:
             return error
     return 0 if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
@@ -119,8 +122,8 @@ def _refusal_by_magic(magic: int, is_whole: bool) -> int:
     return 0 if magic == 2 and is_whole else _INVALID_RECORD
 
 
-def _refusal(size: int, header: Header) -> int:
-    """Return the error code for an unusual header; 0 if it is unusual but valid."""
+def _refusal(size: int, header: Header, internal: bool) -> int:
+    """The error of a header that is not of the plain kind, 0 when it is only unusual."""
     length, attributes, producer_id = header[BATCH_LENGTH], header[ATTRIBUTES], header[PRODUCER_ID]
     if length < _LEAST_LEGACY_BYTES:
         return _CORRUPT
@@ -137,10 +140,10 @@ def _refusal(size: int, header: Header) -> int:
     refused = (
         length + OVERHEAD < size  # a second batch
         or header[BASE_OFFSET] != 0
-        or attributes & CONTROL
+        or (attributes & CONTROL and not internal)
         or count <= 0
         or count != header[LAST_OFFSET_DELTA] + 1
-        or (producer_id >= 0 and header[BASE_SEQUENCE] < 0)
+        or (producer_id >= 0 and header[BASE_SEQUENCE] < 0 and not internal)
         or (producer_id < 0 and attributes & TRANSACTIONAL)
         or count * _LEAST_RECORD_BYTES
         > length * (_COMPRESSION_MAX if attributes & CODEC_MASK else 1)
@@ -202,6 +205,17 @@ def unsound_error(
         f"batch at offset {header[BASE_OFFSET]} (expected {expected}), length {header[BATCH_LENGTH]}, magic "
         f"{header[MAGIC]}, last offset delta {header[LAST_OFFSET_DELTA]}: the header is invalid or the CRC is wrong"
     )
+
+
+def marker_coordinator_epoch(batch: Buffer) -> int:
+    """Return the transaction coordinator's epoch in a control batch that ends a transaction, -1 if it names none.
+
+    Raises CorruptBatch.
+    """
+    for record in records(batch, control=True):
+        if record.value is not None and len(record.value) >= _END_TRANSACTION.size:
+            return int(_END_TRANSACTION.unpack_from(record.value)[1])
+    return -1
 
 
 def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:

@@ -273,7 +273,7 @@ class Follower:
 
     def _forget_below(self, key: Key, followed: Followed, offset: int) -> None:
         try:
-            followed.partition.log.advance_log_start_offset(offset)
+            followed.partition.advance_log_start_offset(offset)
         except StorageFailed as failure:
             self._disk_failed(key, followed, failure)
 

@@ -23,11 +23,13 @@ from minikafka.log.producers import APPEND, UNKNOWN, WRITTEN
 from minikafka.record.batch import (
     HEADER,
     HEADER_BYTES,
+    PRODUCER_ID,
     check_produced,
     refusal_of_fragment,
     stamp_append_time,
 )
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
+from minikafka.replication.progress import FollowerProgress
 
 logger = logging.getLogger(__name__)
 
@@ -69,53 +71,6 @@ class FetchWaiter(Protocol):
 
     def attempt(self) -> None:
         """Answer if there is enough by now."""
-
-
-class SessionItem(Protocol):
-    """The place of one followed partition in its follower's fetch session."""
-
-    def mark_dirty(self) -> None:
-        """There is something to send."""
-
-    def last_fetch(self) -> int:
-        """When the follower's session last fetched anything (ms)."""
-
-
-class Progress:
-    """What the leader knows of one follower since its own epoch began.
-
-    `offset` is the follower's log end offset (-1: no fetch in this epoch yet) and `position` the byte
-    position of it in the leader's log; `next_*` is where its last answer ended, so that the next fetch
-    needs no search. Both positions are valid in layout generation `generation` of the log only.
-    `last_caught_up` (ms) follows R30.
-    """
-
-    __slots__ = (
-        "broker_id",
-        "caught_up_to",
-        "generation",
-        "item",
-        "last_caught_up",
-        "last_fetch",
-        "next_offset",
-        "next_position",
-        "offset",
-        "partition",
-        "position",
-    )
-
-    def __init__(self, partition: Partition, broker_id: BrokerId, now: int) -> None:
-        self.partition = partition
-        self.broker_id = broker_id
-        self.item: SessionItem | None = None
-        self.restart(now)
-
-    def restart(self, now: int) -> None:
-        """Forget everything but the lag clock, which starts now (X17)."""
-        self.offset = self.position = self.next_offset = self.next_position = UNKNOWN_OFFSET
-        self.caught_up_to = UNKNOWN_OFFSET
-        self.generation = self.partition.log.layout_generation
-        self.last_fetch = self.last_caught_up = now
 
 
 class Partition:
@@ -179,7 +134,7 @@ class Partition:
         self.epoch_start_offset = 0
         self.replicas: tuple[BrokerId, ...] = ()
         self.isr_state: IsrState = Committed(())
-        self.followers: dict[BrokerId, Progress] = {}
+        self.followers: dict[BrokerId, FollowerProgress] = {}
         self.high_watermark = self.last_stable_offset = log.log_start_offset
         self._high_watermark_position = self._last_stable_position = UNKNOWN_OFFSET
         self._positions_generation = _NO_GENERATION
@@ -219,7 +174,7 @@ class Partition:
         others = dict.fromkeys((*state.replicas, *state.isr))
         others.pop(self.broker_id, None)
         self.followers = {
-            replica: self.followers.get(replica) or Progress(self, replica, now)
+            replica: self.followers.get(replica) or FollowerProgress(self.log, replica, now)
             for replica in others
         }
         if new_epoch:
@@ -294,6 +249,21 @@ class Partition:
         """Set the high watermark and the last stable offset; their positions are located when they are read."""
         self.high_watermark = self.last_stable_offset = offset
         self._positions_generation = _NO_GENERATION
+        if self.log.producers.transactions:
+            self._hold_back_last_stable_offset()
+
+    def _hold_back_last_stable_offset(self) -> None:
+        """Set the last stable offset to the start of the first unstable transaction below the high watermark."""
+        log = self.log
+        first = log.producers.first_unstable_offset(self.high_watermark)
+        if first is not None and first < self.high_watermark:
+            self.last_stable_offset = max(first, log.log_start_offset)
+            self._positions_generation = _NO_GENERATION
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Delete the records below the offset, which must not lie above the high watermark. Raises StorageFailed."""
+        self.log.advance_log_start_offset(offset)
+        self._set_high_watermark(self.high_watermark)
 
     @property
     def latest_offset_is_known(self) -> bool:
@@ -335,10 +305,11 @@ class Partition:
         acks: int,
         now: int,
         wall_ms: int,
+        internal: bool = False,
     ) -> int:
-        """Append one produced batch, the records field [start, end) of a request.
+        """Append one batch, the records field [start, end) of a request or, `internal`, of a coordinator.
 
-        The offset after its last record, with its base offset in `appended_base`; or minus an error code.
+        Return the offset after its last record, with its base offset in `appended_base`; or minus an error code.
         A later batch of an unknown producer may be one whose first still waits at the former leader: taken now,
         it would make librdkafka believe that the first was written too.
         """
@@ -350,12 +321,12 @@ class Partition:
         if end - start < HEADER_BYTES:
             return -refusal_of_fragment(buf, start, end)
         header = _unpack_header(buf, start)
-        error = check_produced(view, start, end, header)
+        error = check_produced(view, start, end, header, internal)
         if error:
             return -error
         if end - start > log.config.max_message_bytes:
             return -_TOO_LARGE
-        if header[9] >= 0:
+        if header[PRODUCER_ID] >= 0 and not internal:
             known = log.producers.check(header)
             if known == UNKNOWN:
                 if now < self.first_batches_until and self._wants_first_batch(header[9], now):
@@ -389,16 +360,12 @@ class Partition:
         """It owes an answer about what was appended so far, and is told when that is committed or fails."""
         self.produce_waiting[waiter] = self.log.log_end_offset
 
-    def record_follower_fetch(self, progress: Progress, offset: int, now: int) -> bool:
+    def record_follower_fetch(self, progress: FollowerProgress, offset: int, now: int) -> bool:
         """A valid fetch in this epoch acknowledged everything below `offset`; whether the high watermark moved."""
         log = self.log
         end = log.written_log_end_offset
         old = progress.offset
-        progress.offset = offset
-        if offset == progress.next_offset and progress.generation == log.layout_generation:
-            progress.position = progress.next_position
-        else:
-            self._locate(progress)
+        progress.acknowledge(offset)
         if offset >= end:
             progress.last_caught_up = now
         elif offset >= progress.caught_up_to >= 0:
@@ -409,18 +376,6 @@ class Partition:
         if offset > high_watermark and (old <= high_watermark or not self._all_in_sync()):
             return self.maybe_advance_high_watermark(now)
         return False
-
-    def position_of(self, progress: Progress) -> int:
-        """Return the byte position of the follower's offset in the log. Raises StorageFailed."""
-        if progress.generation != self.log.layout_generation:
-            self._locate(progress)
-        return progress.position
-
-    def _locate(self, progress: Progress) -> None:
-        log = self.log
-        progress.position = log.locate(progress.offset)
-        progress.next_offset = UNKNOWN_OFFSET
-        progress.generation = log.layout_generation
 
     def _all_in_sync(self) -> bool:
         """Then only a fetch that passes the high watermark can move it. A follower outside the ISR may hold it
@@ -450,9 +405,11 @@ class Partition:
         self.high_watermark = self.last_stable_offset = lowest
         self._high_watermark_position = self._last_stable_position = position
         self._positions_generation = generation
+        if log.producers.transactions:
+            self._hold_back_last_stable_offset()
         return True
 
-    def _about_to_join(self, progress: Progress, now: int) -> bool:
+    def _about_to_join(self, progress: FollowerProgress, now: int) -> bool:
         """A caught-up follower outside the ISR holds the high watermark back, or it could never join (T13)."""
         return (
             progress.offset >= self.epoch_start_offset
@@ -462,7 +419,7 @@ class Partition:
 
     # ---- ISR
 
-    def may_expand_isr(self, progress: Progress) -> bool:
+    def may_expand_isr(self, progress: FollowerProgress) -> bool:
         """R29: caught up with the high watermark and past the start of this epoch, alive, nothing pending."""
         return (
             self.is_leader
@@ -474,7 +431,7 @@ class Partition:
             and self.is_alive(progress.broker_id)
         )
 
-    def next_to_join(self, now: int) -> Progress | None:
+    def next_to_join(self, now: int) -> FollowerProgress | None:
         """A follower that may join the ISR although it has nothing to fetch just now, so that no fetch of
         its own will say so: another change was pending, or it did not count as alive, when it caught up."""
         if len(self.isr_state.isr) == len(self.replicas):

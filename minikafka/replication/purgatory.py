@@ -326,6 +326,7 @@ class Purgatory:
         acks: int,
         now: int,
         wall_ms: int,
+        internal: bool = False,
     ) -> int:
         """Append one batch as leader; it is written at the end of the tick.
 
@@ -334,7 +335,7 @@ class Purgatory:
         if not partition.log.pending:
             self.dirty.append(partition)
         try:
-            return partition.append_as_leader(buf, view, start, end, acks, now, wall_ms)
+            return partition.append_as_leader(buf, view, start, end, acks, now, wall_ms, internal)
         except StorageFailed as failure:
             self.storage_failed(partition, failure)
             return -_STORAGE_ERROR

@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Buffer
-from minikafka.replication.partition import Partition, Progress
+from minikafka.replication.partition import Partition
+from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -34,8 +35,13 @@ _SCAN_MS: Final = 500
 
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
-Answer: TypeAlias = tuple[int, int, int, int, int, Sequence[Buffer], int, "tuple[int, int] | None"]
-"""partition, error, high watermark, last stable offset, log start offset, slices, bytes, diverging."""
+Answer: TypeAlias = tuple[
+    int, int, int, int, int, Sequence[Buffer], int, "tuple[int, int] | None", None
+]
+"""partition, error, high watermark, last stable offset, log start offset, slices, bytes, diverging, aborted
+transactions (never sent to a follower)."""
+_SIZE: Final = 6
+"""Field of an Answer: bytes of records."""
 Topics: TypeAlias = list[tuple[bytes, list[Answer]]]
 NOTHING: Final[Sequence[Buffer]] = ()
 
@@ -61,7 +67,7 @@ class Item:
         self.topic = topic
         self.number = number
         self.partition: Partition | None = None
-        self.progress: Progress | None = None
+        self.progress: FollowerProgress | None = None
         self.error = 0
         self.diverging: tuple[int, int] | None = None
         self.max_bytes = 0
@@ -125,7 +131,7 @@ class Session:
         purgatory: Purgatory,
         lookup: Callable[[bytes, int], Partition | None],
         respond: Callable[[int, Topics], None],
-        expand: Callable[[Partition, Progress], None],
+        expand: Callable[[Partition, FollowerProgress], None],
     ) -> None:
         self.id = session_id
         self.broker_id = broker_id
@@ -246,7 +252,7 @@ class Session:
         if offset < log.written_log_end_offset:
             item.mark_dirty()
 
-    def _maybe_expand(self, partition: Partition, progress: Progress) -> None:
+    def _maybe_expand(self, partition: Partition, progress: FollowerProgress) -> None:
         if partition.may_expand_isr(progress):
             self.expand(partition, progress)
 
@@ -306,8 +312,7 @@ class Session:
             item.dirty = False
             answer = self._answer(item, left)
             if answer is not None:
-                *_, size, _ = answer
-                left -= size
+                left -= answer[_SIZE]
                 topics.setdefault(item.topic, []).append(answer)
         self.dirty = rest
         if now >= self.scanned + _SCAN_MS:
@@ -342,7 +347,7 @@ class Session:
         try:
             position = progress.position
             if progress.generation != log.layout_generation:
-                position = partition.position_of(progress)
+                position = progress.current_position()
             data, progress.next_offset, progress.next_position = log.read(
                 position, log.written_position, min(left, item.max_bytes)
             )
@@ -362,6 +367,7 @@ class Session:
             (data,),
             len(data),
             None,
+            None,
         )
 
     def _disk_failed(self, item: Item, partition: Partition, failure: StorageFailed) -> None:
@@ -370,7 +376,7 @@ class Session:
 
     def _refused(self, item: Item) -> Answer:
         start = item.partition.log.log_start_offset if item.partition is not None else -1
-        return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
+        return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging, None)
 
     def _add_high_watermarks(self, topics: dict[bytes, list[Answer]], now: int) -> None:
         """Add the partitions whose high watermark has moved since it was last sent (R33).
@@ -402,5 +408,5 @@ class Session:
                     high_watermark = item.sent_high_watermark = partition.high_watermark
                     stable, start = partition.last_stable_offset, partition.log.log_start_offset
                     topics.setdefault(topic, []).append(
-                        (item.number, 0, high_watermark, stable, start, NOTHING, 0, None)
+                        (item.number, 0, high_watermark, stable, start, NOTHING, 0, None, None)
                     )

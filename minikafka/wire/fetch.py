@@ -38,14 +38,28 @@ class FetchRequest(NamedTuple):
     forgotten: list[tuple[bytes, list[int]]]
 
 
+AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
+"""(producer id, first offset) of each aborted transaction in the records, for a consumer that reads committed."""
 PartitionRow: TypeAlias = tuple[
-    int, int, int, int, int, Sequence[Buffer], int, "tuple[int, int] | None"
+    int,
+    int,
+    int,
+    int,
+    int,
+    Sequence[Buffer],
+    int,
+    "tuple[int, int] | None",
+    "AbortedTransactions | None",
 ]
 """The fields of PartitionData as a plain tuple."""
 
 
 class PartitionData(NamedTuple):
-    """One partition of a response. `slices` hold `size` bytes; `diverging` is (epoch, end offset) of KIP-595."""
+    """One partition of a response.
+
+    `slices` hold `size` bytes. `diverging`: (epoch, end offset) of KIP-595. `aborted` is None, and null on the wire,
+    unless records are read with isolation level read_committed.
+    """
 
     partition: int
     error: int
@@ -55,6 +69,7 @@ class PartitionData(NamedTuple):
     slices: Sequence[Buffer]
     size: int
     diverging: tuple[int, int] | None = None
+    aborted: AbortedTransactions | None = None
 
 
 _INT16: Final = Struct(">h")
@@ -230,10 +245,17 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes, int
     return bytes(buf[position:stop]), stop
 
 
-_RESPONSE_V4: Final = Struct(">ihqqii")
-_RESPONSE_V5: Final = Struct(">ihqqqii")
-_RESPONSE_V11: Final = Struct(">ihqqqiii")
+_SLICES: Final = 5
+_SIZE: Final = 6
+"""With `_SLICES`, fields of a PartitionRow."""
+_RESPONSE_V4: Final = Struct(">ihqqi")
+_RESPONSE_V5: Final = Struct(">ihqqqi")
+_TAIL_V11: Final = Struct(">ii")
+_ABORTED: Final = Struct(">qq")
 _RESPONSE_V12: Final = Struct(">ihqqqBi")
+"""With no aborted transactions: null or an empty array takes one byte."""
+_HEAD_OF_ROW_V12: Final = Struct(">ihqqq")
+_ABORTED_V12: Final = Struct(">qqB")
 _PREFIX: Final = Struct(">iiBihi")
 _PREFIX_V7: Final = Struct(">iiihii")
 _PREFIX_V4: Final = Struct(">iiii")
@@ -246,11 +268,10 @@ def encode_response(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
-    read_committed: bool = False,
 ) -> list[Buffer]:
-    """The whole response as slices, length prefix included. No aborted transactions exist yet."""
+    """Return the whole response as slices, length prefix included."""
     if version >= FLEXIBLE:
-        return _encode_flexible(correlation, error, session_id, topics, read_committed)
+        return _encode_flexible(correlation, error, session_id, topics)
     if version >= 7:
         head = bytearray(_PREFIX_V7.pack(0, correlation, 0, error, session_id, len(topics)))
     else:
@@ -260,8 +281,8 @@ def encode_response(
     for topic, partitions in topics:
         current += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
         for data in partitions:
-            current += _partition_header(data, version, 0 if read_committed else -1)
-            *_, slices, size, _ = data
+            current += _partition_header(data, version)
+            slices, size = data[_SLICES], data[_SIZE]
             if size:
                 total += len(current) + size
                 out.append(current)
@@ -274,13 +295,16 @@ def encode_response(
     return out
 
 
-def _partition_header(data: PartitionRow, version: int, aborted: int) -> bytes:
-    partition, error, hw, lso, start, _, size, _ = data
-    if version >= 11:
-        return _RESPONSE_V11.pack(partition, error, hw, lso, start, aborted, -1, size)
+def _partition_header(data: PartitionRow, version: int) -> bytes:
+    partition, error, hw, lso, start, _, size, _, aborted = data
+    count = -1 if aborted is None else len(aborted)
     if version >= 5:
-        return _RESPONSE_V5.pack(partition, error, hw, lso, start, aborted, size)
-    return _RESPONSE_V4.pack(partition, error, hw, lso, aborted, size)
+        head = _RESPONSE_V5.pack(partition, error, hw, lso, start, count)
+    else:
+        head = _RESPONSE_V4.pack(partition, error, hw, lso, count)
+    if aborted:
+        head += b"".join([_ABORTED.pack(*transaction) for transaction in aborted])
+    return head + (_TAIL_V11.pack(-1, size) if version >= 11 else _INT32.pack(size))
 
 
 def _encode_flexible(
@@ -288,7 +312,6 @@ def _encode_flexible(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
-    read_committed: bool,
 ) -> list[Buffer]:
     head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
     current += uvarint(len(topics) + 1)
@@ -296,10 +319,15 @@ def _encode_flexible(
     total = 0
     for topic, partitions in topics:
         current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
-        for partition, code, hw, lso, start, slices, size, diverging in partitions:
-            current += _RESPONSE_V12.pack(
-                partition, code, hw, lso, start, 1 if read_committed else 0, -1
-            )
+        for partition, code, hw, lso, start, slices, size, diverging, aborted in partitions:
+            if aborted:
+                current += _HEAD_OF_ROW_V12.pack(partition, code, hw, lso, start)
+                current += uvarint(len(aborted) + 1)
+                current += b"".join([_ABORTED_V12.pack(*pair, 0) for pair in aborted])
+                current += _INT32.pack(-1)
+            else:
+                count = 0 if aborted is None else 1
+                current += _RESPONSE_V12.pack(partition, code, hw, lso, start, count, -1)
             current += uvarint(size + 1)
             if size:
                 total += len(current) + size

@@ -85,10 +85,23 @@ def encode_single_response(
     topic: bytes,
     rows: Sequence[PartitionRow],
 ) -> Sequence[Buffer] | None:
-    """Return the whole response as buffers, length prefix included; None unless it is one partition without error."""
+    """Return the response for one topic as slices, length prefix included, or None where the shape does not fit.
+
+    It fits one partition without an error, a divergence or a list of aborted transactions.
+    """
     name = len(topic) + 1
-    partition, error, high_watermark, stable, log_start_offset, slices, count, diverging = rows[0]
-    if len(rows) != 1 or error or diverging is not None or name > _NAME_MAX:
+    (
+        partition,
+        error,
+        high_watermark,
+        stable,
+        log_start_offset,
+        slices,
+        count,
+        diverging,
+        aborted,
+    ) = rows[0]
+    if len(rows) != 1 or error or diverging is not None or aborted is not None or name > _NAME_MAX:
         return None
     layout = _RESPONSE_LAYOUTS[name]
     length = _length(count + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,10 @@ from minikafka.log.log import Log
 from minikafka.record.batch import (
     BASE_OFFSET,
     BATCH_LENGTH,
+    CONTROL,
     HEADER,
     OVERHEAD,
+    TRANSACTIONAL,
     Record,
     build,
     records,
@@ -54,6 +57,35 @@ def batch(count: int = 1, *, size: int = 10, timestamp: int = 1000, **fields: An
     """Return a batch with this number of records, each with a value of this size, 1 ms apart."""
     made = [Record(timestamp=timestamp + i, value=b"%0*d" % (size, i)) for i in range(count)]
     return bytearray(build(made, **fields))
+
+
+def transactional_batch(sequence: int, *, producer: int = 7, epoch: int = 0) -> bytearray:
+    """A batch of one record of a transactional producer."""
+    return batch(
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        attributes=TRANSACTIONAL,
+    )
+
+
+def end_marker(
+    *, commit: bool = True, coordinator_epoch: int = 0, producer: int = 7, epoch: int = 0
+) -> bytearray:
+    """The control batch with which a transaction coordinator ends a transaction."""
+    record = Record(
+        timestamp=1000,
+        key=struct.pack(">hh", 0, commit),
+        value=struct.pack(">hi", 0, coordinator_epoch),
+    )
+    return bytearray(
+        build(
+            [record],
+            producer_id=producer,
+            producer_epoch=epoch,
+            attributes=TRANSACTIONAL | CONTROL,
+        )
+    )
 
 
 def append(log: Log, data: bytearray | None = None, *, epoch: int = 0, wall_ms: int = 5000) -> int:

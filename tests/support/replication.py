@@ -236,7 +236,7 @@ class Replicas:
         machine = self[follower].follower
         machine.on_session(0, session_id)
         for topic, answers in topics:
-            for number, error, hw, _, start, slices, _, diverging in answers:
+            for number, error, hw, _, start, slices, _, diverging, _ in answers:
                 buf = bytearray(b"".join(slices))
                 machine.on_partition(
                     (topic, number),

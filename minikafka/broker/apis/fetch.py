@@ -336,11 +336,7 @@ class ConsumerFetch:
         if left < limit:
             self.api.unsent.append((self.slot, limit - left))
             self.api.unsent_bytes += limit - left
-        self._answer(
-            encode_response(
-                self.correlation, self.version, 0, 0, topics, self.request.read_committed
-            )
-        )
+        self._answer(encode_response(self.correlation, self.version, 0, 0, topics))
 
     def _read(self, topic: bytes, row: FetchPartition, left: int) -> PartitionData:
         number, _, offset, last_epoch, _, max_bytes = row
@@ -361,8 +357,9 @@ class ConsumerFetch:
                 number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset)
             )
         hw, stable = partition.high_watermark, partition.last_stable_offset
+        aborted = () if self.request.read_committed else None
         if offset >= (stable if self.request.read_committed else hw) or left <= 0:
-            return PartitionData(number, 0, hw, stable, start, _NOTHING, 0)
+            return PartitionData(number, 0, hw, stable, start, _NOTHING, 0, None, aborted)
         try:
             _, limit_position = partition.read_limit(self.request.read_committed)
             data, next_offset, next_position = partition.log.read(
@@ -374,7 +371,7 @@ class ConsumerFetch:
         traffic.bytes_out += len(data)
         generation = partition.log.layout_generation
         self.api.positions[partition] = (next_offset, next_position, generation)
-        return PartitionData(number, 0, hw, stable, start, (data,), len(data))
+        return PartitionData(number, 0, hw, stable, start, (data,), len(data), None, aborted)
 
     def _answer(self, slices: list[Any]) -> None:
         self.slot.answer = slices

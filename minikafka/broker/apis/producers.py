@@ -81,13 +81,14 @@ def _described(services: Services, tp: TopicPartition) -> dict[str, Any]:
         "partition_index": tp.partition,
         "active_producers": [
             {
-                "producer_id": producer_id,
-                "producer_epoch": epoch,
-                "last_sequence": last_sequence,
-                "last_timestamp": timestamp,
-                "coordinator_epoch": -1,
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_timestamp,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": producer.transaction_start,
             }
-            for producer_id, epoch, last_sequence, timestamp in partition.log.producers.active()
+            for producer in partition.log.producers.active()
         ],
     }
 

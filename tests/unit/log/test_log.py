@@ -515,11 +515,6 @@ class TestDurability:
         log.checkpoint_indexes()
         assert len(storage.read(path)) == 16
 
-    def test_the_topic_id_is_kept(self, storage: MemoryStorage, log: Log) -> None:
-        log.assign_topic_id(bytes(range(16)))
-        log.close()
-        assert open_log(storage, clean=True).topic_id == bytes(range(16))
-
 
 def test_the_first_batch_makes_every_file_that_kafkas_tools_look_for(
     storage: MemoryStorage, log: Log

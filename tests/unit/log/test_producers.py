@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support.logs import batch
+from support.logs import batch, end_marker, transactional_batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ErrorCode
@@ -187,8 +187,93 @@ def test_a_transaction_marker_raises_the_epoch_and_leaves_the_sequence(
     assert states.check(header(2, epoch=0)) == APPEND
 
 
-def test_what_is_remembered_of_each_producer_can_be_shown(states: ProducerStates) -> None:
+def test_active_producers_are_listed(states: ProducerStates) -> None:
     assert states.active() == []
     states.update(header(0, 3, timestamp=1000), 100)
     states.update(header(5, 1, epoch=2, producer=8, timestamp=2000), 103)
-    assert states.active() == [(7, 0, 2, 1002), (8, 2, 5, 2000)]
+    assert states.active() == [(7, 0, 2, 1002, -1, -1), (8, 2, 5, 2000, -1, -1)]
+
+
+def transactional(sequence: int, *, epoch: int = 0, producer: int = 7) -> Header:
+    return HEADER.unpack_from(transactional_batch(sequence, epoch=epoch, producer=producer))
+
+
+def marker(*, epoch: int = 0, producer: int = 7) -> Header:
+    return HEADER.unpack_from(end_marker(epoch=epoch, producer=producer))
+
+
+class TestTransactions:
+    def test_first_batch_opens_a_transaction_and_its_marker_ends_it(
+        self, states: ProducerStates
+    ) -> None:
+        states.update(header(0), 10)
+        assert states.first_unstable_offset(100) is None
+        states.update(transactional(1), 11)
+        states.update(transactional(2), 12)
+        assert states.first_unstable_offset(100) == 11
+        assert states.active()[0].transaction_start == 11
+        states.update(marker(), 13)
+        assert states.active()[0].transaction_start == -1
+        assert states.first_unstable_offset(14) is None
+
+    def test_ended_transaction_is_unstable_until_its_marker_is_committed(
+        self, states: ProducerStates
+    ) -> None:
+        states.update(transactional(0), 10)
+        states.update(marker(), 11)
+        assert states.first_unstable_offset(11) == 10
+        assert states.first_unstable_offset(12) is None
+
+    def test_earliest_of_several_transactions_is_the_unstable_one(
+        self, states: ProducerStates
+    ) -> None:
+        for producer, offset in ((1, 10), (2, 11), (3, 12)):
+            states.update(transactional(0, producer=producer), offset)
+        states.update(marker(producer=2), 13)
+        assert states.first_unstable_offset(20) == 10
+        states.update(marker(producer=1), 14)
+        assert states.first_unstable_offset(20) == 12
+
+    def test_marker_of_a_later_epoch_ends_the_transaction(self, states: ProducerStates) -> None:
+        states.update(transactional(0), 10)
+        states.update(marker(epoch=1), 11)
+        assert states.first_unstable_offset(12) is None
+
+    def test_marker_without_a_transaction_changes_nothing(self, states: ProducerStates) -> None:
+        states.update(marker(), 11)
+        assert states.first_unstable_offset(11) is None
+
+    def test_producer_with_an_open_transaction_does_not_expire(
+        self, states: ProducerStates
+    ) -> None:
+        states.update(transactional(0), 10)
+        for _ in range(3):
+            states.expire(10**9, 1)
+        assert states.first_unstable_offset(11) == 10
+        states.update(marker(), 11)
+        for _ in range(2):
+            states.expire(10**9, 1)
+        assert len(states) == 0
+
+    def test_snapshot_keeps_the_open_transaction_and_the_coordinator(
+        self, states: ProducerStates
+    ) -> None:
+        states.update(transactional(0), 50)
+        states.update_coordinator(7, 3)
+        entries = struct.pack(">qhiqiqiq", 7, 0, 0, 50, 0, 1000, 3, 50)
+        assert states.encode().endswith(entries)
+        states.snapshot(51)
+        again = ProducerStates(states._storage, "/d")
+        assert again.restore(51) == 51
+        assert again.first_unstable_offset(51) == 50
+        assert again.active() == states.active()
+
+    def test_restoring_an_older_state_forgets_later_transactions(
+        self, states: ProducerStates
+    ) -> None:
+        states.update(transactional(0), 50)
+        states.restore(0)
+        assert states.first_unstable_offset(60) is None
+        states.update(transactional(0), 50)
+        states.clear()
+        assert states.first_unstable_offset(60) is None

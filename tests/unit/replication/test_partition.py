@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import clean
+from support.logs import clean, end_marker, transactional_batch
 from support.replication import KEY, LAG_MS, TP, Replicas
 
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionState
 from minikafka.replication.isr import PendingExpand
-from minikafka.replication.partition import Progress
+from minikafka.replication.progress import FollowerProgress
 
 NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
 
@@ -67,7 +68,7 @@ def test_a_follower_is_caught_up_as_of_the_fetch_whose_end_it_reached() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     partition = r[0].partition
-    progress: Progress = partition.followers[1]
+    progress: FollowerProgress = partition.followers[1]
     r.produce(0, b"m1", b"m2")
     partition.record_follower_fetch(progress, 0, r.now + 100)
     r.produce(0, b"m3")
@@ -416,7 +417,7 @@ class TestPositions:
         progress = partition.followers[1]
         partition.record_follower_fetch(progress, 2, r.now)
         clean(log, 1, lambda offset: offset == 3)
-        assert partition.position_of(progress) == log.locate(2)
+        assert progress.current_position() == log.locate(2)
 
     @pytest.mark.parametrize("fetches_again", [False, True])
     def test_next_fetch_is_located_when_the_log_was_compacted_since_the_last_answer(
@@ -426,7 +427,7 @@ class TestPositions:
         partition, log = r[0].partition, r[0].log
         progress = partition.followers[1]
         partition.record_follower_fetch(progress, 0, r.now)
-        position = partition.position_of(progress)
+        position = progress.current_position()
         _, progress.next_offset, progress.next_position = log.read(position, log.position, 1)
         clean(log, 0, lambda offset: offset == 0)
         if fetches_again:
@@ -447,3 +448,93 @@ class TestPositions:
         partition.under_min_isr = False
         assert partition.maybe_advance_high_watermark(r.now)
         assert partition.read_limit(read_committed=False) == (2, log.locate(2))
+
+
+class TestLastStableOffset:
+    """A transaction holds the last stable offset at its first record until its marker is committed."""
+
+    def led(self) -> Replicas:
+        r = Replicas((0, 1))
+        r.elect(0)
+        r.produce(0, b"m0")
+        r.sync(0, 1)
+        return r
+
+    def append(self, r: Replicas, batch: bytearray, *, internal: bool = False) -> int:
+        replica = r[0]
+        replica.purgatory.dirty.append(replica.partition)
+        required = replica.partition.append_as_leader(
+            batch, memoryview(batch), 0, len(batch), -1, r.now, 0, internal
+        )
+        replica.purgatory.finish_tick(r.now)
+        return required
+
+    def test_it_is_the_high_watermark_without_transactions(self) -> None:
+        r = self.led()
+        partition = r[0].partition
+        assert partition.last_stable_offset == partition.high_watermark == 1
+        assert partition.read_limit(read_committed=True) == partition.read_limit(
+            read_committed=False
+        )
+
+    def test_it_stays_at_the_first_record_of_an_open_transaction(self) -> None:
+        r = self.led()
+        self.append(r, transactional_batch(0))
+        self.append(r, transactional_batch(1))
+        r.produce(0, b"m3")
+        r.sync(0, 1)
+        partition, log = r[0].partition, r[0].log
+        assert (partition.last_stable_offset, partition.high_watermark) == (1, 4)
+        assert partition.read_limit(read_committed=True) == (1, log.locate(1))
+        assert partition.read_limit(read_committed=False) == (4, log.written_position)
+
+    def test_it_moves_when_the_marker_is_committed(self) -> None:
+        r = self.led()
+        self.append(r, transactional_batch(0))
+        assert self.append(r, end_marker(coordinator_epoch=5), internal=True) == 3
+        r.fetch(1, 0)
+        assert r[0].partition.last_stable_offset == 1
+        r.sync(0, 1)
+        assert r[0].partition.last_stable_offset == r[0].partition.high_watermark == 3
+        assert r[0].log.producers.active()[0].coordinator_epoch == 5
+        assert r[1].log.producers.active() == r[0].log.producers.active()
+
+    def test_clients_may_not_write_markers(self) -> None:
+        r = self.led()
+        assert self.append(r, end_marker()) == -ErrorCode.INVALID_RECORD
+
+    def test_a_follower_that_becomes_leader_knows_it(self) -> None:
+        r = self.led()
+        self.append(r, transactional_batch(0))
+        r.produce(0, b"m2")
+        r.sync(0, 1)
+        r.elect(1)
+        assert (r[1].partition.last_stable_offset, r[1].hw) == (1, 3)
+
+    def test_it_is_known_after_a_restart(self) -> None:
+        r = self.led()
+        self.append(r, transactional_batch(0))
+        self.append(r, end_marker(), internal=True)
+        self.append(r, transactional_batch(1))
+        r.sync(0, 1)
+        r.crash(1)
+        r.restart(1, checkpoint=4)
+        assert r[1].partition.last_stable_offset == 3
+        assert r[1].log.producers.active()[0].coordinator_epoch == 0
+
+    def test_it_moves_up_with_the_log_start_offset(self) -> None:
+        r = self.led()
+        self.append(r, transactional_batch(0))
+        r.produce(0, b"m2")
+        r.sync(0, 1)
+        r[0].partition.advance_log_start_offset(2)
+        assert r[0].partition.last_stable_offset == 2
+
+    def test_truncation_takes_the_transaction_back(self) -> None:
+        r = self.led()
+        self.append(r, transactional_batch(0))
+        r.sync(0, 1)
+        partition = r[1].partition
+        partition.truncate_to(1)
+        assert partition.last_stable_offset == partition.high_watermark == 1
+        assert partition.log.producers.first_unstable_offset(10) is None

@@ -85,6 +85,25 @@ def test_kio_decodes_a_response_of_any_version(version: int) -> None:
     assert parts[0].high_watermark == 50
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("aborted", [None, (), [(7, 40)], [(7, 40), (8, 2**40)]])
+def test_response_carries_aborted_transactions_null_and_empty_apart(
+    version: int, aborted: list[tuple[int, int]] | None
+) -> None:
+    data = fetch.PartitionData(3, 0, 50, 45, 1, (b"abc",), 3, None, aborted)
+    after = fetch.PartitionData(4, 0, 60, 60, 1, (b"de",), 2)
+    whole = b"".join(fetch.encode_response(9, version, 0, 77, [(b"a", [data, after])]))
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    first, second = decode_response(1, version, whole[4:]).responses[0].partitions
+    assert (first.high_watermark, first.last_stable_offset) == (50, 45)
+    found = first.aborted_transactions
+    assert (found is None) == (aborted is None)
+    assert [(item.producer_id, item.first_offset) for item in found or ()] == list(aborted or ())
+    assert bytes(first.records) == b"abc"
+    assert (second.partition_index, bytes(second.records)) == (4, b"de")
+    assert second.aborted_transactions is None
+
+
 @pytest.mark.row("C32")
 def test_follower_request_has_the_bytes_of_kio() -> None:
     rows = [(3, 8, 100, 7, 2, 4096)]

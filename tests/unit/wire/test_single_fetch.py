@@ -95,7 +95,7 @@ def test_request_with_another_constant_or_length_takes_the_general_decoder() -> 
 def test_a_response_with_one_partition_has_the_bytes_of_the_general_encoder(
     topic: bytes, size: int
 ) -> None:
-    row = (3, 0, 50, 49, 1, (b"x" * size,), size, None)
+    row = (3, 0, 50, 49, 1, (b"x" * size,), size, None, None)
     answer = encode_single_response(9, 77, topic, [row])
     assert answer is not None
     assert b"".join(answer) == b"".join(fetch.encode_response(9, 12, 0, 77, [(topic, [row])]))
@@ -138,3 +138,9 @@ def test_response_of_another_shape_takes_the_general_decoder() -> None:
     session_unknown = general_response(error=70)
     assert single_response(session_unknown, 0, len(session_unknown)) is None
     assert encode_single_response(9, 77, b"t" * 127, [PLAIN]) is None
+
+
+@pytest.mark.parametrize("aborted", [(), [(7, 40)]])
+def test_list_of_aborted_transactions_is_left_to_the_general_encoder(aborted: Any) -> None:
+    row = PLAIN._replace(aborted=aborted)
+    assert encode_single_response(9, 77, b"t", [row]) is None

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.logs import clean
+from support.logs import clean, transactional_batch
 from support.manual_clock import ManualClock
 from support.replication import KEY, Replica, Replicas
 
+from minikafka.base.errors import ErrorCode
 from minikafka.base.metrics import Metrics
 from minikafka.broker.apis.fetch import FetchApi
 from minikafka.broker.request_metrics import RequestMetrics
@@ -108,3 +109,34 @@ def test_position_from_before_a_truncation_is_not_used(replicas: Replicas) -> No
 def test_fetch_from_an_offset_in_a_gap_returns_the_next_records(replicas: Replicas) -> None:
     clean(replicas[0].log, 0, lambda offset: False)
     assert Consumer(replicas[0]).offsets(0) == [2, 3]
+
+
+class TestReadCommitted:
+    @pytest.fixture
+    def consumer(self, replicas: Replicas) -> Consumer:
+        """Offset 5 belongs to an open transaction, offset 6 to none."""
+        batch = transactional_batch(0)
+        replica = replicas[0]
+        replica.purgatory.append(
+            replica.partition, batch, memoryview(batch), 0, len(batch), -1, 0, 0
+        )
+        replicas.produce(0, b"006")
+        return Consumer(replica)
+
+    def test_records_below_the_last_stable_offset_are_returned(self, consumer: Consumer) -> None:
+        row = consumer.fetch(4, isolation=READ_COMMITTED)
+        assert [record.offset for record in records(row.records)] == [4]
+        assert (row.last_stable_offset, row.high_watermark) == (5, 7)
+        assert row.aborted_transactions == ()
+        assert not consumer.fetch(5, isolation=READ_COMMITTED).records
+
+    def test_uncommitted_reads_end_at_the_high_watermark(self, consumer: Consumer) -> None:
+        row = consumer.fetch(4)
+        assert [record.offset for record in records(row.records)] == [4, 5]
+        assert (row.last_stable_offset, row.high_watermark) == (5, 7)
+        assert row.aborted_transactions is None
+
+    def test_error_has_no_list_of_aborted_transactions(self, consumer: Consumer) -> None:
+        row = consumer.fetch(99, isolation=READ_COMMITTED)
+        assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert row.aborted_transactions is None

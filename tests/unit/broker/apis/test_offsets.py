@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, state
+from support.logs import transactional_batch
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
@@ -43,15 +44,24 @@ def leader(
 
 
 def append(partition: Partition, timestamp: int) -> None:
-    batch = bytearray(build([Record(0, timestamp, None, b"value", ())]))
+    append_batch(partition, bytearray(build([Record(0, timestamp, None, b"value", ())])))
+
+
+def append_batch(partition: Partition, batch: bytearray) -> None:
     assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0, 0) > 0
     partition.log.flush()
     partition.written(0)
 
 
-def ask(cold: Cold, timestamp: int, version: int = 7, replica_id: int = -1, **rest: Any) -> Any:
+def ask(
+    cold: Cold,
+    timestamp: int,
+    version: int = 7,
+    replica_id: int = -1,
+    isolation: int = 1,
+    **rest: Any,
+) -> Any:
     topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": timestamp, **rest}]}
-    isolation = 1
     request = codec.request(
         LIST_OFFSETS, version, replica_id=replica_id, isolation_level=isolation, topics=[topic]
     )
@@ -92,6 +102,17 @@ def test_empty_log_has_a_start_and_an_end_and_no_largest_timestamp(tmp_path: Pat
         -1,
         -1,
     ]
+
+
+def test_read_committed_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
+    cold = Cold()
+    partition = leader(cold, tmp_path, 100, 200)
+    append_batch(partition, transactional_batch(0))
+    append(partition, 3000)
+    assert ask(cold, LATEST, isolation=1).offset == 2
+    assert ask(cold, LATEST, isolation=0).offset == 4
+    assert ask(cold, 250, isolation=1).offset == -1
+    assert ask(cold, 250, isolation=0).offset == 2
 
 
 def test_consumer_gets_the_high_watermark_and_a_follower_the_log_end(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from support.cold import Cold, context
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.producers import describe_producers, init_producer_id
+from minikafka.log.producers import ActiveProducer
 from minikafka.wire import codec
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
@@ -73,7 +74,7 @@ async def test_producer_id_is_a_retriable_error_when_zookeeper_does_not_respond(
 
 def test_describe_producers_returns_the_producer_state_of_a_replica() -> None:
     cold = Cold()
-    producers = SimpleNamespace(active=lambda: [(7, 0, 2, 1000)])
+    producers = SimpleNamespace(active=lambda: [ActiveProducer(7, 0, 2, 1000, 4, 55)])
     hosted = SimpleNamespace(offline=False, log=SimpleNamespace(producers=producers))
     cold.replicas.hosted[TopicPartition("t", 0)] = hosted
     cold.replicas.errors[TopicPartition("t", 1)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -89,4 +90,4 @@ def test_describe_producers_returns_the_producer_state_of_a_replica() -> None:
     ]
     (shown,) = topic.partitions[0].active_producers
     assert (shown.producer_id, shown.last_sequence, shown.last_timestamp) == (7, 2, 1000)
-    assert shown.current_txn_start_offset == -1
+    assert (shown.coordinator_epoch, shown.current_txn_start_offset) == (4, 55)

@@ -1,0 +1,77 @@
+"""The leader's view of one follower: how far it has fetched, and since when it keeps up."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from minikafka.base.model import BrokerId
+from minikafka.log.log import Log
+
+UNKNOWN: Final = -1
+"""An offset or position before the follower's first fetch in the leader's epoch."""
+
+
+class SessionItem(Protocol):
+    """The place of one partition in its follower's fetch session."""
+
+    def mark_dirty(self) -> None:
+        """Note that the session has something to send for the partition."""
+
+    def last_fetch(self) -> int:
+        """Return the time (monotonic ms) of the last fetch in the session, of any partition."""
+
+
+class FollowerProgress:
+    """What a leader knows of one follower since the leader's epoch began.
+
+    `offset` is the follower's log end offset, `position` the byte position of that offset in the leader's log.
+    `next_offset` and `next_position` are where the last answer to the follower ended, so that its next fetch needs
+    no search. Both positions are valid in layout generation `generation` of the log only. `caught_up_to` is the
+    leader's written log end at the last fetch; `last_caught_up` (monotonic ms) follows R30.
+    """
+
+    __slots__ = (
+        "broker_id",
+        "caught_up_to",
+        "generation",
+        "item",
+        "last_caught_up",
+        "last_fetch",
+        "log",
+        "next_offset",
+        "next_position",
+        "offset",
+        "position",
+    )
+
+    def __init__(self, log: Log, broker_id: BrokerId, now: int) -> None:
+        self.log = log
+        self.broker_id = broker_id
+        self.item: SessionItem | None = None
+        self.restart(now)
+
+    def restart(self, now: int) -> None:
+        """Forget everything but the session: a leader epoch begins, and the lag is counted from now on (X17)."""
+        self.offset = self.position = self.next_offset = self.next_position = UNKNOWN
+        self.caught_up_to = UNKNOWN
+        self.generation = self.log.layout_generation
+        self.last_fetch = self.last_caught_up = now
+
+    def acknowledge(self, offset: int) -> None:
+        """Set the follower's offset, which acknowledges everything below it. Raises StorageFailed."""
+        self.offset = offset
+        if offset == self.next_offset and self.generation == self.log.layout_generation:
+            self.position = self.next_position
+        else:
+            self._locate()
+
+    def current_position(self) -> int:
+        """Return the byte position of `offset` in the leader's log. Raises StorageFailed."""
+        if self.generation != self.log.layout_generation:
+            self._locate()
+        return self.position
+
+    def _locate(self) -> None:
+        self.position = self.log.locate(self.offset)
+        self.next_offset = UNKNOWN
+        self.generation = self.log.layout_generation
