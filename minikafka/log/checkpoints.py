@@ -1,4 +1,4 @@
-"""The small text files of a log directory, byte for byte as Kafka 3.9 writes them.
+"""The encoding of the small text files in a log directory, byte for byte as in Kafka 3.9.
 
 Offset checkpoints (`replication-offset-checkpoint`, `recovery-point-offset-checkpoint`,
 `log-start-offset-checkpoint`, `cleaner-offset-checkpoint`), `meta.properties`, `partition.metadata`.
@@ -36,7 +36,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
     """Return the offsets in a checkpoint file. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
-        raise ValueError("not an offset checkpoint of version 0")
+        raise ValueError("it is not an offset checkpoint of version 0")
     offsets = {}
     for line in lines[2:-1]:
         topic, partition, offset = line.split(" ")
@@ -56,7 +56,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
         if line.strip() and not line.startswith(("#", "!")):
             name, separator, value = line.partition("=")
             if not separator:
-                raise ValueError(f"no value in the line {line!r}")
+                raise ValueError(f"the line {line!r} has no value")
             properties[name.strip()] = value.strip()
     return properties
 
@@ -70,9 +70,9 @@ def decode_topic_id(data: bytes) -> bytes:
     """Return the 16-byte topic id in a `partition.metadata`. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
-        raise ValueError("not a partition.metadata of version 0")
+        raise ValueError("it is not a partition.metadata of version 0")
     text = lines[1].removeprefix("topic_id: ").strip()
     topic_id = urlsafe_b64decode(text + "==")
     if len(topic_id) != _TOPIC_ID_BYTES:
-        raise ValueError(f"{text!r} is not a topic id")
+        raise ValueError(f"{text!r} is not a topic id of 16 bytes in base64")
     return topic_id

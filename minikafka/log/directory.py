@@ -1,7 +1,7 @@
-"""One log directory (`log.dirs`): its lock, its identity, its logs and its three checkpoint files.
+"""One log directory of `log.dirs`: its lock, its meta.properties, its logs and its checkpoint files.
 
-Invariant: the clean-shutdown marker is there only between a close in which every log was made durable
-and the next start; without it every log is recovered from its recovery point (R25).
+Invariant: the clean-shutdown marker exists only from a shutdown that made every log durable to the next start.
+Without the marker every log is recovered from its recovery point (R25).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INT_MAX: Final = 2**31 - 1
 
 
 class LogDirectory:
-    """The logs below one path. Every method raises StorageFailed when the disk does."""
+    """One log directory and its logs. Every method raises StorageFailed when the disk fails."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self.storage = storage
@@ -42,22 +42,22 @@ class LogDirectory:
         self._topic_id_files: dict[bytes, str] = {}
         self._written: dict[str, bytes] = {}
         self._named: dict[str, frozenset[TopicPartition]] = {}
-        """Whose offsets each checkpoint file has."""
+        """The partitions that have an entry in each checkpoint file, by file name."""
 
     # ---- start
 
     def lock(self) -> None:
-        """Make the directory this process's own. Raises ConfigError when another process has it."""
+        """Take the lock of the directory. Raises ConfigError if another process holds it."""
         if self._lock is None:
             self.storage.make_directories(self.path)
             self._lock = self.storage.lock(f"{self.path}/{LOCK}")
         if self._lock is None:
             raise ConfigError(
-                f"log.dirs: {self.path} is in use by another broker; stop it or give this one a directory of its own"
+                f"log.dirs: {self.path} is in use by another broker; stop that broker or set another directory"
             )
 
     def read_properties(self) -> dict[str, str]:
-        """meta.properties; empty when there is none. Raises ConfigError."""
+        """Return the content of meta.properties, empty without the file. Raises ConfigError if it is invalid."""
         path = f"{self.path}/{checkpoints.META_PROPERTIES}"
         if not self.storage.exists(path):
             return {}
@@ -65,7 +65,7 @@ class LogDirectory:
             return checkpoints.decode_properties(self.storage.read(path))
         except ValueError as error:
             raise ConfigError(
-                f"{path} cannot be read ({error}); restore it or empty the directory"
+                f"{path} is invalid ({error}); restore the file or empty the directory"
             ) from None
 
     def write_properties(self, properties: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ class LogDirectory:
         self.storage.write_atomically(f"{self.path}/{checkpoints.META_PROPERTIES}", data)
 
     def open_logs(self, config: TopicConfig) -> None:
-        """Open every log with these settings, recovering each after an unclean stop; drop deleted ones."""
+        """Open every log with these settings, with recovery after an unclean stop; remove deleted logs."""
         marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         clean = self.storage.exists(marker)
         if clean:
@@ -100,10 +100,10 @@ class LogDirectory:
             high_watermark = min(high_watermarks.get(tp, 0), log.log_end_offset)
             self.high_watermarks[tp] = max(high_watermark, log.log_start_offset)
         logger.info(
-            "%s: %d logs after a%s stop",
+            "%s: opened %d logs after %s",
             self.path,
             len(self.logs),
-            " clean" if clean else "n unclean",
+            "a clean stop" if clean else "an unclean stop",
         )
 
     def _read_topic_id(self, directory: str) -> bytes | None:
@@ -114,11 +114,11 @@ class LogDirectory:
         try:
             return checkpoints.decode_topic_id(self.storage.read(path))
         except ValueError as error:
-            logger.warning("%s is not used: %s", path, error)
+            logger.warning("ignoring %s: %s", path, error)
             return None
 
     def _found(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Directories of logs; those that were deleted go now, those that were moved aside are named."""
+        """Yield partition and path of each log; remove the directories of deleted replicas, warn of strays."""
         for name in self.storage.names(self.path):
             path = f"{self.path}/{name}"
             if not self.storage.is_directory(path):
@@ -127,7 +127,7 @@ class LogDirectory:
                 self.storage.remove_tree(path)
             elif name.endswith(STRAY_SUFFIX):
                 logger.warning(
-                    "%s was moved aside and is not served; remove it when it is not needed", path
+                    "%s is a stray replica and is not served; remove it if you do not need it", path
                 )
             elif (tp := _parse_name(name)) is not None:
                 yield tp, path
@@ -139,7 +139,7 @@ class LogDirectory:
         try:
             offsets = checkpoints.decode_offsets(self.storage.read(path))
         except ValueError as error:
-            logger.warning("%s is not used: %s", path, error)
+            logger.warning("ignoring %s: %s", path, error)
             return {}
         self._named[name] = frozenset(offsets)
         return offsets
@@ -147,7 +147,7 @@ class LogDirectory:
     # ---- logs
 
     def create(self, tp: TopicPartition, config: TopicConfig) -> Log:
-        """A new, empty log."""
+        """Create and return an empty log."""
         self._forget_predecessor(tp)
         log = Log.open(self.storage, f"{self.path}/{tp}", tp, config, clean=True)
         self._adopt(log)
@@ -155,7 +155,7 @@ class LogDirectory:
         return log
 
     def _forget_predecessor(self, tp: TopicPartition) -> None:
-        """The offsets of a log that was moved aside may still be in the files, and are not those of a new one."""
+        """Remove the checkpointed offsets of an earlier log of this partition: they are not those of a new log."""
         if any(tp in named for named in self._named.values()):
             self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks, sync=True)
             self.write_recovery_points(sync=True)
@@ -182,13 +182,13 @@ class LogDirectory:
         self.logs[log.tp] = log
 
     def sync(self) -> None:
-        """Make durable what logs there are, and which of them were moved aside."""
+        """Fsync the directory, so that created and renamed logs survive a power loss."""
         self.storage.sync_directory(self.path)
 
     def move_aside(self, tp: TopicPartition, unique: int, suffix: str) -> str:
-        """Close the log and rename its directory `topic-partition.<unique>-delete` (or -stray); the new path.
+        """Close the log and rename its directory to `topic-partition.<unique>-delete` or `-stray`.
 
-        Durable with the next `sync`.
+        Return the new path. The rename is durable after the next `sync`.
         """
         log = self.logs.pop(tp)
         self.high_watermarks.pop(tp, None)
@@ -204,19 +204,19 @@ class LogDirectory:
     # ---- checkpoints
 
     def write_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
-        """replication-offset-checkpoint; a log whose mark is not given keeps the one noted before (R35)."""
+        """Write replication-offset-checkpoint; logs that are not in `known` keep their last value (R35)."""
         for tp in self.logs:
             if tp in known:
                 self.high_watermarks[tp] = known[tp]
         self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks)
 
     def write_recovery_points(self, *, sync: bool = False) -> None:
-        """recovery-point-offset-checkpoint of all logs."""
+        """Write recovery-point-offset-checkpoint for all logs."""
         points = {tp: log.recovery_point for tp, log in self.logs.items()}
         self._write_offsets(checkpoints.RECOVERY_POINTS, points, sync=sync)
 
     def write_log_starts(self, *, sync: bool = False) -> None:
-        """log-start-offset-checkpoint: only logs that start inside their first segment, as in Kafka."""
+        """Write log-start-offset-checkpoint for the logs that start inside their first segment, as in Kafka."""
         starts = {
             tp: log.log_start_offset
             for tp, log in self.logs.items()
@@ -225,7 +225,10 @@ class LogDirectory:
         self._write_offsets(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
 
     def write_first_dirty_offsets(self) -> None:
-        """Write cleaner-offset-checkpoint: the logs that are or were compacted; no file before there is one."""
+        """Write cleaner-offset-checkpoint for the logs that are or were compacted, and fsync it.
+
+        The file is not created before there is such a log.
+        """
         offsets = {
             tp: log.gaps.first_dirty_offset
             for tp, log in self.logs.items()
@@ -237,9 +240,10 @@ class LogDirectory:
     def _write_offsets(
         self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = False
     ) -> None:
-        """Mostly without fsync: what a power loss leaves is clamped to the log or, when unreadable, not used (S35).
+        """Write an offset checkpoint; without `sync` only if it has changed, and without fsync.
 
-        `sync`: what is written next relies on it.
+        After a power loss, values from an old file are clamped to the log, and an invalid file is ignored (S35).
+        `sync`: the next write relies on this one.
         """
         data = checkpoints.encode_offsets(offsets)
         if sync or self._written.get(name) != data:
@@ -250,7 +254,7 @@ class LogDirectory:
     # ---- end
 
     def close(self) -> None:
-        """Make every log durable, note where it stands, and mark the stop as clean."""
+        """Make every log durable, write the checkpoints, and mark the stop as clean."""
         for log in self.logs.values():
             log.close()
         self.write_recovery_points()
@@ -260,9 +264,9 @@ class LogDirectory:
         self._unlock()
 
     def abandon(self) -> None:
-        """Give all files back and write nothing: the disk failed."""
-        for give_back in [*(log.abandon for log in self.logs.values()), self._unlock]:
-            _ignoring_failure(give_back)
+        """Close all files without writing, after a disk failure."""
+        for close in [*(log.abandon for log in self.logs.values()), self._unlock]:
+            _ignoring_failure(close)
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -274,11 +278,11 @@ def _ignoring_failure(action: Callable[[], None]) -> None:
     try:
         action()
     except StorageFailed as failure:
-        logger.warning("while giving up a failed directory: %s", failure)
+        logger.warning("closing the files of a failed log directory: %s", failure)
 
 
 def _parse_name(name: str) -> TopicPartition | None:
-    """What else lies there is no replica: its name could not be written to a checkpoint and read again."""
+    """Return the partition whose log lies in a directory of this name, None if it is no log directory."""
     match = _PARTITION.fullmatch(name)
     if match is None or int(match[2]) > _INT_MAX:
         return None

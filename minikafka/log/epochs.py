@@ -95,7 +95,7 @@ class LeaderEpochs:
             self._write(sync=False)
 
     def sync(self) -> None:
-        """Make the file durable; between syncs it is only in the page cache, like the log itself."""
+        """Write and fsync the file if it changed; until then it is in the page cache only, like the log itself."""
         if not self._synced and not (self._is_new and not self._epochs):
             self._write(sync=True)
 
@@ -121,13 +121,13 @@ def decode(data: bytes) -> list[tuple[int, int]]:
     """Return the entries of a file. Raises ValueError if it is invalid or its entries do not increase."""
     lines = data.decode("ascii").split("\n")
     if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
-        raise ValueError("not a leader epoch checkpoint of version 0")
+        raise ValueError("it is not a leader epoch checkpoint of version 0")
     entries = []
     before = (-1, -1)
     for line in lines[2:-1]:
         epoch, start = map(int, line.split(" "))
         if epoch <= before[0] or start <= before[1]:
-            raise ValueError("leader epochs do not rise")
+            raise ValueError("its leader epochs or start offsets do not rise")
         before = (epoch, start)
         entries.append(before)
     return entries

@@ -1,8 +1,8 @@
-"""Which missing offsets a log accepts: those that compaction left, not those of a segment file that is gone.
+"""Missing offsets in a log: accepted where compaction left them, reported where a segment file is gone.
 
-The durable mark of a log that was compacted is its entry in `cleaner-offset-checkpoint`, Kafka's file of the
-offsets from which its log cleaner goes on. The entry stays when the topic's cleanup.policy no longer contains
-`compact`, since the gaps stay too. It is written before the first gap is.
+The durable mark of a log that was compacted is its entry in `cleaner-offset-checkpoint`, Kafka's file of the offsets
+at which the next compaction begins. The entry is written before the log gets its first gap. It stays when the topic's
+`cleanup.policy` no longer contains `compact`, since the gaps stay too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Gaps:
             self.on_marked()
 
     def truncated(self, end_offset: int) -> None:
-        """Take back what is known of the offsets from `end_offset` on: the log is cut there."""
+        """Lower the first dirty offset to the new log end, and forget missing offsets behind it."""
         if self.lost_from is not None and end_offset <= self.lost_from:
             self.lost_from = None
         if self.first_dirty_offset is not None and end_offset < self.first_dirty_offset:

@@ -19,7 +19,7 @@ from typing import Final
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
 UNKNOWN_BASE: Final = -1
-"""Base offset of an entry that came from a file, which holds only the last offset."""
+"""Base offset of an entry that was read from a file, since a file holds only the last offset."""
 
 
 class OffsetIndex:

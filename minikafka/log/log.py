@@ -1,16 +1,17 @@
-"""The Log: one replica's batches, in segments, with what follows from them (epochs, producers, indexes).
+"""The log of one replica: record batches in segment files, with leader epochs, producer state and indexes.
 
-Positions are absolute byte positions within the life of the log in this process: a segment begins at
-`segment.start`. `log_end_offset` and `position` count what is pending; `written_log_end_offset` and
-`written_position` are what is in the file, and only that may be served or acknowledged.
-Invariant: `written_*` moves only after a write that succeeded; after one that failed nothing of the log
-believes in its file any more (S37).
+Byte positions count from the first segment that this process opened; a segment begins at `segment.start`.
+`log_end_offset` and `position` include pending batches, which are not written yet. `written_log_end_offset` and
+`written_position` are the end of the file, and only records below them may be served or acknowledged.
+Invariant: `written_*` moves only after a write that succeeded. After a write or fsync that failed, the active file
+refuses every further call until the broker restarts (S37).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from minikafka.base.config import TopicConfig
@@ -21,7 +22,7 @@ from minikafka.base.traffic import Traffic
 from minikafka.log.gaps import Gaps
 from minikafka.log.index import OFFSET_ENTRY
 from minikafka.log.recovery import Loaded, load, reload_producers
-from minikafka.log.segment import RELATIVE_OFFSET_MAX, RefusingFile, Segment
+from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, RefusingFile, Segment
 from minikafka.log.segments import Segments
 from minikafka.record.batch import (
     ATTRIBUTES,
@@ -30,6 +31,9 @@ from minikafka.record.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP,
     OVERHEAD,
     PRODUCER_ID,
     Header,
@@ -44,20 +48,19 @@ logger = logging.getLogger(__name__)
 
 _unpack_header: Final = HEADER.unpack_from
 _JOIN_BELOW_BYTES: Final = 4096
-"""Slices of a smaller mean size are joined before they are written."""
+"""Pending batches of a smaller mean size are joined into one buffer before they are written."""
 _NEWEST_MAX_BYTES: Final = 4096
-"""What the leader wrote last is kept up to this size: followers that wait for it need not read the file."""
+"""The bytes of the last write are kept up to this size, so that waiting followers need no read of the file."""
 _NO_BATCH_YET: Final = -2
-"""`_roll_timestamp` of an empty segment: any batch passes it and sets the real one."""
+"""`_roll_timestamp` of an empty segment: every batch exceeds it, and the first one sets the real value."""
 
 
 class Log:
-    """One replica's log.
+    """The log of one replica.
 
-    `before_truncation`: called before anything below the recovery point is cut, to persist the lower one.
-    `layout_generation`: raised by truncation, deletion and compaction, which make earlier positions worthless.
-    Whoever keeps a position beyond one call keeps this number with it, and locates the offset again when the
-    number has changed.
+    `before_truncation` is called to persist a lower recovery point before records below the old one are cut.
+    `layout_generation` is raised by truncation, deletion and compaction, which make earlier byte positions invalid:
+    a position kept beyond one call is kept with this number, and located again when the number has changed.
     """
 
     __slots__ = (
@@ -112,7 +115,7 @@ class Log:
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.gaps = gaps
-        gaps.lost_from = loaded.gap
+        gaps.lost_from = loaded.lost_from
         gaps.truncated(loaded.log_end_offset)
         self.layout_generation = 0
         self.pending: list[memoryview] = []
@@ -142,9 +145,10 @@ class Log:
         log_start_offset: int = 0,
         first_dirty_offset: int | None = None,
     ) -> Log:
-        """Return the log in that directory, recovered or created. `clean`: closed properly, so not scanned.
+        """Return the log in the directory, recovered or new. Raises StorageFailed.
 
-        `first_dirty_offset`: its entry in `cleaner-offset-checkpoint`, if there is one. Raises StorageFailed.
+        `clean`: the log was closed properly, so its batches are not checked. `first_dirty_offset`: its entry in
+        `cleaner-offset-checkpoint`, None without one.
         """
         gaps = Gaps(config, first_dirty_offset)
         loaded = load(
@@ -170,16 +174,16 @@ class Log:
         leader_epoch: int,
         wall_ms: int,
     ) -> int:
-        """Append one checked batch, [start, end) of the buffer, as leader; its base offset.
+        """Append one checked batch, bytes [start, end) of the buffer, as leader; return its base offset.
 
-        It is stamped in place and joins `pending` as a slice of `view`, so the buffer must not change before
-        `flush()`. Raises StorageFailed when a roll does.
+        Base offset and leader epoch are stamped into the buffer, and `pending` keeps a slice of `view`: the buffer
+        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created.
         """
         base_offset = self.log_end_offset
         position = self.position
         end_position = position + end - start
-        last_offset = base_offset + header[6]
-        timestamp = header[8]
+        last_offset = base_offset + header[LAST_OFFSET_DELTA]
+        timestamp = header[MAX_TIMESTAMP]
         if (
             end_position > self._roll_position
             or timestamp > self._roll_timestamp
@@ -188,7 +192,7 @@ class Log:
             self._before_append(base_offset, timestamp, end_position, last_offset, wall_ms)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
-        stamp(buf, start, base_offset, header[1], leader_epoch)
+        stamp(buf, start, base_offset, header[BATCH_LENGTH], leader_epoch)
         self.pending.append(view[start:end])
         segment = self._active
         if timestamp > segment.max_timestamp:
@@ -205,7 +209,7 @@ class Log:
         return base_offset
 
     def flush(self) -> None:
-        """Write what is pending to the file (page cache) and publish it. Raises StorageFailed: nothing published."""
+        """Write the pending batches to the page cache and move the written log end. Raises StorageFailed."""
         pending = self.pending
         if not pending:
             return
@@ -247,21 +251,23 @@ class Log:
         position = self.position
         end_position = position + end - start
         last = headers[-1]
-        last_offset = last[0] + last[6]
+        last_offset = last[BASE_OFFSET] + last[LAST_OFFSET_DELTA]
         if (
             end_position > self._roll_position
-            or headers[0][8] > self._roll_timestamp
+            or headers[0][MAX_TIMESTAMP] > self._roll_timestamp
             or last_offset > self._roll_last_offset
         ):
             if last_offset - headers[0][BASE_OFFSET] > RELATIVE_OFFSET_MAX:
                 raise CorruptBatch(
                     f"offsets {headers[0][BASE_OFFSET]} to {last_offset} do not fit into one segment"
                 )
-            self._before_append(headers[0][0], headers[0][8], end_position, last_offset, -1)
+            self._before_append(
+                headers[0][BASE_OFFSET], headers[0][MAX_TIMESTAMP], end_position, last_offset, -1
+            )
         segment = self._active
         try:
             segment.file.pwritev((view[start:end],), position - segment.start)
-            self._note(headers, position, segment, view, start)
+            self._note_appended(headers, position, segment, view, start)
         except StorageFailed as failure:
             self._fail(failure)
             raise
@@ -269,28 +275,29 @@ class Log:
         self.log_end_offset = self.written_log_end_offset = last_offset + 1
         self.position = self.written_position = end_position
 
-    def _note(
+    def _note_appended(
         self, headers: list[Header], position: int, segment: Segment, view: memoryview, start: int
     ) -> None:
-        """Note epochs, indexes and producers of batches that were written from this position on.
+        """Update leader epochs, indexes and producer state with batches that were written at this position.
 
-        An epoch begins at the offset expected before its first batch. Where the start of an epoch was compacted
-        away in the source, that is below its true start: a replica with records of the former epoch beyond the
-        true start is then told to cut too much instead of too little, and copies the rest again.
+        An epoch begins at the offset expected before its first batch. Where the leader's log is compacted that is
+        too low, so another replica may truncate too much, but never keeps records that the leader did not have.
         """
         epoch = self.epochs.latest
         expected = self.log_end_offset
         for header in headers:
-            base_offset = header[0]
-            if header[2] != epoch:
-                self.epochs.assign(header[2], expected)
-                epoch = header[2]
-            expected = base_offset + header[6] + 1
-            if header[8] > segment.max_timestamp:
-                segment.max_timestamp = header[8]
-                segment.max_timestamp_offset = base_offset + header[6]
+            base_offset = header[BASE_OFFSET]
+            if header[LEADER_EPOCH] != epoch:
+                self.epochs.assign(header[LEADER_EPOCH], expected)
+                epoch = header[LEADER_EPOCH]
+            expected = base_offset + header[LAST_OFFSET_DELTA] + 1
+            if header[MAX_TIMESTAMP] > segment.max_timestamp:
+                segment.max_timestamp = header[MAX_TIMESTAMP]
+                segment.max_timestamp_offset = base_offset + header[LAST_OFFSET_DELTA]
             if position > segment.next_index_position:
-                self._add_index_entry(base_offset + header[6], position, base_offset)
+                self._add_index_entry(
+                    base_offset + header[LAST_OFFSET_DELTA], position, base_offset
+                )
             stop = start + OVERHEAD + header[BATCH_LENGTH]
             if header[PRODUCER_ID] >= 0:
                 self.producers.update(header, base_offset)
@@ -310,10 +317,10 @@ class Log:
     def _before_append(
         self, base_offset: int, timestamp: int, end_position: int, last_offset: int, wall_ms: int
     ) -> None:
-        """Roll if the batches do not fit; in an empty segment only note when it is due by time.
+        """Roll to a new segment if the batches do not fit; in an empty segment, set the time of its roll.
 
-        As in Kafka the age of a segment is the time between batches, by their timestamps; the clock (leaders
-        only) serves for a first batch that has none.
+        As in Kafka, the age of a segment is the difference between the timestamps of batches. For a first batch
+        without a timestamp, leaders use the clock, `wall_ms` (Unix ms; -1 on followers).
         """
         if self.position > self._active.start:
             by_time = self._roll_timestamp != _NO_BATCH_YET and timestamp > self._roll_timestamp
@@ -331,28 +338,22 @@ class Log:
                 self._roll_timestamp = first + self.config.segment_ms
 
     def _roll(self, base_offset: int) -> None:
-        """Seal the active segment and begin the next at this offset; pending slices belong to the old one."""
+        """Seal the active segment, pending batches included, and begin the next one at this offset."""
         self.flush()
-        try:
+        with self._failing_for_good():
             sealed = self._active
             sealed.write_index_files(sealed=True)
             self.producers.snapshot(self.log_end_offset)
             self.segments.append(self._create_segment(base_offset))
-        except StorageFailed as failure:
-            self._fail(failure)
-            raise
         self.segments.unsynced.append(sealed)
         self._activate()
 
     def _replace_empty_segment(self, base_offset: int) -> None:
-        """Begin the empty active segment at this offset: a gap is too wide for its 32-bit relative offsets."""
-        try:
+        """Create the empty active segment again, with a base offset behind a gap of more than 31 bits."""
+        with self._failing_for_good():
             self._delete_segment(-1)
             self.segments.append(self._create_segment(base_offset))
             self.epochs.ensure_file()
-        except StorageFailed as failure:
-            self._fail(failure)
-            raise
         self._activate()
 
     def _create_segment(self, base_offset: int) -> Segment:
@@ -365,14 +366,14 @@ class Log:
         )
 
     def _activate(self) -> None:
-        """The last segment takes the appends from here on."""
+        """Make the last segment the active one: set where and when it rolls."""
         segment = self._active = self.segments[-1]
         self._roll_position = segment.start + self.config.segment_bytes
         self._index_entries_max = self.config.segment_index_bytes // OFFSET_ENTRY.size
         self._roll_last_offset = segment.base_offset + RELATIVE_OFFSET_MAX
         self._roll_timestamp = _NO_BATCH_YET
         if self.position > segment.start:
-            first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[8]
+            first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[MAX_TIMESTAMP]
             self._roll_timestamp = int(max(first, 0)) + self.config.segment_ms
             if len(segment.index) >= self._index_entries_max:
                 self._roll_position = segment.start
@@ -385,29 +386,40 @@ class Log:
         self._activate()
 
     def _fail(self, failure: StorageFailed) -> None:
-        """Forget what was not written, and never believe in the file again; a restart recovers it."""
+        """Drop what was not written, and refuse further use of the active file until recovery has checked it."""
         self.pending = []
         self._newest = b""
         self.log_end_offset = self.written_log_end_offset
         self.position = self.written_position
         self._active.file = RefusingFile(failure, self._active.file)
 
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """Refuse further use of the active file if the block raises StorageFailed."""
+        try:
+            yield
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+
     # ---- reading
 
     def locate(self, offset: int) -> int:
-        """The position of the batch that holds the offset (or of the next one above it).
+        """Return the byte position of the batch that holds the offset, or of the next batch above it.
 
-        At and above the written log end: the written position, or the end with what is pending.
+        For the written log end that is the written position; for any higher offset it is the end of the pending
+        batches. Raises StorageFailed.
         """
         if offset >= self.written_log_end_offset:
             return self.written_position if offset == self.written_log_end_offset else self.position
         return self.segments.locate(offset, self.written_position)
 
     def read(self, position: int, limit_position: int, max_bytes: int) -> tuple[bytes, int, int]:
-        """Whole batches from a batch boundary: (data, offset behind them, position behind them).
+        """Return (data, next offset, next position): whole batches from `position`, which is a batch boundary.
 
-        Never beyond `limit_position` (a batch boundary) or the end of the segment; about `max_bytes`, but at
-        least one batch. Nothing to read: (b"", the log end or -1, position). Raises StorageFailed.
+        The data ends at `limit_position` (a batch boundary) or at the end of the segment, and has at most
+        `max_bytes` or one batch. With nothing to read it is b"", and the next offset the log end or -1 (unknown).
+        Raises StorageFailed.
         """
         end = self.written_position
         if position == self._newest_position and limit_position == end:
@@ -439,24 +451,20 @@ class Log:
         return data, segment.offset_after(data, position - start), end
 
     def offset_for_timestamp(self, timestamp: int, upto_offset: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record as late as this and below `upto_offset`.
+        """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        None when there is none. Raises CorruptBatch, StorageFailed.
+        Return None if that record is not below `upto_offset`, or there is none. Raises CorruptBatch, StorageFailed.
         """
-        for slot, segment in enumerate(self.segments):
-            end = self.segments.end_of(slot, self.written_position) - segment.start
-            found = segment.record_since(timestamp, self.log_start_offset, end)
-            if found is not None:
-                return found if found[1] < upto_offset else None
-        return None
+        found = self.segments.record_since(timestamp, self.log_start_offset, self.written_position)
+        return found if found is not None and found[RECORD_OFFSET] < upto_offset else None
 
     # ---- truncation
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every batch that reaches to the offset or above; nothing if the log ends there or below.
+        """Remove every batch with a record at the offset or above it; do nothing if there is none.
 
-        Only whole batches go, so the log end may come out below an offset inside of a batch. Segments go from
-        the last, so that a crash in between leaves a log that only is not truncated far enough.
+        Only whole batches are removed, so the new log end may lie below the offset. Segments are deleted from the
+        last one down: a crash in between leaves a log that is merely truncated less far. Raises StorageFailed.
         """
         if offset >= self.log_end_offset:
             return
@@ -464,7 +472,7 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return
         self.flush()
-        try:
+        with self._failing_for_good():
             self._lower_checkpoints(self.segments.batch_begin(offset))
             while self.segments[-1].base_offset > offset:
                 self._delete_segment(-1)
@@ -472,17 +480,14 @@ class Log:
             self.segments.forget_unsynced(segment)
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
             self._end_at(end_offset, segment.start + position)
-            self._lower_checkpoints(end_offset)  # lower still, where the offset lay in a gap
+            self._lower_checkpoints(end_offset)  # below the offset if that lay in a gap
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.epochs.truncate_from_end(end_offset)
             reload_producers(self.producers, self.segments, end_offset, self.position)
-        except StorageFailed as failure:
-            self._fail(failure)
-            raise
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and begins at the offset (R42)."""
-        try:
+        """Remove every record; the empty log then begins and ends at the offset (R42). Raises StorageFailed."""
+        with self._failing_for_good():
             self._lower_checkpoints(offset)
             while self.segments:
                 self._delete_segment(-1)
@@ -492,12 +497,9 @@ class Log:
             self._end_at(offset, self.position)
             self.epochs.clear()
             self.producers.clear()
-        except StorageFailed as failure:
-            self._fail(failure)
-            raise
 
     def _lower_checkpoints(self, offset: int) -> None:
-        """Persist that nothing from this offset on is durable or compacted any more."""
+        """Lower the recovery point and the first dirty offset to this offset, and persist both."""
         self.gaps.truncated(offset)
         if offset < self.recovery_point:
             self.recovery_point = offset
@@ -509,7 +511,10 @@ class Log:
         self.segments.delete(slot)
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Nothing below the offset (at most the log end) is readable any more; segments wholly below are deleted."""
+        """Raise the log start offset to `offset`, at most to the log end, and delete segments wholly below it.
+
+        A lower offset changes nothing. Raises StorageFailed.
+        """
         offset = min(offset, self.written_log_end_offset)
         if offset <= self.log_start_offset:
             return
@@ -522,56 +527,52 @@ class Log:
     # ---- compaction
 
     def replace_segment(self, segment: Segment, cleaned_path: str) -> None:
-        """Replace a sealed segment by the file at `cleaned_path`: the batches of it that a cleaner kept.
+        """Replace a sealed segment by its compacted copy, the file at `cleaned_path`.
 
-        Positions from the end of the segment on stay valid; the layout generation rises for those below. Raises
-        CorruptBatch when the file is not whole, sound batches with rising offsets of this segment, StorageFailed.
+        The layout generation rises; byte positions from the end of the segment on stay valid. Raises ValueError if
+        the segment is not a sealed segment of this log, CorruptBatch if the copy is not whole, sound batches of
+        that segment, and StorageFailed.
         """
         slot = self.segments[:-1].index(segment)
         cleaned, size = segment.open_compacted(cleaned_path, self.segments[slot + 1].base_offset)
         if self.gaps.first_dirty_offset is None:
             self.gaps.mark(self.log_start_offset)
-        try:
+        with self._failing_for_good():
             cleaned.file.sync()
             segment.replace_files(cleaned, cleaned_path)
-        except StorageFailed as failure:
-            self._fail(failure)
-            raise
         self.segments.replace(slot, cleaned, size)
         self.layout_generation += 1
 
     # ---- durability
 
     def sync(self) -> None:
-        """fsync everything written; `recovery_point` moves to the log end. Raises StorageFailed."""
+        """Write pending batches, fsync the log, and move the recovery point to its end. Raises StorageFailed."""
         self.flush()
-        try:
+        with self._failing_for_good():
             for segment in [*self.segments.unsynced, self._active]:
                 segment.file.sync()
             self.epochs.sync()
             self.storage.sync_directory(self.directory)
-        except StorageFailed as failure:
-            self._fail(failure)
-            raise
         self.segments.all_synced()
         self.recovery_point = self.log_end_offset
 
     def sealed_synced(self, count: int, removals: int) -> None:
-        """Raise the recovery point: the first `count` of `segments.unsynced` are durable.
+        """Raise the recovery point, because the first `count` of `segments.unsynced` were fsynced.
 
-        `removals` is the value of `segments.removals` when their fsync began.
+        `removals` is the value that `segments.removals` had when the fsync began; if it has changed since, the
+        recovery point stays.
         """
         self.recovery_point = max(self.recovery_point, self.segments.synced(count, removals))
 
     def checkpoint_indexes(self) -> None:
-        """Write the index files of the active segment, so that tools see them."""
+        """Write the index files of the active segment, which are otherwise only in memory, for tools to read."""
         self._active.write_index_files(sealed=False)
 
     def close(self) -> None:
-        """Make everything durable and give the files back. Raises StorageFailed; the files are closed then too."""
+        """Write and fsync everything, then close the files. Raises StorageFailed; the files are closed then too."""
         try:
             self.flush()
-            if self._active.is_made:  # a broker may have thousands that were never written to
+            if self._active.is_made:  # nothing to write for the many partitions without a record
                 self._active.write_index_files(sealed=True)
                 self.producers.snapshot(self.log_end_offset)
                 self.sync()
@@ -579,12 +580,12 @@ class Log:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give the files back and leave them as they are, as a crash would."""
+        """Close the files and write nothing, as a crash would."""
         for segment in self.segments:
             segment.close()
 
     def is_missing(self, offset: int) -> bool:
-        """True if the log was found to have lost the record at this offset. Raises StorageFailed."""
+        """Return True if recovery reported missing records and this offset is one of them. Raises StorageFailed."""
         lost_from = self.gaps.lost_from
         if lost_from is None or not lost_from <= offset < self.written_log_end_offset:
             return False

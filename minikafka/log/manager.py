@@ -56,7 +56,7 @@ class LogManager:
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
         self._failed: list[LogDirectory] = []
         self._deleted: list[tuple[int, str]] = []
-        """Directories that were renamed for deletion, and the monotonic ms from which on they may go."""
+        """Directories that were renamed for deletion, each with the monotonic time (ms) from which it may go."""
 
     @property
     def failed_directories(self) -> int:
@@ -102,7 +102,7 @@ class LogManager:
             for tp, log in directory.logs.items():
                 if tp in self.logs:
                     raise ConfigError(
-                        f"{tp} lies in {self.logs[tp].directory} and in {log.directory}: move one of them away"
+                        f"{tp} is both in {self.logs[tp].directory} and in {log.directory}: remove one of them"
                     )
                 self.logs[tp] = log
             self.high_watermarks.update(directory.high_watermarks)
@@ -218,14 +218,14 @@ class LogManager:
         return path
 
     async def delete_renamed(self, now: int) -> None:
-        """Delete the files of all logs that were renamed for deletion and have waited long enough.
+        """Delete the files of the logs that were renamed for deletion and whose delay is over.
 
         Raises the last StorageFailed after trying all of them; the next start deletes the rest.
         """
-        ripe = [path for due, path in self._deleted if due <= now]
+        expired = [path for due, path in self._deleted if due <= now]
         self._deleted = [(due, path) for due, path in self._deleted if due > now]
         failed: StorageFailed | None = None
-        for path in ripe:
+        for path in expired:
             try:
                 await self.executor.run(partial(self.storage.remove_tree, path))
             except StorageFailed as failure:
@@ -288,7 +288,7 @@ class LogManager:
         return lost
 
     async def close(self) -> None:
-        """Close every log and mark each directory whose logs are all durable as cleanly stopped."""
+        """Close every log; mark each directory whose logs all became durable as cleanly stopped."""
         for directory in list(self._live):
             await self.executor.run(partial(self._close, directory))
 

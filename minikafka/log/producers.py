@@ -1,13 +1,13 @@
-"""Idempotence state of one log: the last five batches of every producer (KIP-98), and its snapshots.
+"""The producers of one log: their last five batches (KIP-98), their transactions, and snapshots of both.
 
-Invariant: the state is a function of the batches in the log up to its end, so that a new leader knows a
-retry from its own log and appends no batch twice (S32). A snapshot file holds it as of the offset in its
-name, but only the last batch of every producer, as in Kafka: where the state was loaded from one, a retry
-of an older batch is out of order instead of known.
+Invariant: the state depends only on the batches in the log, so a new leader recognizes a retry by its own log and
+appends no batch twice (S32). A snapshot file holds the state at the offset in its name, but, as in Kafka, only the
+last batch of every producer: after loading a snapshot, a retry of an older batch is out of order, not a duplicate.
 
-Beyond the five batches it is known how many sequence numbers in a row the log holds, so that a retry of what
-lies before them is told from a gap. Kafka calls both out of order: its Java producer, which may have more than
-five batches on their way when a leader goes away, then writes them twice, or tries until they expire.
+For each producer the state also counts the consecutive sequence numbers in the log, beyond the five batches. So a
+retry of an old batch differs from a gap in the sequence. Kafka answers both with OUT_OF_ORDER_SEQUENCE_NUMBER; its Java
+producer, which may have more than five batches in flight when a leader fails, then writes batches twice, or
+retries until they expire.
 """
 
 from __future__ import annotations
@@ -20,17 +20,27 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.ports import Storage
-from minikafka.record.batch import ATTRIBUTES, CONTROL, TRANSACTIONAL, Header
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    CONTROL,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    Header,
+)
 from minikafka.record.codecs import crc32c
 
 logger = logging.getLogger(__name__)
 
 APPEND: Final = -1
-"""`check`: the batch is the next one."""
+"""Result of `check`: the batch is the producer's next one."""
 UNKNOWN: Final = -2
-"""`check`: a later batch of a producer that nothing is remembered of."""
+"""Result of `check`: the producer is unknown, and this is not its first batch."""
 WRITTEN: Final = -3
-"""`check`: a duplicate older than the batches that are remembered."""
+"""Result of `check`: a duplicate of a batch that is older than the five remembered ones."""
 SUFFIX: Final = ".snapshot"
 OPEN: Final = -1
 """`ProducerStates.transactions`: the transaction has no marker yet."""
@@ -40,20 +50,20 @@ _FENCED: Final = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _BATCHES_KEPT: Final = 5
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 _RUN_MAX: Final = 0x3FFFFFFF
-"""What lies further back cannot be told from what lies ahead, as sequence numbers begin anew at zero."""
+"""Sequence numbers wrap around to 0, so those further back cannot be distinguished from those to come."""
 
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 """Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of the
-open transaction."""
+open transaction (-1: none)."""
 _CRC_END: Final = 6
 _NONE: Final = -1
 _IN_TRANSACTION: Final = TRANSACTIONAL | CONTROL
 
 
 class ActiveProducer(NamedTuple):
-    """One producer as DescribeProducers shows it; -1 stands for a value that there is none of."""
+    """One producer as DescribeProducers shows it; -1 stands for a missing value."""
 
     producer_id: int
     epoch: int
@@ -66,9 +76,9 @@ class ActiveProducer(NamedTuple):
 class ProducerState:
     """One producer id: its epoch and its last batches as (first sequence, last sequence, base offset).
 
-    `run`: how many sequence numbers in a row, up to the last one, are known to be in the log.
-    `transaction_start`: first offset of its open transaction, -1 without one. `coordinator_epoch`: epoch of the
-    transaction coordinator that wrote its last marker, -1 before the first.
+    `run` counts the consecutive sequence numbers, up to the last one, that are known to be in the log. `seen` is
+    True if the producer appended since the last expiration check. `transaction_start` is the first offset of its open
+    transaction, -1 without one; `coordinator_epoch` that of the coordinator that wrote its last marker, or -1.
     """
 
     __slots__ = (
@@ -92,16 +102,17 @@ class ProducerState:
         self.seen = True
 
     def holds(self, first: int, last: int) -> bool:
-        """Whether the log has all these sequence numbers, before the batches that are remembered."""
+        """True if the log has the sequence numbers `first` to `last`, all of them before the remembered batches."""
         if not self.batches:
             return False
-        remembered = self.last_sequence - self.batches[0][0] & _LAST_SEQUENCE
+        oldest_first, _, _ = self.batches[0]
+        remembered = self.last_sequence - oldest_first & _LAST_SEQUENCE
         behind = self.last_sequence - last & _LAST_SEQUENCE
         return remembered < behind <= (self.last_sequence - first & _LAST_SEQUENCE) < self.run
 
 
 class ProducerStates:
-    """Every producer that appended to this log and was not idle for too long.
+    """Every producer that appended to this log and has not expired.
 
     `transactions`: first offset of each unstable transaction → offset of its marker, `OPEN` while there is none. A
     transaction is unstable until the high watermark has passed its marker.
@@ -116,7 +127,7 @@ class ProducerStates:
         self.transactions: dict[int, int] = {}
 
     def active(self) -> list[ActiveProducer]:
-        """Return every producer that is remembered."""
+        """Return every producer that has not expired."""
         return [
             ActiveProducer(
                 producer_id,
@@ -135,21 +146,22 @@ class ProducerStates:
     # ---- per batch
 
     def check(self, header: Header) -> int:
-        """What to do with a leader's batch of an idempotent producer.
+        """Check the sequence of an idempotent producer's batch before a leader appends it.
 
-        APPEND; >= 0: a duplicate, the base offset it already has; WRITTEN: one older than those; UNKNOWN:
-        append it too, for what was known of the producer can have expired (KIP-360), unless its first batches
-        may be about to come; else minus the Kafka error code.
+        Return APPEND for the next batch; the base offset (>= 0) of a remembered batch that this one repeats;
+        WRITTEN for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer, which may be
+        appended because the producer may have expired (KIP-360), unless its first batches may still arrive; else
+        minus the Kafka error code.
         """
-        state = self._states.get(header[9])
+        state = self._states.get(header[PRODUCER_ID])
         if state is None:
-            return UNKNOWN if header[11] else APPEND
-        epoch, first = header[10], header[11]
+            return UNKNOWN if header[BASE_SEQUENCE] else APPEND
+        epoch, first = header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         if epoch == state.epoch:
             before = state.last_sequence
             if first == before + 1 or (first == 0 and before == _LAST_SEQUENCE):
                 return APPEND
-            last = first + header[6] & _LAST_SEQUENCE
+            last = first + header[LAST_OFFSET_DELTA] & _LAST_SEQUENCE
             for known_first, known_last, base_offset in state.batches:
                 if known_first == first and known_last == last:
                     return base_offset
@@ -159,29 +171,30 @@ class ProducerStates:
         return APPEND if first == 0 else _OUT_OF_ORDER
 
     def written_below(self, producer_id: int) -> int:
-        """The offset below which the log has what is WRITTEN: that of the oldest batch that is remembered."""
-        return self._states[producer_id].batches[0][2]
+        """Return the offset below which every WRITTEN batch lies: that of the oldest remembered batch."""
+        _, _, base_offset = self._states[producer_id].batches[0]
+        return base_offset
 
     def update(self, header: Header, base_offset: int) -> None:
-        """The batch is in the log at this offset. `header` is of a batch with a producer id."""
-        epoch = header[10]
-        state = self._states.get(header[9])
+        """Update the state with a batch that was appended at this offset and has a producer id."""
+        epoch = header[PRODUCER_EPOCH]
+        state = self._states.get(header[PRODUCER_ID])
         if state is None or state.epoch != epoch:
             former, state = state, ProducerState(epoch)
-            self._states[header[9]] = state
+            self._states[header[PRODUCER_ID]] = state
             if former is not None:
                 state.transaction_start = former.transaction_start
                 state.coordinator_epoch = former.coordinator_epoch
         if header[ATTRIBUTES] & _IN_TRANSACTION:
             self._update_transaction(state, header, base_offset)
         state.seen = True
-        state.timestamp = header[8]
-        first = header[11]
-        if first < 0:  # a transaction marker: it may raise the epoch and has no sequence
+        state.timestamp = header[MAX_TIMESTAMP]
+        first = header[BASE_SEQUENCE]
+        if first < 0:  # a transaction marker has no sequence number, but may raise the epoch
             return
         follows = first == state.last_sequence + 1 & _LAST_SEQUENCE
-        state.run = min((state.run if follows else 0) + header[6] + 1, _RUN_MAX)
-        last = state.last_sequence = first + header[6] & _LAST_SEQUENCE
+        state.run = min((state.run if follows else 0) + header[LAST_OFFSET_DELTA] + 1, _RUN_MAX)
+        last = state.last_sequence = first + header[LAST_OFFSET_DELTA] & _LAST_SEQUENCE
         state.batches.append((first, last, base_offset))
 
     def _update_transaction(self, state: ProducerState, header: Header, base_offset: int) -> None:
@@ -229,20 +242,21 @@ class ProducerStates:
     # ---- snapshots
 
     def clear(self) -> None:
-        """Forget everything, the snapshots too."""
+        """Forget every producer and delete the snapshots."""
         self._states.clear()
         self.transactions.clear()
         for offset in self.snapshot_offsets():
             self._remove(offset)
 
     def snapshot(self, offset: int) -> None:
-        """Write `<offset>.snapshot`; the state must be that of a log which ends at the offset."""
+        """Write `<offset>.snapshot`. The log must end at that offset."""
         self._storage.write_atomically(self._path(offset), self.encode(), sync=False)
 
     def restore(self, offset: int) -> int:
-        """Load the newest snapshot not above the offset; the offset to scan the log from (-1: its start).
+        """Load the newest valid snapshot at or below the offset; return its offset, -1 if there is none.
 
-        Newer snapshots belong to a log that is gone and are removed, as are unreadable ones.
+        The caller updates the state with the batches from there on. Later snapshots, which belong to records that
+        were truncated, and invalid ones are deleted.
         """
         self._states.clear()
         self.transactions.clear()
@@ -253,13 +267,13 @@ class ProducerStates:
         return -1
 
     def keep_snapshots(self, offsets: set[int]) -> None:
-        """Remove all snapshots but the newest and those of these (segment base) offsets."""
+        """Delete all snapshots but the newest and those at these offsets, the base offsets of segments."""
         for offset in self.snapshot_offsets()[:-1]:
             if offset not in offsets:
                 self._remove(offset)
 
     def snapshot_offsets(self) -> list[int]:
-        """Offsets that have a snapshot file, rising."""
+        """Return the rising offsets that have a snapshot file."""
         names = (
             name[: -len(SUFFIX)]
             for name in self._storage.names(self._directory)
@@ -268,7 +282,7 @@ class ProducerStates:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def encode(self) -> bytes:
-        """Kafka's snapshot, version 1. It holds the last batch of each producer only."""
+        """Return the bytes of Kafka's snapshot file, version 1, with only the last batch of each producer."""
         entries = b"".join(starmap(_encode, self._states.items()))
         data = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._states)) + entries
         return (
@@ -280,7 +294,7 @@ class ProducerStates:
         try:
             states = _decode(self._storage.read(self._path(offset)))
         except ValueError as error:
-            logger.warning("producer snapshot %s is not used: %s", self._path(offset), error)
+            logger.warning("ignoring the producer snapshot %s: %s", self._path(offset), error)
             return False
         except StorageFailed as failure:
             if isinstance(failure.cause, FileNotFoundError):
@@ -318,12 +332,12 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
 
 def _decode(data: bytes) -> dict[int, ProducerState]:
     if len(data) < _SNAPSHOT_HEAD.size:
-        raise ValueError("cut off")
+        raise ValueError("it is too short")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
     if version != _SNAPSHOT_VERSION or crc32c(data[_CRC_END:]) != crc:
-        raise ValueError("unknown version or wrong CRC")
+        raise ValueError("its version is unknown or its CRC is wrong")
     if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-        raise ValueError("cut off")
+        raise ValueError("its length does not fit its number of entries")
     states = {}
     for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
         producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, start = entry

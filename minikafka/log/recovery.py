@@ -1,8 +1,8 @@
-"""Opening the files of one log: what is there, what of it is sound, what follows from it.
+"""Opening the files of one log, and recovery after an unclean stop.
 
-Invariant: opening twice gives what opening once gave. After an unclean stop every batch from the
-recovery point's segment on is checked; the log is cut at the first that is torn or leaves a gap, and
-epochs, indexes, producers and later segments are trimmed likewise (S34, S35, R25).
+Invariant: opening a log twice has the same result as opening it once. After an unclean stop every batch from the
+recovery point's segment on is checked. The log is truncated at the first batch that is torn or that leaves a gap the
+log does not accept, and epochs, indexes, producer state and later segments are cut there too (S34, S35, R25).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from minikafka.record.batch import (
 logger = logging.getLogger(__name__)
 
 Entries = list[tuple[int, int]]
-"""Leader epochs as (epoch, start offset)."""
+"""Leader epochs as (epoch, start offset), rising."""
 
 _LEFTOVERS: Final = (".tmp", ".deleted", ".cleaned")
 
 
 class Loaded(NamedTuple):
-    """A log as found: at least one segment; `end_position` is absolute.
+    """The parts of an opened log. There is at least one segment; `end_position` is an absolute byte position.
 
-    `gap`: the offset behind the first segment that the next one does not continue, if there is one.
+    `lost_from`: the first offset that is missing between two segments although gaps are not accepted, or None.
     """
 
     segments: list[Segment]
@@ -53,7 +53,7 @@ class Loaded(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     end_position: int
-    gap: int | None = None
+    lost_from: int | None = None
 
 
 def load(
@@ -66,9 +66,10 @@ def load(
     log_start_offset: int,
     accept_gaps: bool,
 ) -> Loaded:
-    """Open or create the log in the directory; return its parts. Raises StorageFailed.
+    """Open the log in the directory, or create it, and return its parts. Raises StorageFailed.
 
-    `clean`: it was closed properly. `accept_gaps`: it is or was compacted, so missing offsets are no damage.
+    `clean`: the log was closed properly, so it needs no recovery. `accept_gaps`: the log is or was compacted, so
+    missing offsets are no damage.
     """
     if storage.make_directories(directory) or _is_unused(storage.names(directory)):
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
@@ -81,13 +82,15 @@ def load(
         if first == len(segments) or entry[1] < segments[first].base_offset
     ]
     position, end_offset = _recover_from(segments, first, entries, accept_gaps)
-    gap = None if accept_gaps else _first_gap(segments)
+    lost_from = None if accept_gaps else _first_lost_offset(segments)
     if not segments or end_offset < log_start_offset:
         if segments:
             logger.warning(
-                "%s: dropped, the log ends at offset %d but its first record is noted as %d",
-                directory, end_offset, log_start_offset,
-            )  # fmt: skip
+                "%s: deleting the log, which ends at offset %d, below its checkpointed log start offset %d",
+                directory,
+                end_offset,
+                log_start_offset,
+            )
         for segment in reversed(segments):
             segment.delete()
         end_offset = max(log_start_offset, 0)
@@ -101,11 +104,13 @@ def load(
     _trim(epochs, known, log_start_offset, end_offset)
     producers = ProducerStates(storage, directory)
     reload_producers(producers, segments, end_offset, end_position)
-    return Loaded(segments, epochs, producers, log_start_offset, end_offset, end_position, gap)
+    return Loaded(
+        segments, epochs, producers, log_start_offset, end_offset, end_position, lost_from
+    )
 
 
 def _trim(epochs: LeaderEpochs, known: Entries | None, start: int, end: int) -> None:
-    """Epochs of the log as it is now; the file is written if it said anything else."""
+    """Remove the epochs outside of the log's offsets [start, end); write the file if it differs from `known`."""
     epochs.truncate_from_start(start)
     epochs.truncate_from_end(end)
     if epochs.entries != (known or []):
@@ -113,12 +118,12 @@ def _trim(epochs: LeaderEpochs, known: Entries | None, start: int, end: int) -> 
 
 
 def _is_unused(names: list[str]) -> bool:
-    """Whether no batch came into the directory before the broker stopped."""
+    """True if the directory has no log files: no batch was appended before the broker stopped."""
     return not names or names == [PARTITION_METADATA]
 
 
 def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded:
-    """An empty log, without files: its first batch makes them all."""
+    """Return an empty log without files; its first batch creates them."""
     epochs = LeaderEpochs(storage, f"{directory}/{epoch_file.FILE_NAME}", [], is_new=True)
     segment = Segment.first(storage, directory, offset, interval, epochs.ensure_file)
     return Loaded([segment], epochs, ProducerStates(storage, directory), offset, offset, 0)
@@ -127,7 +132,7 @@ def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded
 def reload_producers(
     producers: ProducerStates, segments: list[Segment], end_offset: int, end_position: int
 ) -> None:
-    """Producer state of the log that ends there: the newest snapshot below, then the batches behind it."""
+    """Load the newest snapshot at or below the log end, and update it with the batches behind the snapshot."""
     start = producers.restore(end_offset)
     for segment, position, header in _batches_from(segments, start, end_position):
         if header[PRODUCER_ID] >= 0:
@@ -179,7 +184,10 @@ def _base_offset(segment: Segment) -> int:
 def _first_to_recover(
     segments: list[Segment], recovery_point: int, known: Entries | None, *, clean: bool
 ) -> int:
-    """The segment that holds the recovery point; all, when the epochs must be found again."""
+    """Return the number of the segment that holds the recovery point; that of the first to recover.
+
+    It is 0 if there is no epoch file, since recovery finds the epochs, and the number of segments after a clean stop.
+    """
     if known is None:
         return 0
     if clean:
@@ -190,9 +198,9 @@ def _first_to_recover(
 def _recover_from(
     segments: list[Segment], first: int, epochs: Entries, accept_gaps: bool
 ) -> tuple[int, int]:
-    """Recover segments[first:] in place; return (size of the last segment, end offset of the log).
+    """Recover segments[first:] in place, appending to `epochs`; return (size of the last segment, log end offset).
 
-    An epoch begins at the offset expected before its first batch, as `Log.append_replicated` notes it.
+    An epoch begins at the offset that was expected before its first batch, as in `Log.append_replicated`.
     """
     expected = segments[first].base_offset if first < len(segments) else 0
 
@@ -218,9 +226,11 @@ def _recover_from(
         torn = position < size
         if torn:
             logger.warning(
-                "%s: cutting %d bytes that are no sound batches, the log ends at offset %d",
-                segment.path(LOG), size - position, end_offset,
-            )  # fmt: skip
+                "%s: truncating %d bytes that are no sound batches, the log ends at offset %d",
+                segment.path(LOG),
+                size - position,
+                end_offset,
+            )
             segment.file.truncate(position)
         if first < len(segments) and (
             torn or not _continues(segments[first], end_offset, accept_gaps)
@@ -235,18 +245,20 @@ def _continues(segment: Segment, end_offset: int, accept_gaps: bool) -> bool:
     return segment.base_offset == end_offset or (accept_gaps and segment.base_offset > end_offset)
 
 
-def _first_gap(segments: list[Segment]) -> int | None:
-    """Where records are missing between two segments, as when somebody removed a file.
+def _first_lost_offset(segments: list[Segment]) -> int | None:
+    """Return the first offset that is missing between two segments, as when a file was removed, or None.
 
-    What lies behind stays: if no other replica has it, a leader serves it. A follower copies from the gap on.
+    The segments behind the gap stay: a leader serves them, since no other replica may have them.
     """
     for segment, following in pairwise(segments):
         end_offset = segment.end_offset()
         if end_offset != following.base_offset:
             logger.error(
-                "%s: the log goes on at offset %d, the records between are missing",
-                segment.path(LOG), following.base_offset,
-            )  # fmt: skip
+                "%s: the records from offset %d up to the next segment at offset %d are missing",
+                segment.path(LOG),
+                end_offset,
+                following.base_offset,
+            )
             return end_offset
     return None
 
@@ -254,17 +266,19 @@ def _first_gap(segments: list[Segment]) -> int | None:
 def _drop(segments: list[Segment], first: int) -> None:
     while len(segments) > first:
         segment = segments.pop()
-        logger.warning("%s: dropped, the log before it was cut", segment.path(LOG))
+        logger.warning(
+            "%s: deleting the segment, the log before it was truncated", segment.path(LOG)
+        )
         segment.delete()
 
 
 def _read_epochs(storage: Storage, directory: str) -> Entries | None:
-    """The entries of the file; None when it is not there or cannot be read."""
+    """Return the entries of the epoch file, or None if the file is missing or invalid."""
     path = f"{directory}/{epoch_file.FILE_NAME}"
     if not storage.exists(path):
         return None
     try:
         return epoch_file.decode(storage.read(path))
     except ValueError as error:
-        logger.warning("%s is not used: %s", path, error)
+        logger.warning("ignoring %s: %s", path, error)
         return None

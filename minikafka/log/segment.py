@@ -1,4 +1,4 @@
-"""One segment: `NNN.log` with its two sparse indexes.
+"""One segment of a log: the file `<base offset>.log` with its offset index and time index.
 
 Invariant: the indexes only speed up searches; all their data can be derived from the log file, so a
 missing or invalid index file is rebuilt. The index files of the active segment are written when it
@@ -17,7 +17,20 @@ from typing import Final
 from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.ports import Buffer, File, Storage
 from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
-from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Header, records, valid_run
+from minikafka.record.batch import (
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    OVERHEAD,
+    Header,
+    records,
+    valid_run,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +38,8 @@ LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+RECORD_OFFSET: Final = 1
+"""Index of the offset in what `Segment.record_since` returns."""
 
 _WALK_BYTES: Final = 64 * 1024
 _FIND_BYTES: Final = 8 * 1024
@@ -159,7 +174,7 @@ class Segment:
             self.max_timestamp = header[8]
             self.max_timestamp_offset = last_offset
         if self.start + position > self.next_index_position:
-            self.add_index_entry(last_offset, self.start + position, header[0])
+            self.add_index_entry(last_offset, self.start + position, header[BASE_OFFSET])
 
     def write_index_files(self, *, sealed: bool) -> None:
         """Write the index files. `sealed`: no batch will follow, so the largest timestamp is added."""
@@ -235,8 +250,8 @@ class Segment:
                 if len(chunk) < HEADER_BYTES:
                     return
             header = _unpack_header(chunk, at)
-            after = position + OVERHEAD + header[1]
-            if after > end or after - position < HEADER_BYTES or header[3] != 2:
+            after = position + OVERHEAD + header[BATCH_LENGTH]
+            if after > end or after - position < HEADER_BYTES or header[MAGIC] != 2:
                 return
             yield position, header
             position = after
@@ -248,27 +263,27 @@ class Segment:
         slot = self._sound_slot(lambda index: index.slot_before(offset - self.base_offset))
         nearby = self.index.positions[slot] if slot >= 0 else 0
         for position, header in self.headers(nearby, end, _FIND_BYTES):
-            if header[0] + header[6] >= offset:
+            if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= offset:
                 return position
         return end
 
     def read_up_to(self, position: int, end: int, max_bytes: int) -> tuple[bytes, int]:
-        """Return whole batches from [position, end) and the offset behind them: at most `max_bytes`, or one batch.
+        """Return whole batches from [position, end), at most `max_bytes` or one batch, and the offset behind them.
 
-        More than `max_bytes` must lie there. The data ends at an index entry if there is one in reach.
+        The range must be longer than `max_bytes`. The data ends at an index entry if one lies within `max_bytes`.
         """
         cut, base_offset = self.entry_at_or_before(position + max_bytes)
         if cut > position:
             return self.file.pread(cut - position, position), base_offset
         data = self.file.pread(min(max(max_bytes, HEADER_BYTES), end - position), position)
-        first_bytes = OVERHEAD + _unpack_header(data)[1]
+        first_bytes = OVERHEAD + _unpack_header(data)[BATCH_LENGTH]
         if first_bytes > len(data):
             data = self.file.pread(first_bytes, position)
         stop, next_offset = _whole_batches(data, max(max_bytes, first_bytes))
         return data[:stop], next_offset
 
     def offset_after(self, data: bytes, position: int) -> int:
-        """Return the offset behind whole batches that were read from this position."""
+        """Return the offset behind `data`, whole batches that were read at this position."""
         known, base_offset = self.entry_at_or_before(position + len(data))
         walk_from = max(known - position, 0)
         if walk_from == len(data):
@@ -278,21 +293,23 @@ class Segment:
     def record_since(
         self, timestamp: int, from_offset: int, end: int
     ) -> tuple[int, int, int] | None:
-        """Return (timestamp, offset, leader epoch) of the first record not earlier than `timestamp`.
+        """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        Only records from `from_offset` on and below the byte position `end` count; None if there is none.
-        Raises CorruptBatch, StorageFailed.
+        Records below `from_offset`, and from the byte position `end` on, are skipped; None if no other is late
+        enough. Raises CorruptBatch, StorageFailed.
         """
         times = self.times
         if self.max_timestamp < timestamp:
             return None
         first = max(self.base_offset + times.offset_before(timestamp), from_offset)
         for position, header in self.headers(self.find(first, end), end):
-            if header[8] < timestamp:
+            if header[MAX_TIMESTAMP] < timestamp:
                 continue
-            for record in records(self.file.pread(OVERHEAD + header[1], position), control=True):
+            for record in records(
+                self.file.pread(OVERHEAD + header[BATCH_LENGTH], position), control=True
+            ):
                 if record.timestamp >= timestamp and record.offset >= from_offset:
-                    return record.timestamp, record.offset, header[2]
+                    return record.timestamp, record.offset, header[LEADER_EPOCH]
         return None
 
     def entry_at_or_before(self, position: int) -> tuple[int, int]:
@@ -318,8 +335,12 @@ class Segment:
             return slot
         position = index.positions[slot]
         _, header = next(self.headers(position, self.file.size(), HEADER_BYTES), (0, None))
-        if header is not None and header[0] + header[6] == self.base_offset + index.lasts[slot]:
-            index.bases[slot] = header[0] - self.base_offset
+        if (
+            header is not None
+            and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+            == self.base_offset + index.lasts[slot]
+        ):
+            index.bases[slot] = header[BASE_OFFSET] - self.base_offset
             return slot
         self._rebuild_index()
         return choose(self.index)
@@ -332,7 +353,7 @@ class Segment:
         end_offset = self.base_offset
         for position in (self._last_indexed(), 0):
             for _, header in self.headers(position, size):
-                end_offset = int(header[0] + header[6] + 1)
+                end_offset = int(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
             if end_offset > self.base_offset:
                 break
         return end_offset
@@ -360,16 +381,16 @@ class Segment:
         end = self.index.positions[slot] if slot >= 0 else 0
         end_offset = self.base_offset
         for position, header in self.headers(end, size):
-            end_offset = header[0] + header[6] + 1
+            end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             self.note(header, position)
-            end = position + OVERHEAD + header[1]
+            end = position + OVERHEAD + header[BATCH_LENGTH]
         return end, end_offset
 
     def recover(self, on_batch: Callable[[Header], None], accept_gaps: bool) -> tuple[int, int]:
         """Check every batch and rebuild the indexes; return (size of the sound part, offset behind it).
 
-        The caller cuts the file there. `on_batch` is called with every sound header in order. `accept_gaps`: the
-        log is or was compacted, so offsets may be missing between batches.
+        The caller truncates the file to that size. `on_batch` is called with the header of every sound batch, in
+        order. `accept_gaps`: offsets may be missing between batches, because the log is or was compacted.
         """
         self._use(OffsetIndex(), TimeIndex())
         size = self.file.size()
@@ -379,17 +400,17 @@ class Segment:
             chunk = self.file.pread(min(count, size - position), position)
             headers, _ = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset, accept_gaps)
             if not headers:
-                count = OVERHEAD + _unpack_header(chunk)[1]
+                count = OVERHEAD + _unpack_header(chunk)[BATCH_LENGTH]
                 if count <= len(chunk) or count > size - position:
                     break
                 continue
             for header in headers:
-                offset = header[0] + header[6] + 1
+                offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
                 if offset - self.base_offset > RELATIVE_OFFSET_MAX:
-                    return position, header[0]
+                    return position, header[BASE_OFFSET]
                 self.note(header, position)
                 on_batch(header)
-                position += OVERHEAD + header[1]
+                position += OVERHEAD + header[BATCH_LENGTH]
             count = _SCAN_BYTES
         return position, offset
 
@@ -397,7 +418,7 @@ class Segment:
         """Truncate the file and the indexes; return (size, offset after the remaining batches)."""
         index, times = self.index, self.times
         size = self.file.size()
-        cut_offset = next((header[0] for _, header in self.headers(position, size)), None)
+        cut_offset = next((header[BASE_OFFSET] for _, header in self.headers(position, size)), None)
         self.file.truncate(position)
         index.truncate(position)
         if cut_offset is not None:
@@ -532,9 +553,9 @@ def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
     limit = min(limit, len(data))
     while limit - at >= HEADER_BYTES:
         header = _unpack_header(data, at)
-        stop = at + OVERHEAD + header[1]
+        stop = at + OVERHEAD + header[BATCH_LENGTH]
         if stop > limit or stop - at < HEADER_BYTES:
             break
-        next_offset = header[0] + header[6] + 1
+        next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         at = stop
     return at, next_offset

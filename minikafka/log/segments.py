@@ -1,4 +1,4 @@
-"""The segments of one log as a list, and which of them may not be durable yet."""
+"""The segments of one log as a list, and the sealed ones among them that may not be durable yet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _start: Final = attrgetter("start")
 
 
 class Segments(list[Segment]):
-    """The segments by rising base offset, the active one last; each begins at the byte position where the one before
-    it ends.
+    """The segments of a log by rising base offset, the active one last, without holes between their byte positions.
 
-    `unsynced`: sealed segments that are not known to be durable. `removals` counts changes to `unsynced` other than
-    at its end, so that the result of an fsync that ran meanwhile can be told from a stale one.
+    `unsynced` holds the sealed segments that are not known to be durable. `removals` counts the removals from
+    `unsynced`: if the number has changed when an fsync ends, its result is out of date.
     """
 
     __slots__ = ("removals", "unsynced")
@@ -33,29 +32,41 @@ class Segments(list[Segment]):
         ]
 
     def slot_of(self, offset: int) -> int:
-        """Return the index of the segment that holds the offset, 0 for an offset below all of them."""
+        """Return the list index of the segment that holds the offset, 0 for an offset below all segments."""
         return max(bisect_right(self, offset, key=_base_offset) - 1, 0)
 
     def at(self, position: int, end: int) -> tuple[Segment, int] | None:
-        """Return the sealed segment at this byte position and where it ends; None if it was deleted.
+        """Return the segment at this byte position and the position where it ends; None if it was deleted.
 
-        A position inside the active segment is the caller's case.
+        `end` is the byte position where the log ends.
         """
         slot = bisect_right(self, position, key=_start) - 1
         return (self[slot], self.end_of(slot, end)) if slot >= 0 else None
 
     def end_of(self, slot: int, end: int) -> int:
-        """Return the byte position where a segment ends: for the last one `end`, the end of the log."""
+        """Return the byte position where a segment ends; for the last segment that is `end`, the end of the log."""
         return self[slot + 1].start if slot + 1 < len(self) else end
 
     def locate(self, offset: int, end: int) -> int:
-        """Return the byte position of the batch that holds the offset, or of the first one above it."""
+        """Return the byte position of the batch that holds the offset, or of the first batch above it."""
         slot = self.slot_of(offset)
         segment = self[slot]
         return segment.start + segment.find(offset, self.end_of(slot, end) - segment.start)
 
+    def record_since(
+        self, timestamp: int, from_offset: int, end: int
+    ) -> tuple[int, int, int] | None:
+        """Return `Segment.record_since` of the first segment that has such a record; the log ends at `end`."""
+        for slot, segment in enumerate(self):
+            found = segment.record_since(
+                timestamp, from_offset, self.end_of(slot, end) - segment.start
+            )
+            if found is not None:
+                return found
+        return None
+
     def batch_begin(self, offset: int) -> int:
-        """Return the base offset of the batch that holds the offset; the offset if none does."""
+        """Return the base offset of the batch that holds the offset, or the offset itself if no batch does."""
         segment = self[self.slot_of(offset)]
         size = segment.file.size()
         position = segment.find(offset, size)
@@ -65,15 +76,15 @@ class Segments(list[Segment]):
         return min(offset, int(header[BASE_OFFSET]))
 
     def delete(self, slot: int) -> None:
-        """Take a segment out of the list and delete its files. Raises StorageFailed."""
+        """Remove a segment from the list and delete its files. Raises StorageFailed."""
         segment = self.pop(slot)
         self.forget_unsynced(segment)
         segment.delete()
 
     def replace(self, slot: int, cleaned: Segment, size: int) -> None:
-        """Put the compacted copy, of `size` bytes, in the place of a sealed segment.
+        """Replace a sealed segment by its compacted copy of `size` bytes.
 
-        The starts of this segment and of those before it move up, so that every position behind it stays valid.
+        This segment and those before it get higher start positions, so every position behind it stays valid.
         """
         self.forget_unsynced(self[slot])
         self[slot] = cleaned
@@ -84,7 +95,7 @@ class Segments(list[Segment]):
     # ---- durability
 
     def forget_unsynced(self, segment: Segment) -> None:
-        """Strike a segment off `unsynced`: it changes, or is gone."""
+        """Remove a segment from `unsynced`, because it changes or is deleted."""
         if segment in self.unsynced:
             self.unsynced.remove(segment)
             self.removals += 1
@@ -95,9 +106,9 @@ class Segments(list[Segment]):
         self.removals += 1
 
     def synced(self, count: int, removals: int) -> int:
-        """Note that the first `count` of `unsynced` are durable; return the offset up to which the log is.
+        """Note that the first `count` of `unsynced` are durable; return the offset below which the log is durable.
 
-        Return 0 if a segment was struck off since the fsync began, when `removals` had this value.
+        `removals` is the counter's value when their fsync began; if it has changed since, return 0.
         """
         if self.removals != removals:
             return 0

@@ -22,10 +22,19 @@ OVERHEAD: Final = 12
 CRC_START: Final = 21
 """The CRC covers the bytes from here, the attributes, to the end of the batch."""
 
-(
-    BASE_OFFSET, BATCH_LENGTH, LEADER_EPOCH, MAGIC, CRC, ATTRIBUTES, LAST_OFFSET_DELTA, BASE_TIMESTAMP,
-    MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, COUNT,
-) = range(13)  # fmt: skip
+BASE_OFFSET: Final = 0
+BATCH_LENGTH: Final = 1
+LEADER_EPOCH: Final = 2
+MAGIC: Final = 3
+CRC: Final = 4
+ATTRIBUTES: Final = 5
+LAST_OFFSET_DELTA: Final = 6
+BASE_TIMESTAMP: Final = 7
+MAX_TIMESTAMP: Final = 8
+PRODUCER_ID: Final = 9
+PRODUCER_EPOCH: Final = 10
+BASE_SEQUENCE: Final = 11
+COUNT: Final = 12
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -42,8 +51,10 @@ _LEAST_RECORD_BYTES: Final = 7
 _COMPRESSION_MAX: Final = 1024
 """Upper bound of any codec's compression ratio; a record count that would need more is invalid."""
 stamp: Final = Struct(">qii").pack_into
-"""stamp(buf, start, base_offset, batch_length, leader_epoch): what the leader writes into a batch, in one call;
-the length is there only because it lies between."""
+"""stamp(buf, start, base_offset, batch_length, leader_epoch): write the leader's fields into a batch in one call.
+
+`batch_length` is written unchanged, because it lies between the other two fields.
+"""
 _END_TRANSACTION: Final = Struct(">hi")
 """Value of an end transaction marker: its version, the coordinator epoch."""
 _UINT32: Final = Struct(">I")
@@ -84,7 +95,7 @@ def check_produced(
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (
         magic != 2
-        or header[0] != 0
+        or header[BASE_OFFSET] != 0
         or length != end - start - OVERHEAD
         or length < HEADER_BYTES - OVERHEAD
         or not 0 <= attributes <= _LAST_CODEC
@@ -123,7 +134,7 @@ def _refusal_by_magic(magic: int, is_whole: bool) -> int:
 
 
 def _refusal(size: int, header: Header, internal: bool) -> int:
-    """The error of a header that is not of the plain kind, 0 when it is only unusual."""
+    """Return the error code for an unusual header; 0 if it is unusual but valid."""
     length, attributes, producer_id = header[BATCH_LENGTH], header[ATTRIBUTES], header[PRODUCER_ID]
     if length < _LEAST_LEGACY_BYTES:
         return _CORRUPT
@@ -164,19 +175,19 @@ def valid_run(
     at = start
     while end - at >= HEADER_BYTES:
         header = _unpack_header(buf, at)
-        stop = at + OVERHEAD + header[1]
-        base = header[0]
+        stop = at + OVERHEAD + header[BATCH_LENGTH]
+        base = header[BASE_OFFSET]
         if (
             stop > end
             or stop - at < HEADER_BYTES
-            or header[3] != 2
-            or header[6] < 0
+            or header[MAGIC] != 2
+            or header[LAST_OFFSET_DELTA] < 0
             or (base != offset and (base < offset or not accept_gaps))
-            or crc32c(view[at + CRC_START : stop]) != header[4]
+            or crc32c(view[at + CRC_START : stop]) != header[CRC]
         ):
             break
         headers.append(header)
-        offset = base + header[6] + 1
+        offset = base + header[LAST_OFFSET_DELTA] + 1
         at = stop
     return headers, at
 
@@ -193,7 +204,10 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
 def unsound_error(
     buf: Buffer, view: memoryview, at: int, end: int, before: Sequence[Header], offset: int
 ) -> CorruptBatch:
-    """Return the error for bytes [at, end) at which `valid_run` stopped; it got `offset` and returned `before`."""
+    """Return the error for the bytes [at, end) at which `valid_run` stopped.
+
+    `valid_run` was called with `offset` and returned the headers `before`.
+    """
     expected = before[-1][BASE_OFFSET] + before[-1][LAST_OFFSET_DELTA] + 1 if before else offset
     if end - at < HEADER_BYTES:
         return CorruptBatch(f"{end - at} bytes are no batch, expected offset {expected}")
@@ -311,9 +325,22 @@ def build(
         body = compress(codec, body)
     batch = bytearray(HEADER_BYTES + len(body))
     HEADER.pack_into(
-        batch, 0, base_offset, HEADER_BYTES - OVERHEAD + len(body), leader_epoch, 2, 0, attributes | codec,
-        len(records) - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records),
-    )  # fmt: skip
+        batch,
+        0,
+        base_offset,
+        HEADER_BYTES - OVERHEAD + len(body),
+        leader_epoch,
+        2,
+        0,
+        attributes | codec,
+        len(records) - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
     batch[HEADER_BYTES:] = body
     _UINT32.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)

@@ -1,9 +1,9 @@
-"""What a broker fetches from one leader: truncate first, then fetch, one request in flight (R39–R45).
+"""The partitions that a broker follows at one leader: reconcile first, then fetch, one request in flight (R39–R45).
 
-Sans-IO: `epoch_questions`, `next_fetch` say what to send, `on_epoch_answer`, `on_session`, `on_partition`
-take what came, `get_timer`/`handle_timer` bring delayed partitions back. Invariant: a partition is fetched
-only after it was reconciled in its present leader epoch, and an answer is used only if the partition
-still stands where it stood when the question was sent.
+The class does no I/O. `epoch_questions` and `next_fetch` return the content of requests; `on_epoch_answer`,
+`on_session` and `on_partition` process responses; `get_timer` and `handle_timer` resume delayed partitions.
+Invariant: a partition is fetched only after it was reconciled in its current leader epoch, and a response is used
+only if leader epoch and log end are still those of the request.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ASKED: Final = 1
 FETCHING: Final = 2
 DELAYED: Final = 3
 STOPPED: Final = 4
-"""Out of work until the next LeaderAndIsr (fenced, or its directory failed)."""
+"""State of a partition that was fenced or whose log directory failed; the next LeaderAndIsr ends it."""
 
 _SOON_MS: Final = 50
-"""Retry of what is only a matter of the leader's LeaderAndIsr being still under way."""
+"""Delay of a retry (ms) when the leader's own LeaderAndIsr is probably still in flight."""
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
@@ -41,11 +41,15 @@ _SOON: Final = frozenset(
 Key: TypeAlias = tuple[bytes, int]
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 Question: TypeAlias = tuple[str, int, int, int]
-"""topic, partition, current leader epoch, epoch asked for."""
+"""A row of OffsetForLeaderEpoch: topic, partition, current leader epoch, requested epoch."""
 
 
 class Followed:
-    """One partition that follows this leader, in the leader epoch it was added with."""
+    """One partition that follows this leader, in the leader epoch in which it was added.
+
+    `sent_offset` is the fetch offset of the last request. `refused_gap` is the last gap in the leader's log that was
+    refused, as (expected offset, offset found).
+    """
 
     __slots__ = ("epoch", "partition", "refused_gap", "retry_at", "sent_offset", "state")
 
@@ -59,11 +63,11 @@ class Followed:
 
 
 class Follower:
-    """Everything fetched from one leader broker over one connection.
+    """All partitions followed at one leader broker over one connection.
 
-    `on_storage_failed(partition, failure)` is told when the local disk refuses; the limits are bytes.
-    `unreconciled`: to be asked about; `to_list`: what the next fetch has to list, `forgotten`: what it takes
-    back; `listed`: what the session fetches; `delayed`: waiting for a timer.
+    `on_storage_failed(partition, failure)` is called when the local disk fails. A partition is in `unreconciled` until
+    the leader is asked for its epochs, in `to_list` if the next fetch must list it, in `forgotten` if the next fetch
+    removes it from the session, in `listed` while the session fetches it, in `delayed` while it waits for a timer.
     """
 
     def __init__(
@@ -84,17 +88,17 @@ class Follower:
         self.forgotten: dict[Key, None] = {}
         self.listed: set[Key] = set()
 
-    # ---- what to follow
+    # ---- followed partitions
 
     def add(self, partition: Partition) -> None:
-        """Follow this partition from now on, in its present epoch (R45: anew even if the leader stayed)."""
+        """Follow this partition in its current leader epoch; it is reconciled even if the leader stays (R45)."""
         key = (partition.topic, partition.tp.partition)
         self._drop(key)
         followed = self.followed[key] = self.unreconciled[key] = Followed(partition)
         assert followed.epoch >= 0, partition
 
     def remove(self, tp: TopicPartition) -> None:
-        """Follow it no more."""
+        """Stop following the partition."""
         key = (tp.topic.encode(), tp.partition)
         self._drop(key)
         if self.followed.pop(key, None) is not None and key in self.listed:
@@ -107,7 +111,7 @@ class Follower:
         self.forgotten.pop(key, None)
 
     def disconnected(self) -> None:
-        """The session is gone with its connection; what was asked is asked again."""
+        """Forget the session, which ended with its connection; outstanding requests are sent again."""
         self.session_id = self.session_epoch = 0
         self.listed.clear()
         self.forgotten.clear()
@@ -121,7 +125,7 @@ class Follower:
     # ---- truncating
 
     def epoch_questions(self) -> list[Question]:
-        """OffsetForLeaderEpoch questions for every partition that has to be reconciled."""
+        """Return the rows of an OffsetForLeaderEpoch request for every partition that must be reconciled."""
         questions: list[Question] = []
         for key, followed in self.unreconciled.items():
             followed.state = ASKED
@@ -131,7 +135,7 @@ class Follower:
         return questions
 
     def on_epoch_answer(self, key: Key, error: int, epoch: int, end_offset: int) -> None:
-        """One partition of the leader's answer; (-1, -1): it knows no such epoch (R38, R39)."""
+        """Process one partition of an OffsetForLeaderEpoch response; (-1, -1): no such epoch (R38, R39)."""
         followed = self.followed.get(key)
         if (
             followed is None
@@ -157,11 +161,11 @@ class Follower:
     # ---- fetching
 
     def has_fetch(self) -> bool:
-        """Whether any partition may be fetched (an incremental request may well list none)."""
+        """True if any partition may be fetched; an incremental request need not list any."""
         return bool(self.listed or self.to_list)
 
     def next_row(self) -> tuple[bytes, Row] | None:
-        """What `next_fetch` says when it is a single row and nothing to forget, as it nearly always is."""
+        """Return topic and row of the next fetch if it has one row and forgets nothing, the common case, else None."""
         if len(self.to_list) != 1 or self.forgotten:
             return None
         key, followed = self.to_list.popitem()
@@ -182,7 +186,7 @@ class Follower:
         )
 
     def next_fetch(self) -> tuple[dict[bytes, list[Row]], dict[bytes, list[int]]]:
-        """Rows to list in the next request, and what to forget; call once per request sent."""
+        """Return the rows by topic of the next fetch, and the partitions it forgets; call it once per request."""
         topics: dict[bytes, list[Row]] = {}
         listed = self.listed
         for key, followed in self.to_list.items():
@@ -202,7 +206,10 @@ class Follower:
         return topics, forgotten
 
     def on_session(self, error: int, session_id: int) -> bool:
-        """Head of a fetch response; whether its partitions may be read. A lost session begins anew."""
+        """Process the head of a Fetch response; return True if its partitions are valid.
+
+        After an error the next request begins a new session.
+        """
         if error:
             self.disconnected()
             return False
@@ -219,7 +226,10 @@ class Follower:
         records: tuple[bytearray, memoryview, int, int],
         diverging: tuple[int, int] | None,
     ) -> None:
-        """One partition of a fetch response. `records`: buffer, view, start, end."""
+        """Process one partition of a Fetch response. `records`: buffer, view, start, end.
+
+        `diverging`: (epoch, end offset) at which the leader found that the logs diverge, None if they agree.
+        """
         followed = self.followed.get(key)
         if (
             followed is None
@@ -252,18 +262,18 @@ class Follower:
             self._forget_below(key, followed, min(log_start_offset, partition.high_watermark))
 
     def _found_gap(self, key: Key, followed: Followed, gap: OffsetGap) -> None:
-        """Fetch again from the gap; accept the gap if the leader sends the same one a second time.
+        """Refuse a gap in the leader's log at first and fetch again; accept the same gap the second time.
 
-        A leader does not send records behind offsets that its own recovery reported missing
-        (`Log.is_missing`), so a gap that it insists on comes from a topic that was compacted formerly.
+        A leader sends no records from behind offsets that its own recovery reported missing (`Log.is_missing`), so
+        the same gap in two responses is that of a topic that was compacted before.
         """
         partition = followed.partition
         if followed.refused_gap != (gap.expected, gap.found):
             followed.refused_gap = (gap.expected, gap.found)
-            logger.warning("partition %s: %s in the leader's answer", partition.tp, gap)
+            logger.warning("partition %s: %s in the leader's response", partition.tp, gap)
             self._delay(key, followed, self.backoff_ms)
             return
-        logger.warning("partition %s: %s at the leader, the topic was compacted", partition.tp, gap)
+        logger.warning("partition %s: %s, the topic was compacted before", partition.tp, gap)
         try:
             partition.log.gaps.mark(partition.log.log_start_offset)
         except StorageFailed as failure:
@@ -278,13 +288,17 @@ class Follower:
             self._disk_failed(key, followed, failure)
 
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
-        """An empty log out of the leader's range has nothing to lose, also where it begins beyond the leader's end."""
+        """Process an error or a divergence in a Fetch response.
+
+        An empty log may restart at the leader's log start offset, even from beyond the leader's log end: no record
+        is lost.
+        """
         partition = followed.partition
         log = partition.log
         is_empty = log.log_end_offset == log.log_start_offset
         if error == _OUT_OF_RANGE and (is_empty or log_start_offset > log.log_end_offset):
             logger.warning(
-                "partition %s: log restarts at the leader's start offset %d",
+                "partition %s: the log restarts at the leader's log start offset %d",
                 partition.tp,
                 log_start_offset,
             )
@@ -303,7 +317,7 @@ class Follower:
     def _refused(self, key: Key, followed: Followed, error: int) -> None:
         if error == _CORRUPT:
             logger.error(
-                "partition %s: the leader has lost the records from offset %d on",
+                "partition %s: the leader lost the records from offset %d on; elect another leader if there is one",
                 followed.partition.tp,
                 followed.partition.log.log_end_offset,
             )
@@ -327,14 +341,17 @@ class Follower:
         self.delayed[key] = followed
 
     def get_timer(self, now: int) -> int | None:
-        """When handle_timer() wants to be called (ms), or None. Delays begin with the first call after them."""
+        """Return the time (monotonic ms) at which to call handle_timer(), None without delayed partitions.
+
+        A delay begins with the first call after the partition was delayed.
+        """
         for followed in self.delayed.values():
             if followed.retry_at <= 0:
                 followed.retry_at = now - followed.retry_at
         return min((followed.retry_at for followed in self.delayed.values()), default=None)
 
     def handle_timer(self, now: int) -> None:
-        """Bring back the partitions whose delay is over; they reconcile again."""
+        """Resume the partitions whose delay is over; they are reconciled again."""
         for key, followed in list(self.delayed.items()):
             if 0 < followed.retry_at <= now:
                 del self.delayed[key]
@@ -343,10 +360,11 @@ class Follower:
 
 
 def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
-    """Truncate to where the leader's log and this one agree; False when the leader must be asked again.
+    """Truncate the log to where it agrees with the leader's; return False if the leader must be asked again.
 
-    `epoch`, `end_offset`: the leader's largest epoch not above the one asked for, and its end (KIP-101);
-    when this replica never saw that epoch it cuts back to its own largest smaller one first (KIP-279).
+    `epoch` and `end_offset` are the leader's largest epoch that is at most the requested one, and its end (KIP-101). A
+    replica without that epoch truncates to the end of its own next smaller one and asks again (KIP-279). Raises
+    StorageFailed.
     """
     log = partition.log
     lost_from = log.gaps.lost_from
@@ -364,7 +382,7 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
         target, agreed = min(partition.high_watermark, end), True
     else:
         own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
-        if own_epoch < 0 and own_end < 0:
+        if own_epoch < 0:
             target, agreed = min(end_offset, end), True
         elif own_epoch != epoch:
             target, agreed = min(own_end, end), False
@@ -373,5 +391,5 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     if target < end:
         logger.info("partition %s: truncating from %d to %d", partition.tp, end, target)
         partition.truncate_to(target)
-    log.epochs.truncate_from_end(target)  # also an epoch that this replica led without a record
+    log.epochs.truncate_from_end(target)  # removes an epoch that this replica led without a record
     return agreed

@@ -1,7 +1,7 @@
-"""The ISR of a partition as its leader holds it: committed, or on its way to ZooKeeper (R27, AsyncIsr).
+"""The ISR of a partition in its leader's memory: committed, or with a change being written (R27, AsyncIsr).
 
-Invariant: at most one change is pending, and while it is, `maximal` (what the high watermark must wait
-for) is the union of what was and what may be.
+Invariant: at most one change is pending. Meanwhile `maximal`, the replicas that the high watermark waits for, is the
+union of the committed and the proposed ISR.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from minikafka.base.model import BrokerId
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """ZooKeeper holds exactly this ISR, at the partition's `zk_version`."""
+    """An ISR without a pending change: the stored ISR, at the partition's `zk_version`."""
 
     isr: tuple[BrokerId, ...]
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """The same."""
+        """The committed ISR."""
         return self.isr
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
-        """The same."""
+        """The committed ISR."""
         return self.isr
 
 
 @dataclass(frozen=True, slots=True)
 class PendingExpand:
-    """A write that adds one replica was sent and is not known to have happened."""
+    """An ISR and a replica to be added to it; the outcome of the write is unknown."""
 
     isr: tuple[BrokerId, ...]
     joining: BrokerId
@@ -43,25 +43,25 @@ class PendingExpand:
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
-        """What the write says."""
+        """The ISR that the write proposes: the committed one and the joining replica."""
         return (*self.isr, self.joining)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingShrink:
-    """A write that drops replicas was sent and is not known to have happened."""
+    """An ISR and the replicas to be removed from it; the outcome of the write is unknown."""
 
     isr: tuple[BrokerId, ...]
     leaving: frozenset[BrokerId]
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """Still the committed ISR: a leaving replica may yet be in it."""
+        """The committed ISR: the leaving replicas stay in it if the write fails."""
         return self.isr
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
-        """What the write says."""
+        """The ISR that the write proposes: the committed one without the leaving replicas."""
         return tuple(replica for replica in self.isr if replica not in self.leaving)
 
 

@@ -1,12 +1,12 @@
-"""One partition as this broker knows it: leader or follower, high watermark, ISR (KIP-101, 279, 320).
+"""One replica of a partition: its role, high watermark, last stable offset and ISR (KIP-101, KIP-279, KIP-320).
 
-The rules that keep acknowledged records:
+Four rules keep acknowledged records:
 1. a follower reconciles its log with the leader at every new leader epoch before it fetches;
-2. fetches and epoch questions are fenced by equal leader epochs;
+2. fetches and OffsetForLeaderEpoch requests are refused unless both sides have the same leader epoch;
 3. the high watermark advances only from ISR members that fetched in the current epoch;
 4. a follower joins the ISR only when it passed the start of the leader's epoch.
 
-Synchronous and without effect objects: methods return ints, and who waits is told by plain sets.
+The class is synchronous and creates no effect objects: methods return ints, and waiting requests are in dicts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionSta
 from minikafka.log.log import Log
 from minikafka.log.producers import APPEND, UNKNOWN, WRITTEN
 from minikafka.record.batch import (
+    COUNT,
     HEADER,
     HEADER_BYTES,
     PRODUCER_ID,
@@ -46,37 +47,38 @@ UNKNOWN_OFFSET: Final = -1
 _NO_GENERATION: Final = -1
 """Layout generation of positions that have not been located."""
 FIRST_BATCHES_MS: Final = 60_000
-"""How long a leader that follows another wants the first batch of a producer that its log does not know: as
-long as a client may wait for the former leader's answer (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
+"""Time after an election in which a leader refuses a later batch of an unknown producer, whose first batch may
+still arrive: a client may wait this long for the former leader (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
 FIRST_BATCH_WAIT_MS: Final = 5_000
-"""How long it wants it of one producer, from the first batch that it refused: a client that has it sends it in
-its next try. A topic made anew has none to come."""
+"""Maximum time for which one producer is refused so: a client that has the first batch sends it in its next retry.
+
+In a topic that was created again there is no first batch to wait for."""
 
 
 class ProduceWaiter(Protocol):
-    """Something with produce answers that wait for this partition's high watermark (a connection)."""
+    """The produce requests of one connection that wait for this partition's high watermark."""
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
-        """Answer every produce that waits on the partition with this error code."""
+        """Answer every produce request that waits on the partition with this error code."""
 
     def drain(self) -> None:
-        """Send the answers that are ready."""
+        """Send the responses that are ready."""
 
     def waiting_for(self, partition: Partition) -> int:
-        """How many produces wait on the partition."""
+        """Return the number of produce requests that wait on the partition."""
 
 
 class FetchWaiter(Protocol):
     """A consumer's fetch that waits for more bytes below the high watermark."""
 
     def attempt(self) -> None:
-        """Answer if there is enough by now."""
+        """Send the response if the fetch may read enough bytes now."""
 
 
 class Partition:
-    """A replica hosted here with all that the broker decides about it.
+    """One replica of a partition on this broker, as leader or follower.
 
-    `is_alive(broker_id)` says whether the metadata snapshot shows the broker alive (R24).
+    `is_alive(broker_id)` is True if the metadata snapshot shows the broker alive (R24). Times are monotonic ms.
     """
 
     __slots__ = (
@@ -150,27 +152,27 @@ class Partition:
     # ---- roles
 
     def restore_high_watermark(self, checkpointed: int) -> None:
-        """The checkpoint after a start, clamped to the log (S03, S35)."""
+        """Set the checkpointed high watermark after a start, clamped to the log (S03, S35)."""
         log = self.log
         self._set_high_watermark(
             max(log.log_start_offset, min(checkpointed, log.written_log_end_offset))
         )
 
     def become_leader(self, state: PartitionState, now: int) -> bool:
-        """Lead this partition in the state's epoch; whether the epoch is new here.
+        """Become leader in the epoch of `state`; return True if the epoch is larger than the last one here.
 
-        The high watermark stays (X17); the epoch is noted at the log end even with no record in it (R37).
+        The high watermark stays (X17). The epoch begins at the log end, even if it never gets a record (R37).
         """
         new_epoch = state.leader_epoch > self.leader_epoch
         if not self.is_leader and state.leader_epoch > 0:
             self.first_batches_until = now + FIRST_BATCHES_MS
             self.refused_since = {}
-        self._take(state)
+        self._set_state(state)
         self.is_leader = True
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
-        # A replica that a reassignment takes away counts until it is out of the ISR: it could be elected.
+        # A replica that a reassignment removes counts until it has left the ISR: it could still be elected.
         others = dict.fromkeys((*state.replicas, *state.isr))
         others.pop(self.broker_id, None)
         self.followers = {
@@ -185,10 +187,13 @@ class Partition:
         return new_epoch
 
     def become_follower(self, state: PartitionState) -> bool:
-        """Follow the state's leader; whether the epoch is new here. Waiting produces fail, never succeed."""
+        """Become a follower of the leader in `state`; return True if the epoch is larger than the last one here.
+
+        Waiting produce requests fail with NOT_LEADER_OR_FOLLOWER.
+        """
         new_epoch = state.leader_epoch > self.leader_epoch
         was_leader = self.is_leader
-        self._take(state)
+        self._set_state(state)
         self.is_leader = False
         self.followers = {}
         self.under_min_isr = False
@@ -197,13 +202,13 @@ class Partition:
         return new_epoch
 
     def stop(self) -> None:
-        """Neither lead nor follow any more."""
+        """Stop being leader or follower; waiting produce requests fail with NOT_LEADER_OR_FOLLOWER."""
         self.is_leader = False
         self.leader = NO_LEADER
         self.followers = {}
         self.fail_produces(_NOT_LEADER)
 
-    def _take(self, state: PartitionState) -> None:
+    def _set_state(self, state: PartitionState) -> None:
         assert state.leader_epoch >= self.leader_epoch, (state, self.leader_epoch)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
@@ -221,13 +226,13 @@ class Partition:
 
     @property
     def log_start_offset(self) -> int:
-        """The lowest offset that can be read."""
+        """The first offset that consumers can read."""
         return self.log.log_start_offset
 
     def read_limit(self, read_committed: bool) -> tuple[int, int]:
-        """Return the offset at which a consumer's read ends and its byte position in the log.
+        """Return the offset at which a consumer's read ends, and its byte position in the log.
 
-        That is the last stable offset for `read_committed`, else the high watermark. Raises StorageFailed.
+        The offset is the last stable offset for `read_committed`, else the high watermark. Raises StorageFailed.
         """
         if self._positions_generation != self.log.layout_generation:
             self._locate_limits()
@@ -267,11 +272,11 @@ class Partition:
 
     @property
     def latest_offset_is_known(self) -> bool:
-        """False right after an election, while the high watermark may lie below one already served (KIP-207)."""
+        """False right after an election, while the high watermark may be lower than the former leader's (KIP-207)."""
         return self.high_watermark >= min(self.epoch_start_offset, self.log.log_end_offset)
 
     def check_leader_epoch(self, epoch: int) -> int:
-        """The error code for a request that believes in this leader epoch (-1: believes nothing) (R41)."""
+        """Return the error code for a request to the leader that names this leader epoch, -1 for none (R41)."""
         if self.offline:
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         if epoch >= 0 and epoch != self.leader_epoch:
@@ -279,11 +284,14 @@ class Partition:
         return 0 if self.is_leader else _NOT_LEADER
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch <= the one asked, its end offset); (-1, -1) when there is none (R38)."""
+        """Return (largest epoch that is at most `epoch`, its end offset), or (-1, -1) if there is none (R38)."""
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     def diverging(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """Where a follower's log leaves this one, or None while it agrees (KIP-595, R40)."""
+        """Return (epoch, end offset) at which a follower's log diverges from this one, None if it does not.
+
+        `last_fetched_epoch` is the epoch of the follower's last record, before `fetch_offset` (KIP-595, R40).
+        """
         epochs = self.log.epochs
         if last_fetched_epoch < 0 or (
             last_fetched_epoch == epochs.latest and fetch_offset <= self.log.log_end_offset
@@ -307,11 +315,10 @@ class Partition:
         wall_ms: int,
         internal: bool = False,
     ) -> int:
-        """Append one batch, the records field [start, end) of a request or, `internal`, of a coordinator.
+        """Append one batch as leader: bytes [start, end) of the buffer, the records field of a produce request.
 
-        Return the offset after its last record, with its base offset in `appended_base`; or minus an error code.
-        A later batch of an unknown producer may be one whose first still waits at the former leader: taken now,
-        it would make librdkafka believe that the first was written too.
+        Return the offset behind its last record, with its base offset in `appended_base`, or minus an error code.
+        `internal`: one of the broker's own coordinators wrote the batch. Raises StorageFailed.
         """
         log = self.log
         if not self.is_leader or self.offline:
@@ -329,15 +336,18 @@ class Partition:
         if header[PRODUCER_ID] >= 0 and not internal:
             known = log.producers.check(header)
             if known == UNKNOWN:
-                if now < self.first_batches_until and self._wants_first_batch(header[9], now):
+                # The first batch may wait at the former leader; librdkafka would take it for written as well.
+                if now < self.first_batches_until and self._wants_first_batch(
+                    header[PRODUCER_ID], now
+                ):
                     return -_NOT_AVAILABLE
             elif known == WRITTEN:
-                # To a client it is a success without an offset, so it has to be committed first.
-                committed = log.producers.written_below(header[9]) <= self.high_watermark
+                # For the client this means success, so the batch must be committed.
+                committed = log.producers.written_below(header[PRODUCER_ID]) <= self.high_watermark
                 return -_DUPLICATE if committed else -_NOT_AVAILABLE
             elif known != APPEND:
                 self.appended_base = known
-                return known + header[12] if known >= 0 else known
+                return known + header[COUNT] if known >= 0 else known
         if self.log_append_time:
             stamp_append_time(buf, start, end, wall_ms)
             header = _unpack_header(buf, start)
@@ -349,7 +359,7 @@ class Partition:
         return now < since + FIRST_BATCH_WAIT_MS
 
     def written(self, now: int) -> bool:
-        """The log was flushed; alone in the ISR, the high watermark may move now. Whether it did."""
+        """Advance the high watermark after a flush if this is the only replica in the ISR; True if it moved."""
         return (
             len(self.isr_state.isr) == 1
             and len(self.isr_state.maximal) == 1
@@ -357,15 +367,22 @@ class Partition:
         )
 
     def produce_waits(self, waiter: ProduceWaiter) -> None:
-        """It owes an answer about what was appended so far, and is told when that is committed or fails."""
+        """Register `waiter`: it is called when everything appended so far is committed or has failed."""
         self.produce_waiting[waiter] = self.log.log_end_offset
 
     def record_follower_fetch(self, progress: FollowerProgress, offset: int, now: int) -> bool:
-        """A valid fetch in this epoch acknowledged everything below `offset`; whether the high watermark moved."""
+        """Note that a valid fetch in this epoch acknowledged everything below `offset`.
+
+        Return True if the high watermark moved. Raises StorageFailed.
+        """
         log = self.log
         end = log.written_log_end_offset
         old = progress.offset
-        progress.acknowledge(offset)
+        progress.offset = offset
+        if offset == progress.next_offset and progress.generation == log.layout_generation:
+            progress.position = progress.next_position
+        else:
+            progress.locate()
         if offset >= end:
             progress.last_caught_up = now
         elif offset >= progress.caught_up_to >= 0:
@@ -378,13 +395,18 @@ class Partition:
         return False
 
     def _all_in_sync(self) -> bool:
-        """Then only a fetch that passes the high watermark can move it. A follower outside the ISR may hold it
-        back too, and die: no fetch tells of that."""
+        """True if every follower is in the ISR: then only a fetch beyond the high watermark can move it.
+
+        A follower outside of the ISR may hold the high watermark back and then die, without any further fetch.
+        """
         return len(self.isr_state.isr) > len(self.followers)
 
     def maybe_advance_high_watermark(self, now: int) -> bool:
-        """R31: the least written end over the maximal ISR and over followers about to join; never while
-        the ISR is below its minimum; never backwards."""
+        """Advance the high watermark to what all replicas that count have written (R31); return True if it moved.
+
+        The replicas of the maximal ISR count, and followers about to join it. The high watermark does not move while
+        the ISR is smaller than min.insync.replicas, and never backwards.
+        """
         if not self.is_leader or self.under_min_isr or self.offline:
             return False
         log = self.log
@@ -410,7 +432,10 @@ class Partition:
         return True
 
     def _about_to_join(self, progress: FollowerProgress, now: int) -> bool:
-        """A caught-up follower outside the ISR holds the high watermark back, or it could never join (T13)."""
+        """True if a follower outside of the ISR is caught up and alive.
+
+        It holds the high watermark back; otherwise it might never reach the high watermark and join (T13).
+        """
         return (
             progress.offset >= self.epoch_start_offset
             and now - progress.last_caught_up <= self.lag_max_ms
@@ -420,7 +445,10 @@ class Partition:
     # ---- ISR
 
     def may_expand_isr(self, progress: FollowerProgress) -> bool:
-        """R29: caught up with the high watermark and past the start of this epoch, alive, nothing pending."""
+        """True if the follower may be proposed for the ISR (R29).
+
+        It must be alive and have reached the high watermark and the start of this epoch; no change may be pending.
+        """
         return (
             self.is_leader
             and not self.offline
@@ -432,8 +460,10 @@ class Partition:
         )
 
     def next_to_join(self, now: int) -> FollowerProgress | None:
-        """A follower that may join the ISR although it has nothing to fetch just now, so that no fetch of
-        its own will say so: another change was pending, or it did not count as alive, when it caught up."""
+        """Return a follower that may join the ISR without a further fetch, None if there is none.
+
+        When it caught up, another change was pending or it was not known to be alive; now it has nothing to fetch.
+        """
         if len(self.isr_state.isr) == len(self.replicas):
             return None
         for progress in self.followers.values():
@@ -447,14 +477,14 @@ class Partition:
         return None
 
     def expand_isr(self, broker_id: BrokerId) -> None:
-        """Propose the ISR with this replica in it."""
+        """Propose the ISR with this replica added; no other change may be pending."""
         assert type(self.isr_state) is Committed
         self.isr_state = PendingExpand(self.isr_state.isr, broker_id)
 
     def maybe_shrink_isr(self, now: int) -> bool:
-        """Propose the ISR without the replicas that lag (R30); whether there were any.
+        """Propose the ISR without the followers that lag (R30); return True if there are any.
 
-        Not after its own disk failed: nobody can catch up then, and the one replica left would be this one.
+        A leader whose disk failed proposes nothing: no follower can catch up, and only the leader would be left.
         """
         if not self.is_leader or self.offline or type(self.isr_state) is not Committed:
             return False
@@ -472,7 +502,7 @@ class Partition:
         return True
 
     def proposed_state(self) -> LeaderAndIsr:
-        """What the leader's compare-and-set writes: its own leadership with the proposed ISR (R26)."""
+        """Return the state that the leader writes with compare-and-set: its leadership and the proposed ISR (R26)."""
         return LeaderAndIsr(
             self.leader,
             self.leader_epoch,
@@ -482,18 +512,18 @@ class Partition:
         )
 
     def isr_committed(self, zk_version: int, now: int) -> bool:
-        """ZooKeeper accepted the proposal; whether the high watermark moved."""
+        """Commit the proposed ISR, which was stored at `zk_version`; return True if the high watermark moved."""
         self.isr_state = Committed(self.isr_state.proposed)
         self.zk_version = zk_version
         self._isr_changed()
         return self.maybe_advance_high_watermark(now)
 
     def isr_not_written(self) -> None:
-        """The proposal was certainly not applied and may be made again."""
+        """Withdraw the proposed ISR, which was certainly not stored."""
         self.isr_state = Committed(self.isr_state.isr)
 
     def configure(self, config: TopicConfig) -> None:
-        """Take over the topic's settings."""
+        """Use these settings of the topic from now on."""
         self.log.configure(config)
         self.min_isr = config.min_insync_replicas
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -501,14 +531,14 @@ class Partition:
             self._isr_changed()
 
     def _isr_changed(self) -> None:
-        """min.insync.replicas never asks for more replicas than the partition has."""
+        """Update `under_min_isr`; min.insync.replicas counts as at most the number of replicas."""
         required = min(self.min_isr, len(self.replicas))
         self.under_min_isr = len(self.isr_state.isr) < required
         if self.under_min_isr:
             self.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 
     def fail_produces(self, error: int) -> None:
-        """Answer every produce that waits here with the error, now (R34, T17)."""
+        """Answer every waiting produce request with the error code (R34, T17)."""
         waiting, self.produce_waiting = self.produce_waiting, {}
         for waiter in waiting:
             waiter.fail_waiting(self, error)
@@ -516,19 +546,28 @@ class Partition:
     # ---- following
 
     def follow_high_watermark(self, leader_high_watermark: int) -> None:
-        """R33: min(leader's, own written end), taken after the append and after any truncation (T15)."""
+        """Advance the follower's high watermark to the leader's, at most to the written log end (R33, T15).
+
+        Call it after the append or truncation that the same response caused.
+        """
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)
         if high_watermark > self.high_watermark:
             self._set_high_watermark(high_watermark)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at or above the offset; the high watermark never lies beyond the log."""
+        """Remove the batches that reach the offset, and lower the high watermark to the log end if it is higher.
+
+        Raises StorageFailed.
+        """
         self.log.truncate_to(offset)
         self._set_high_watermark(min(self.high_watermark, self.log.log_end_offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and go on at the offset (R42)."""
+        """Remove every record; log, high watermark and last stable offset begin at the offset (R42).
+
+        Raises StorageFailed.
+        """
         self.log.truncate_fully_and_start_at(offset)
         self._set_high_watermark(offset)
 

@@ -57,21 +57,14 @@ class FollowerProgress:
         self.generation = self.log.layout_generation
         self.last_fetch = self.last_caught_up = now
 
-    def acknowledge(self, offset: int) -> None:
-        """Set the follower's offset, which acknowledges everything below it. Raises StorageFailed."""
-        self.offset = offset
-        if offset == self.next_offset and self.generation == self.log.layout_generation:
-            self.position = self.next_position
-        else:
-            self._locate()
-
     def current_position(self) -> int:
         """Return the byte position of `offset` in the leader's log. Raises StorageFailed."""
         if self.generation != self.log.layout_generation:
-            self._locate()
+            self.locate()
         return self.position
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
+        """Look up the byte position of `offset` in the leader's log. Raises StorageFailed."""
         self.position = self.log.locate(self.offset)
         self.next_offset = UNKNOWN
         self.generation = self.log.layout_generation

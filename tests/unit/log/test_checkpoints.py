@@ -1,4 +1,4 @@
-"""The text files of a log directory, against bytes that Kafka 3.9 wrote."""
+"""The text files of a log directory, compared with files that Kafka 3.9 wrote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_offsets_are_one_line_each_after_version_and_count() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"0\n", b"1\n0\n", b"0\n2\nt 0 1\n", b"0\n1\nt 0 1", b"0\n1\nt 0\n", b"0\n1\nt x 1\n", b"\x00" * 20]
 )  # fmt: skip
-def test_a_file_that_is_no_offset_checkpoint_is_refused(data: bytes) -> None:
+def test_decoding_refuses_a_file_that_is_no_offset_checkpoint(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         decode_offsets(data)
 

@@ -1,4 +1,4 @@
-"""One log directory: which names are logs, and giving it up when its disk is gone."""
+"""One log directory: the names of logs, and closing it after a disk failure."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_a_topic_name_may_hold_dashes_and_dots(
     assert list(again.logs) == [TP]
 
 
-def test_properties_that_cannot_be_read_name_their_file(
+def test_invalid_meta_properties_error_names_the_file(
     storage: MemoryStorage, directory: LogDirectory
 ) -> None:
     storage.write_atomically("/d/meta.properties", b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"/d/meta\.properties cannot be read"):
+    with pytest.raises(ConfigError, match=r"/d/meta\.properties is invalid"):
         directory.read_properties()
 
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_is_written_only_when_it_changed(
     assert storage.read("/d/replication-offset-checkpoint") == b"0\n1\na-b.c 12 3\n"
 
 
-def test_a_name_that_is_taken_is_not_moved_over(
+def test_rename_for_deletion_avoids_an_existing_name(
     storage: MemoryStorage, directory: LogDirectory
 ) -> None:
     paths = []
@@ -68,7 +68,7 @@ def test_a_name_that_is_taken_is_not_moved_over(
     assert paths == [f"/d/a-b.c-12.{7:032x}-stray", f"/d/a-b.c-12.{8:032x}-stray"]
 
 
-def test_a_directory_on_a_dead_disk_can_be_given_up(
+def test_directory_on_a_failed_disk_can_be_abandoned(
     storage: MemoryStorage, directory: LogDirectory
 ) -> None:
     produce(directory.create(TP, config()), 1)
@@ -79,10 +79,10 @@ def test_a_directory_on_a_dead_disk_can_be_given_up(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_log_made_again_under_a_name_has_none_of_the_former_ones_offsets(
+def test_new_log_has_no_checkpointed_offsets_of_an_earlier_one(
     storage: MemoryStorage, directory: LogDirectory, is_restarted: bool
 ) -> None:
-    """Or what was never replicated would count as committed, and what was never synced as durable."""
+    """Otherwise records that were never replicated or synced would count as committed or durable."""
     log = directory.create(TP, config())
     produce(log, *[1] * 50)
     log.advance_log_start_offset(7)

@@ -1,4 +1,4 @@
-"""Leader epochs: the answers of KIP-101, and a file that always rises."""
+"""Leader epochs: end offsets as in KIP-101, and the checkpoint file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
     return LeaderEpochs(MemoryStorage(), PATH, list(entries))
 
 
-def test_the_file_is_kafkas_and_follows_every_change() -> None:
+def test_epoch_file_is_rewritten_at_every_change() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [])
     cache.assign(0, 0)
@@ -50,7 +50,7 @@ def test_the_end_of_an_epoch_is_where_the_next_begins(asked: int, answer: tuple[
     assert epochs((2, 5), (4, 9), (7, 12)).end_offset_for(asked, 20) == answer
 
 
-def test_a_cache_that_is_empty_knows_no_end() -> None:
+def test_empty_cache_returns_no_end_offset() -> None:
     assert epochs().end_offset_for(0, 10) == (-1, -1)
     assert epochs().latest == -1
     assert epochs().epoch_of(5) == -1
@@ -61,7 +61,7 @@ def test_epochs_are_found_by_offset() -> None:
     assert [cache.epoch_of(offset) for offset in (4, 5, 8, 9, 100)] == [-1, 2, 2, 4, 4]
 
 
-def test_an_epoch_without_a_record_gives_way_to_the_next_at_the_same_offset() -> None:
+def test_epoch_without_a_record_is_replaced_at_the_same_offset() -> None:
     cache = epochs((1, 0), (2, 10))
     cache.assign(3, 10)
     assert cache.entries == [(1, 0), (3, 10)]
@@ -82,7 +82,7 @@ def test_a_lower_epoch_or_offset_removes_the_entries_that_contradict_it() -> Non
     assert cache.latest == 4
 
 
-def test_truncation_from_the_end_drops_epochs_that_begin_at_the_end_or_behind() -> None:
+def test_truncation_from_the_end_removes_epochs_that_begin_there() -> None:
     cache = epochs((1, 0), (3, 10), (5, 20))
     cache.truncate_from_end(10)
     assert cache.entries == [(1, 0)]
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_rising_checkpoint_is_refused(data: bytes) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100)), max_size=20))
 @settings(max_examples=200, deadline=None)
-def test_whatever_is_assigned_epochs_and_offsets_rise(assignments: list[tuple[int, int]]) -> None:
+def test_epochs_and_offsets_rise_after_any_assignments(assignments: list[tuple[int, int]]) -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [])
     for epoch, start in assignments:
@@ -122,7 +122,7 @@ def test_whatever_is_assigned_epochs_and_offsets_rise(assignments: list[tuple[in
         assert decode(storage.read(PATH)) == cache.entries
 
 
-def test_epochs_that_begin_an_empty_log_need_no_file_until_another_follows() -> None:
+def test_epoch_of_an_empty_log_has_no_file_until_another_follows() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [], is_new=True)
     cache.assign(0, 0)
@@ -135,7 +135,7 @@ def test_epochs_that_begin_an_empty_log_need_no_file_until_another_follows() -> 
     assert storage.read(PATH) == b"0\n0\n"
 
 
-def test_the_file_of_a_new_log_is_made_on_demand() -> None:
+def test_ensure_file_writes_the_file_of_a_new_log() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [], is_new=True)
     cache.sync()

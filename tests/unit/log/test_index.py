@@ -1,4 +1,4 @@
-"""The sparse indexes: Kafka's bytes, look-ups, and files that cannot be right."""
+"""The sparse indexes: Kafka's file format, lookups, and impossible files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def filled() -> OffsetIndex:
     return index
 
 
-def test_the_offset_index_file_holds_last_offset_and_position_of_each_entry() -> None:
+def test_offset_index_file_holds_last_offset_and_position_of_each_entry() -> None:
     data = filled().encode()
     assert data == struct.pack(">6i", 9, 5000, 19, 9500, 29, 14_000)
     read = OffsetIndex.decode(data, 15_000)
@@ -31,7 +31,7 @@ def test_the_offset_index_file_holds_last_offset_and_position_of_each_entry() ->
 @pytest.mark.parametrize(
     ("offset", "slot"), [(0, -1), (8, -1), (9, 0), (18, 0), (19, 1), (10_000, 2)]
 )
-def test_a_look_up_never_goes_behind_the_batch_of_the_offset(offset: int, slot: int) -> None:
+def test_lookup_never_passes_the_batch_that_holds_the_offset(offset: int, slot: int) -> None:
     assert filled().slot_before(offset) == slot
 
 
@@ -59,11 +59,11 @@ def test_truncation_forgets_entries_at_and_above_the_cut() -> None:
     ],
     ids=["odd size", "offsets stand", "positions stand", "zeros of Kafka", "behind the log", "negative"],
 )  # fmt: skip
-def test_an_offset_index_that_cannot_be_right_is_not_used(data: bytes) -> None:
+def test_impossible_offset_index_file_is_ignored(data: bytes) -> None:
     assert OffsetIndex.decode(data, 15_000) is None
 
 
-def test_the_time_index_holds_only_rising_timestamps() -> None:
+def test_time_index_holds_only_rising_timestamps() -> None:
     times = TimeIndex()
     for timestamp, offset in [(-1, 0), (100, 5), (90, 8), (100, 9), (120, 12)]:
         times.maybe_add(timestamp, offset)
@@ -75,7 +75,7 @@ def test_the_time_index_holds_only_rising_timestamps() -> None:
     assert read.last_timestamp == 120
 
 
-def test_no_record_up_to_the_offset_found_is_as_late_as_the_time_asked_for() -> None:
+def test_records_below_the_found_offset_are_earlier_than_the_timestamp() -> None:
     times = TimeIndex()
     times.maybe_add(100, 5)
     times.maybe_add(120, 12)
@@ -97,5 +97,5 @@ def test_the_time_index_is_truncated_by_offset_and_can_grow_again() -> None:
 @pytest.mark.parametrize(
     "data", [b"12345", struct.pack(">qiqi", 100, 5, 100, 6), struct.pack(">qi", -1, 5)]
 )
-def test_a_time_index_that_cannot_be_right_is_not_used(data: bytes) -> None:
+def test_impossible_time_index_file_is_ignored(data: bytes) -> None:
     assert TimeIndex.decode(data) is None

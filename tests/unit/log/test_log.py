@@ -1,4 +1,4 @@
-"""The Log: appended, read, cut and failed, over storage in memory."""
+"""One log over storage in memory: appends, reads, truncation and disk failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def segments(log: Log) -> list[int]:
 
 
 class TestAppending:
-    def test_batches_get_offset_and_epoch_in_place_and_count_at_once(self, log: Log) -> None:
+    def test_append_stamps_offset_and_epoch_into_the_buffer(self, log: Log) -> None:
         first, second = batch(3), batch(2)
         assert append(log, first, epoch=4) == 0
         assert append(log, second, epoch=4) == 3
@@ -48,7 +48,7 @@ class TestAppending:
         assert (log.log_end_offset, log.position) == (5, len(first) + len(second))
         assert (log.written_log_end_offset, log.written_position) == (0, 0)
 
-    def test_nothing_pending_is_read_until_it_is_flushed(self, log: Log) -> None:
+    def test_pending_batches_are_not_read_before_a_flush(self, log: Log) -> None:
         data = batch(3)
         append(log, data)
         assert log.read(0, log.position, 1000) == (b"", 0, 0)
@@ -57,7 +57,7 @@ class TestAppending:
         log.flush()
         assert log.written_log_end_offset == 3
 
-    def test_what_was_written_last_is_read_without_the_file_and_not_once_it_is_truncated(
+    def test_last_write_is_read_from_memory_until_it_is_truncated(
         self, storage: MemoryStorage, log: Log
     ) -> None:
         produce(log, 2, 2)
@@ -70,9 +70,7 @@ class TestAppending:
         replicate(log, bytes(other))
         assert log.read(size, 2 * size, size) == (bytes(other), 4, 2 * size)
 
-    def test_what_was_written_last_ends_where_a_reader_may_read_although_the_log_went_on(
-        self, log: Log
-    ) -> None:
+    def test_read_of_the_last_write_ends_at_its_limit(self, log: Log) -> None:
         produce(log, 2)
         size = log.written_position
         replicate(log, bytes(batch(3, base_offset=2)))
@@ -87,12 +85,12 @@ class TestAppending:
         assert read_all(log) == b"".join(made)
         assert offsets(read_all(log)) == list(range(10))
 
-    def test_a_new_epoch_is_noted_where_it_begins(self, log: Log) -> None:
+    def test_append_notes_where_a_new_epoch_begins(self, log: Log) -> None:
         produce(log, 3, epoch=1)
         produce(log, 2, epoch=4)
         assert log.epochs.entries == [(1, 0), (4, 3)]
 
-    def test_producers_are_known_from_the_moment_of_the_append(self, log: Log) -> None:
+    def test_append_updates_producer_state_before_the_flush(self, log: Log) -> None:
         data = batch(2, producer_id=9, producer_epoch=0, base_sequence=0)
         header = HEADER.unpack_from(data)
         assert log.producers.check(header) == -1
@@ -110,7 +108,7 @@ class TestRolling:
         assert "00000000000000000002.snapshot" in names
         assert len(storage.read(f"{DIRECTORY}/00000000000000000002.log")) == 2 * SIZE
 
-    def test_a_roll_in_the_middle_of_a_tick_keeps_every_byte(self, storage: MemoryStorage) -> None:
+    def test_roll_between_two_flushes_keeps_pending_batches(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         made = [batch() for _ in range(5)]
         for data in made:
@@ -133,13 +131,13 @@ class TestRolling:
         assert segments(log) == [0, 3, 6]
         assert [len(segment.index) for segment in log.segments] == [2, 2, 0]
 
-    def test_time_between_batches_rolls(self, storage: MemoryStorage) -> None:
+    def test_log_rolls_when_timestamps_are_far_apart(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_ms=100)
         for timestamp in (1000, 1100, 1101, 1050, 1300):
             produce(log, 1, timestamp=timestamp)
         assert segments(log) == [0, 2, 4]
 
-    def test_without_timestamps_the_first_batch_takes_the_clock(
+    def test_segment_age_counts_from_the_clock_without_timestamps(
         self, storage: MemoryStorage
     ) -> None:
         log = open_log(storage, segment_ms=100)
@@ -147,7 +145,7 @@ class TestRolling:
         append(log, batch(timestamp=1101), wall_ms=1000)
         assert segments(log) == [0, 1]
 
-    def test_followers_roll_at_whole_answers(self, storage: MemoryStorage) -> None:
+    def test_follower_rolls_between_responses_only(self, storage: MemoryStorage) -> None:
         leader = open_log(storage)
         produce(leader, *[1] * 4)
         data = read_all(leader)
@@ -157,7 +155,7 @@ class TestRolling:
         assert segments(follower) == [0, 2]
         assert read_all(follower) == data
 
-    def test_other_settings_hold_for_the_active_segment_too(self, log: Log) -> None:
+    def test_new_settings_apply_to_the_active_segment(self, log: Log) -> None:
         produce(log, 1, 1)
         log.configure(open_log(MemoryStorage(), segment_bytes=SIZE).config)
         produce(log, 1)
@@ -177,7 +175,7 @@ class TestReplicating:
         assert follower.producers.encode() == leader.producers.encode()
 
     @pytest.mark.parametrize("damage", ["bit", "cut", "gap", "again", "nothing"])
-    def test_anything_unsound_is_refused_as_a_whole(
+    def test_append_refuses_a_response_with_any_unsound_batch(
         self, storage: MemoryStorage, damage: str
     ) -> None:
         leader = open_log(storage)
@@ -201,7 +199,7 @@ class TestReplicating:
 class TestReading:
     @pytest.fixture
     def long(self, storage: MemoryStorage) -> Log:
-        """Batches of 2 records in segments of 10 batches; an index entry every 3 batches or so."""
+        """A log with 35 batches of 2 records in segments of 10 batches, and an index entry for about every third."""
         size = len(batch(2))
         log = open_log(storage, segment_bytes=10 * size, index_interval_bytes=2 * size)
         produce(log, *[2] * 35)
@@ -213,16 +211,16 @@ class TestReading:
             assert long.locate(offset) == offset // 2 * size
         assert long.locate(70) == long.written_position
 
-    def test_the_end_with_what_is_pending_is_located_too(self, long: Log) -> None:
+    def test_log_end_with_pending_batches_is_located(self, long: Log) -> None:
         append(long)
         assert long.locate(70) == long.written_position
         assert long.locate(71) == long.position
 
     @pytest.mark.parametrize("max_bytes", [1, 100, 250, 600, 1 << 20])
-    def test_reads_follow_each_other_through_all_segments(self, long: Log, max_bytes: int) -> None:
+    def test_consecutive_reads_return_all_segments(self, long: Log, max_bytes: int) -> None:
         assert offsets(read_all(long, max_bytes)) == list(range(70))
 
-    def test_a_read_is_at_most_what_was_asked_for_but_at_least_one_batch(self, long: Log) -> None:
+    def test_read_returns_at_most_max_bytes_or_one_batch(self, long: Log) -> None:
         size = len(batch(2))
         end = long.written_position
         assert len(long.read(0, end, 1)[0]) == size
@@ -230,7 +228,7 @@ class TestReading:
         for max_bytes in range(size, 10 * size, 37):
             assert size <= len(long.read(0, end, max_bytes)[0]) <= max_bytes
 
-    def test_a_read_ends_at_its_limit_and_says_what_comes_next(self, long: Log) -> None:
+    def test_read_ends_at_its_limit_and_returns_the_next_offset(self, long: Log) -> None:
         size = len(batch(2))
         for batches in range(10):
             data, offset, position = long.read(0, batches * size, 1 << 20)
@@ -240,7 +238,7 @@ class TestReading:
         data, offset, position = long.read(8 * size, 12 * size, 1 << 20)
         assert (len(data), offset, position) == (2 * size, 20, 10 * size)
 
-    def test_reads_are_the_same_after_the_indexes_came_from_files(
+    def test_reads_are_equal_after_the_indexes_were_loaded_from_files(
         self, storage: MemoryStorage, long: Log
     ) -> None:
         data, interval = read_all(long), long.config.index_interval_bytes
@@ -251,11 +249,11 @@ class TestReading:
             offset // 2 * len(batch(2)) for offset in range(70)
         ]
 
-    def test_what_was_deleted_from_the_start_is_not_read(self, long: Log) -> None:
+    def test_deleted_segments_are_not_read(self, long: Log) -> None:
         long.advance_log_start_offset(25)
         assert long.read(0, long.written_position, 100) == (b"", -1, 0)
 
-    def test_one_batch_over_the_limit_is_sent_whole(self, log: Log) -> None:
+    def test_batch_larger_than_max_bytes_is_read_whole(self, log: Log) -> None:
         produce(log, 1, size=100_000)
         produce(log, 1)
         data, offset, _ = log.read(0, log.written_position, 1000)
@@ -264,7 +262,9 @@ class TestReading:
 
 
 class TestTimestamps:
-    def test_the_first_record_that_is_late_enough_is_found(self, storage: MemoryStorage) -> None:
+    def test_timestamp_lookup_finds_the_first_late_enough_record(
+        self, storage: MemoryStorage
+    ) -> None:
         log = open_log(storage, segment_bytes=400, index_interval_bytes=100)
         for i in range(20):
             produce(log, 2, timestamp=1000 + 10 * i, epoch=i // 5, codec=i % 5)
@@ -278,7 +278,7 @@ class TestTimestamps:
             expected = first and (first.timestamp, first.offset, first.offset // 10)
             assert found == expected, wanted
 
-    def test_nothing_from_the_limit_on_or_before_the_start_is_told(self, log: Log) -> None:
+    def test_timestamp_lookup_skips_records_outside_of_the_readable_range(self, log: Log) -> None:
         produce(log, 2, 2, 2)
         assert log.offset_for_timestamp(1001, 1) is None
         assert log.offset_for_timestamp(1000, 6) == (1000, 0, 0)
@@ -286,7 +286,7 @@ class TestTimestamps:
         assert log.offset_for_timestamp(0, 6) == (1001, 3, 0)
         assert log.offset_for_timestamp(1002, 6) is None
 
-    def test_timestamps_that_go_back_are_searched_as_kafka_does(
+    def test_timestamp_lookup_handles_falling_timestamps_as_kafka_does(
         self, storage: MemoryStorage
     ) -> None:
         log = open_log(storage, index_interval_bytes=0)
@@ -299,13 +299,11 @@ class TestTimestamps:
 class TestTruncating:
     @pytest.fixture
     def cut(self, storage: MemoryStorage) -> Log:
-        """Segments [0..10), [10..20), [20..25) of single records; epoch = offset // 8."""
+        """A log of the offsets 0 to 24 in segments of ten single records; the epoch of a record is offset // 8."""
         return three_segments(storage)
 
     @pytest.mark.parametrize("offset", [24, 21, 20, 19, 15, 10, 9, 1, 0])
-    def test_everything_from_the_offset_is_gone_and_the_rest_is_as_it_was(
-        self, cut: Log, offset: int
-    ) -> None:
+    def test_truncation_removes_everything_from_the_offset_on(self, cut: Log, offset: int) -> None:
         before = read_all(cut)
         cut.truncate_to(offset)
         assert cut.log_end_offset == cut.written_log_end_offset == offset
@@ -321,7 +319,7 @@ class TestTruncating:
             assert cut.producers.check(duplicate) == offset - 1
 
     @pytest.mark.parametrize("offset", [21, 20, 15, 10, 0])
-    def test_a_log_that_was_cut_takes_appends_and_survives_a_crash(
+    def test_truncated_log_takes_appends_and_survives_a_crash(
         self, storage: MemoryStorage, cut: Log, offset: int
     ) -> None:
         cut.truncate_to(offset)
@@ -333,33 +331,31 @@ class TestTruncating:
         assert again.epochs.entries == cut.epochs.entries
         assert again.producers.encode() == cut.producers.encode()
 
-    def test_at_or_above_the_end_nothing_happens(self, cut: Log) -> None:
+    def test_truncation_at_or_above_the_log_end_does_nothing(self, cut: Log) -> None:
         cut.truncate_to(25)
         cut.truncate_to(100)
         assert cut.log_end_offset == 25
 
-    def test_inside_of_a_batch_the_whole_batch_goes(self, log: Log) -> None:
+    def test_truncation_inside_a_batch_removes_the_whole_batch(self, log: Log) -> None:
         produce(log, 3, 3)
         log.truncate_to(5)
         assert log.log_end_offset == 3
         produce(log, 1)
         assert offsets(read_all(log)) == [0, 1, 2, 3]
 
-    def test_below_the_first_segment_the_log_begins_anew_at_the_offset(self, cut: Log) -> None:
+    def test_truncation_below_the_first_segment_restarts_the_log_there(self, cut: Log) -> None:
         cut.advance_log_start_offset(20)
         cut.truncate_to(7)
         assert (cut.log_start_offset, cut.log_end_offset) == (7, 7)
         assert segments(cut) == [7]
         assert cut.epochs.entries == []
 
-    def test_below_the_start_offset_but_in_the_first_segment_the_start_comes_down(
-        self, cut: Log
-    ) -> None:
+    def test_truncation_below_the_log_start_offset_lowers_it(self, cut: Log) -> None:
         cut.advance_log_start_offset(5)
         cut.truncate_to(3)
         assert (cut.log_start_offset, cut.log_end_offset) == (3, 3)
 
-    def test_dropping_everything_begins_at_the_offset_given(
+    def test_full_truncation_restarts_the_log_at_the_offset(
         self, storage: MemoryStorage, cut: Log
     ) -> None:
         end = cut.position
@@ -373,17 +369,17 @@ class TestTruncating:
             f"{100:020d}"
         ]
 
-    def test_a_lower_recovery_point_is_noted_before_anything_is_cut(self, cut: Log) -> None:
+    def test_truncation_persists_a_lower_recovery_point_first(self, cut: Log) -> None:
         seen: list[tuple[int, int]] = []
         cut.sync()
         cut.before_truncation = lambda: seen.append((cut.recovery_point, cut.log_end_offset))
         cut.truncate_to(12)
         assert seen == [(12, 25)]
 
-    def test_a_cut_inside_a_batch_takes_the_recovery_point_to_where_the_batch_began(
+    def test_truncation_inside_a_batch_lowers_the_recovery_point_to_its_start(
         self, log: Log
     ) -> None:
-        """Or what is written there next would pass for durable."""
+        """Otherwise the next batch written there would count as durable."""
         seen: list[tuple[int, int]] = []
         produce(log, 5, 5, 5)
         log.sync()
@@ -392,7 +388,7 @@ class TestTruncating:
         assert (log.recovery_point, log.log_end_offset) == (5, 5)
         assert seen == [(5, 15)]
 
-    def test_the_start_moves_up_to_the_end_at_most_and_drops_whole_segments(self, cut: Log) -> None:
+    def test_log_start_offset_rises_at_most_to_the_log_end(self, cut: Log) -> None:
         cut.advance_log_start_offset(15)
         assert segments(cut) == [10, 20]
         assert cut.epochs.entries == [(1, 15), (2, 16), (3, 24)]
@@ -405,7 +401,7 @@ class TestTruncating:
 
 class TestFailing:
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-    def test_a_write_that_fails_publishes_nothing_and_is_never_believed_again(
+    def test_failed_write_does_not_move_the_log_end_and_is_not_repeated(
         self, storage: MemoryStorage, log: Log, number: int
     ) -> None:
         produce(log, 2)
@@ -424,7 +420,7 @@ class TestFailing:
             log.sync()
         assert log.written_log_end_offset == 2
 
-    def test_a_follower_does_not_move_when_its_write_fails(self, storage: MemoryStorage) -> None:
+    def test_follower_log_end_stays_when_its_write_fails(self, storage: MemoryStorage) -> None:
         leader = open_log(MemoryStorage())
         produce(leader, 1, 1)
         follower = open_log(storage)
@@ -433,7 +429,7 @@ class TestFailing:
             replicate(follower, read_all(leader))
         assert (follower.log_end_offset, follower.written_position) == (0, 0)
 
-    def test_an_fsync_that_fails_is_not_repeated(self, storage: MemoryStorage, log: Log) -> None:
+    def test_failed_fsync_is_not_repeated(self, storage: MemoryStorage, log: Log) -> None:
         produce(log, 2)
         storage.fail(log.segments[0].path(".log"), errno.EIO)
         with pytest.raises(StorageFailed):
@@ -443,7 +439,7 @@ class TestFailing:
             log.sync()
         assert log.recovery_point == 0
 
-    def test_a_roll_that_fails_loses_nothing_that_was_written(self, storage: MemoryStorage) -> None:
+    def test_failed_roll_keeps_everything_written(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, 1, 1)
         storage.fail(DIRECTORY)
@@ -452,7 +448,7 @@ class TestFailing:
         storage.heal()
         assert open_log(storage.clone()).log_end_offset == 2
 
-    def test_what_a_full_disk_kept_of_a_batch_is_cut_at_the_next_start(
+    def test_half_written_batch_is_truncated_at_the_next_start(
         self, storage: MemoryStorage, log: Log
     ) -> None:
         produce(log, 2)
@@ -475,9 +471,7 @@ class TestDurability:
         assert {f"{DIRECTORY}/{base:020d}.log" for base in (0, 2, 4)} <= set(storage.synced)
         assert DIRECTORY in storage.synced
 
-    def test_sealed_segments_synced_beside_the_loop_move_it_to_the_active_one(
-        self, storage: MemoryStorage
-    ) -> None:
+    def test_synced_sealed_segments_raise_the_recovery_point(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, *[1] * 5)
         sealed, removals = len(log.segments.unsynced), log.segments.removals
@@ -486,9 +480,7 @@ class TestDurability:
         assert log.recovery_point == 4
         assert [segment.base_offset for segment in log.segments.unsynced] == [4]
 
-    def test_what_a_killed_process_sealed_and_did_not_sync_is_still_to_be_synced(
-        self, storage: MemoryStorage
-    ) -> None:
+    def test_restart_after_a_kill_lists_unsynced_segments(self, storage: MemoryStorage) -> None:
         log = three_segments(storage)
         log.sealed_synced(1, log.segments.removals)
         assert log.recovery_point == 10
@@ -498,7 +490,7 @@ class TestDurability:
         again.sync()
         assert open_log(storage.clone(), recovery_point=25).segments.unsynced == []
 
-    def test_they_do_not_when_the_log_was_cut_meanwhile(self, storage: MemoryStorage) -> None:
+    def test_fsync_result_from_before_a_truncation_is_ignored(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, *[1] * 5)
         sealed, removals = len(log.segments.unsynced), log.segments.removals
@@ -507,7 +499,7 @@ class TestDurability:
         log.sealed_synced(sealed, removals)
         assert log.recovery_point == 0
 
-    def test_indexes_reach_their_files_at_a_checkpoint(self, storage: MemoryStorage) -> None:
+    def test_checkpoint_writes_the_index_files(self, storage: MemoryStorage) -> None:
         log = open_log(storage, index_interval_bytes=0)
         produce(log, 1, 1, 1)
         path = f"{DIRECTORY}/00000000000000000000.index"
@@ -516,7 +508,7 @@ class TestDurability:
         assert len(storage.read(path)) == 16
 
 
-def test_the_first_batch_makes_every_file_that_kafkas_tools_look_for(
+def test_first_batch_creates_every_file_that_kafkas_tools_expect(
     storage: MemoryStorage, log: Log
 ) -> None:
     log.epochs.assign(0, 0)

@@ -1,4 +1,4 @@
-"""The logs of a broker: who owns a directory, what a restart brings back, what a broken disk takes away."""
+"""The logs of a broker: ownership of directories, restarts, and disk failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = config(segment_bytes=3 * len(batch()))
 
 
 class Inline:
-    """An Executor without threads."""
+    """An Executor that runs every function at once."""
 
     async def run(self, function: Callable[[], Any]) -> Any:
         return function()
@@ -48,24 +48,22 @@ async def started(
 
 
 def live(logs: LogManager) -> list[str]:
-    """Paths of the directories that work."""
+    """Return the paths of the live directories."""
     return [directory.path for directory in logs.directories() if directory.replicas is not None]
 
 
 class TestIdentity:
-    async def test_the_first_start_writes_who_the_data_belongs_to(
-        self, storage: MemoryStorage
-    ) -> None:
+    async def test_first_start_writes_broker_and_cluster_id(self, storage: MemoryStorage) -> None:
         await started(storage)
         text = storage.read("/d/meta.properties").decode()
         assert "version=0\nbroker.id=1\ncluster.id=c1\n" in text
 
-    async def test_a_later_start_finds_the_cluster_again(self, storage: MemoryStorage) -> None:
+    async def test_later_start_keeps_the_cluster_id(self, storage: MemoryStorage) -> None:
         await (await started(storage)).close()
         await started(storage, cluster=None)
         assert b"cluster.id=c1\n" in storage.read("/d/meta.properties")
 
-    async def test_another_broker_or_cluster_is_refused_with_the_fix(
+    async def test_data_of_another_broker_or_cluster_is_refused(
         self, storage: MemoryStorage
     ) -> None:
         await (await started(storage)).close()
@@ -74,7 +72,7 @@ class TestIdentity:
         with pytest.raises(ConfigError, match="belongs to cluster c1, not c2"):
             await manager(storage.clone()).start("c2")
 
-    async def test_two_processes_cannot_have_one_directory(self, storage: MemoryStorage) -> None:
+    async def test_directory_of_another_process_is_refused(self, storage: MemoryStorage) -> None:
         first = await started(storage)
         with pytest.raises(ConfigError, match="in use by another broker"):
             manager(storage).lock()
@@ -92,7 +90,9 @@ class TestIdentity:
 
 class TestRestart:
     @pytest.mark.row("R25", "B4")
-    async def test_everything_is_back_after_a_clean_stop(self, storage: MemoryStorage) -> None:
+    async def test_restart_after_a_clean_stop_restores_everything(
+        self, storage: MemoryStorage
+    ) -> None:
         logs = await started(storage)
         for tp in (A0, A1, B0):
             produce(logs.create(tp, ID, SMALL, is_new=True), *[1] * 5)
@@ -112,7 +112,7 @@ class TestRestart:
         assert again.logs[A0].topic_id == ID
 
     @pytest.mark.row("B4", "C14")
-    async def test_after_a_kill_the_high_watermark_is_at_most_the_log_end(
+    async def test_high_watermark_is_at_most_the_log_end_after_a_kill(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -124,9 +124,7 @@ class TestRestart:
         assert again.logs[A0].log_end_offset == 3
         assert again.high_watermarks == {A0: 3}
 
-    async def test_checkpoints_that_a_power_loss_emptied_are_not_used(
-        self, storage: MemoryStorage
-    ) -> None:
+    async def test_empty_checkpoint_files_are_ignored(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         produce(logs.create(A0, ID, SMALL, is_new=True), *[1] * 5)
         logs.checkpoint_high_watermarks({A0: 5})
@@ -138,7 +136,7 @@ class TestRestart:
         assert again.high_watermarks == {A0: 0}
         assert again.logs[A0].log_end_offset == 5
 
-    async def test_a_high_watermark_that_is_not_told_stays_as_noted(
+    async def test_checkpoint_keeps_high_watermarks_that_are_not_given(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -149,7 +147,9 @@ class TestRestart:
         again.checkpoint_high_watermarks({A0: 1})
         assert again.storage.read("/d/replication-offset-checkpoint") == b"0\n2\na 0 1\na 1 2\n"
 
-    async def test_what_is_no_log_is_left_alone(self, storage: MemoryStorage) -> None:
+    async def test_other_files_in_the_directory_are_left_alone(
+        self, storage: MemoryStorage
+    ) -> None:
         storage.make_directories("/d/lost+found")
         storage.make_directories("/d/no-number-x")
         storage.write_atomically("/d/file-0", b"")
@@ -170,7 +170,7 @@ class TestRestart:
             "x" * 250 + "-0",
         ],
     )
-    async def test_what_has_no_partitions_name_is_no_log(
+    async def test_directory_without_a_partition_name_is_no_log(
         self, storage: MemoryStorage, name: str
     ) -> None:
         storage.make_directories(f"/d/{name}")
@@ -184,10 +184,10 @@ class TestRestart:
     ) -> None:
         for path in ("/d/a-0", "/e/a-0"):
             storage.make_directories(path)
-        with pytest.raises(ConfigError, match="lies in /d/a-0 and in /e/a-0"):
+        with pytest.raises(ConfigError, match="both in /d/a-0 and in /e/a-0"):
             await started(storage, "/d", "/e")
 
-    async def test_a_lower_recovery_point_reaches_the_file_before_the_log_is_cut(
+    async def test_lower_recovery_point_is_written_before_a_truncation(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -199,7 +199,7 @@ class TestRestart:
         log.truncate_to(2)
         assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 2\n"
 
-    async def test_sealed_segments_are_synced_beside_the_loop(self, storage: MemoryStorage) -> None:
+    async def test_sealed_segments_are_synced_in_the_executor(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         produce(logs.create(A0, ID, SMALL, is_new=True), *[1] * 8)
         await logs.sync_rolled()
@@ -207,7 +207,7 @@ class TestRestart:
         assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 6\n"
         assert f"/d/a-0/{3:020d}.log" in storage.synced
 
-    async def test_only_logs_that_start_inside_a_segment_are_in_the_start_checkpoint(
+    async def test_start_checkpoint_lists_only_logs_that_start_inside_a_segment(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -221,7 +221,7 @@ class TestRestart:
 
 class TestTopics:
     @pytest.mark.row("R69", "R66")
-    async def test_a_replica_of_another_topic_id_is_moved_aside_and_kept(
+    async def test_replica_with_another_topic_id_becomes_a_stray(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -234,7 +234,9 @@ class TestTopics:
         assert list(again.logs) == [A0]
         assert again.storage.exists(f"/d/{stray}")
 
-    async def test_a_replica_without_an_id_takes_the_topics(self, storage: MemoryStorage) -> None:
+    async def test_replica_without_a_topic_id_gets_the_topics_id(
+        self, storage: MemoryStorage
+    ) -> None:
         logs = await started(storage)
         logs.create(A0, None, SMALL, is_new=True)
         assert logs.create(A0, ID, SMALL, is_new=False).topic_id == ID
@@ -256,9 +258,7 @@ class TestTopics:
         await logs.delete_renamed(logs.clock.now() + delay)
         assert not [name for name in storage.names("/d") if name.endswith("-delete")]
 
-    async def test_a_log_that_cannot_be_deleted_keeps_no_other_from_it(
-        self, storage: MemoryStorage
-    ) -> None:
+    async def test_failed_deletion_does_not_stop_the_others(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         for tp in (A0, B0):
             logs.create(tp, ID, SMALL, is_new=True)
@@ -280,7 +280,7 @@ class TestTopics:
 
 class TestFailedDirectory:
     @pytest.mark.row("R67")
-    async def test_its_partitions_are_lost_and_the_others_go_on(
+    async def test_failed_directory_loses_only_its_own_partitions(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage, "/d", "/e")
@@ -296,7 +296,7 @@ class TestFailedDirectory:
         produce(second, 1)
 
     @pytest.mark.row("R67")
-    async def test_a_replica_that_may_lie_there_is_not_made_anew_elsewhere(
+    async def test_replica_that_may_be_offline_is_not_created_elsewhere(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage, "/d", "/e")
@@ -305,25 +305,23 @@ class TestFailedDirectory:
             logs.create(A0, ID, SMALL, is_new=False)
         assert logs.create(A1, ID, SMALL, is_new=True).directory == "/e/a-1"
 
-    async def test_with_no_directory_left_nothing_is_made(self, storage: MemoryStorage) -> None:
+    async def test_no_log_is_created_without_a_live_directory(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         logs.fail_directory("/d")
         with pytest.raises(StorageFailed):
             logs.create(A0, ID, SMALL, is_new=True)
 
-    async def test_a_directory_that_fails_at_the_start_does_not_stop_the_others(
-        self, storage: MemoryStorage
-    ) -> None:
+    async def test_start_goes_on_without_a_failed_directory(self, storage: MemoryStorage) -> None:
         storage.fail("/d", errno.EIO)
         logs = await started(storage, "/d", "/e")
         assert live(logs) == ["/e"]
 
-    async def test_the_last_directory_that_fails_does(self, storage: MemoryStorage) -> None:
+    async def test_start_fails_with_the_last_directory(self, storage: MemoryStorage) -> None:
         storage.fail("/d", errno.EIO)
         with pytest.raises(StorageFailed):
             await started(storage)
 
-    async def test_a_stop_that_could_not_save_everything_is_not_clean(
+    async def test_stop_is_not_clean_when_a_log_could_not_be_saved(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -334,7 +332,7 @@ class TestFailedDirectory:
         assert storage.locks == {}
 
 
-async def test_idle_producers_are_forgotten_at_a_checkpoint(storage: MemoryStorage) -> None:
+async def test_idle_producers_expire_at_a_checkpoint(storage: MemoryStorage) -> None:
     logs = await started(storage)
     log = logs.create(A0, ID, SMALL, is_new=True)
     produce(log, 1, producer_id=5, producer_epoch=0, base_sequence=0)
@@ -353,7 +351,7 @@ class TestNewLogs:
         log.epochs.assign(0, 0)
         assert storage.names("/d/a-0") == ["partition.metadata"]
 
-    async def test_replicas_of_one_topic_know_it_each_by_a_name_of_its_own(
+    async def test_replicas_of_one_topic_share_the_topic_id_file(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -365,7 +363,7 @@ class TestNewLogs:
         again = await started(storage.clone())
         assert {tp: log.topic_id for tp, log in again.logs.items()} == {A1: ID, B0: OTHER_ID}
 
-    async def test_a_new_log_that_was_written_and_crashed_has_its_epochs_again(
+    async def test_epochs_of_a_new_log_are_recovered_after_a_crash(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -375,7 +373,7 @@ class TestNewLogs:
         again = (await started(storage.clone())).logs[A0]
         assert (again.epochs.entries, again.log_end_offset) == ([(3, 0)], 2)
 
-    async def test_a_segment_that_is_known_to_be_durable_has_its_epochs_in_a_file(
+    async def test_epoch_file_is_written_before_a_segment_counts_as_durable(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -387,7 +385,7 @@ class TestNewLogs:
 
 
 class TestDirectories:
-    async def test_each_directory_shows_its_logs_and_a_failed_one_nothing(
+    async def test_directories_list_their_logs_and_a_failed_one_none(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage, "/d", "/e")
@@ -401,7 +399,7 @@ class TestDirectories:
         logs.fail_directory("/e")
         assert {d.path: d.replicas is None for d in logs.directories()} == {"/d": False, "/e": True}
 
-    async def test_a_replica_that_was_never_written_to_costs_nothing_at_a_stop_and_a_start(
+    async def test_replica_without_records_needs_no_files_at_stop_and_start(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -417,7 +415,7 @@ class TestDirectories:
         assert again.logs[A0].log_end_offset == 1
 
 
-async def test_logs_taken_out_of_service_become_durably_so_together(storage: MemoryStorage) -> None:
+async def test_one_fsync_makes_several_renames_durable(storage: MemoryStorage) -> None:
     logs = await started(storage)
     for tp in (A0, A1, B0):
         logs.create(tp, ID, SMALL, is_new=True)

@@ -1,4 +1,4 @@
-"""Idempotence: what is a duplicate, what is out of order, and what survives in a snapshot."""
+"""Producer state: duplicates, sequence errors, transactions and snapshots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def states() -> ProducerStates:
     return ProducerStates(storage, "/d")
 
 
-def test_of_a_producer_not_seen_before_the_first_batch_is_told_from_later_ones(
+def test_first_batch_of_an_unknown_producer_differs_from_later_ones(
     states: ProducerStates,
 ) -> None:
     assert states.check(header(0)) == APPEND
@@ -52,7 +52,7 @@ def test_the_next_sequence_is_appended_and_a_gap_is_not(states: ProducerStates) 
 
 
 @pytest.mark.row("R72")
-def test_the_last_five_batches_are_known_again_with_their_offsets(states: ProducerStates) -> None:
+def test_last_five_batches_are_duplicates_with_their_offsets(states: ProducerStates) -> None:
     for i in range(7):
         states.update(header(2 * i, 2), 100 + 2 * i)
     assert [states.check(header(2 * i, 2)) for i in range(7)] == [
@@ -61,10 +61,10 @@ def test_the_last_five_batches_are_known_again_with_their_offsets(states: Produc
     assert states.check(header(12, 3)) == OUT_OF_ORDER, "same first sequence, but more"
 
 
-def test_a_retry_older_than_the_five_batches_is_known_to_be_written(
+def test_retry_older_than_five_batches_is_known_to_be_written(
     states: ProducerStates,
 ) -> None:
-    """A Java producer has up to five more of them on their way when it turns to the next leader."""
+    """A Java producer may have more than five batches in flight when it changes to the next leader."""
     states.update(header(0), 100)
     for i in range(1, 300):
         states.update(header(i), 100 + i)
@@ -76,10 +76,10 @@ def test_a_retry_older_than_the_five_batches_is_known_to_be_written(
     assert states.check(header(301)) == OUT_OF_ORDER, "a gap"
 
 
-def test_what_came_before_the_first_batch_that_is_known_is_no_duplicate(
+def test_sequences_before_the_first_known_batch_are_no_duplicates(
     states: ProducerStates,
 ) -> None:
-    """Of a producer that was unknown, the log need not hold it: it was perhaps lost with a former leader."""
+    """The log need not hold earlier batches of a producer that was unknown: a former leader may have lost them."""
     states.update(header(5), 100)
     assert states.check(header(4)) == OUT_OF_ORDER
     assert states.check(header(0, 5)) == OUT_OF_ORDER
@@ -89,7 +89,7 @@ def test_what_came_before_the_first_batch_that_is_known_is_no_duplicate(
     assert states.check(header(5, 2, epoch=1)) == OUT_OF_ORDER, "in the gap"
 
 
-def test_what_is_written_is_known_across_the_end_of_the_sequences(states: ProducerStates) -> None:
+def test_written_sequences_are_known_across_the_wrap_to_zero(states: ProducerStates) -> None:
     for i in range(10):
         states.update(header((LAST - 3 + i) % 2**31), 100 + i)
     assert states.check(header(LAST - 3)) == WRITTEN
@@ -98,7 +98,7 @@ def test_what_is_written_is_known_across_the_end_of_the_sequences(states: Produc
     assert states.check(header(7)) == OUT_OF_ORDER
 
 
-def test_of_a_snapshot_only_the_last_batch_is_known_to_be_in_the_log(
+def test_snapshot_restores_only_the_last_batch(
     states: ProducerStates,
 ) -> None:
     for i in range(10):
@@ -139,7 +139,7 @@ def test_a_snapshot_is_kafkas_version_1_with_a_crc(states: ProducerStates) -> No
     assert data == struct.pack(">hI", 1, crc32c(count + entries)) + count + entries
 
 
-def test_the_newest_usable_snapshot_not_above_the_end_is_restored(states: ProducerStates) -> None:
+def test_newest_valid_snapshot_below_the_log_end_is_restored(states: ProducerStates) -> None:
     states.update(header(0, 3), 0)
     states.snapshot(3)
     states.update(header(3, 3), 3)

@@ -1,4 +1,4 @@
-"""Opening a log after a crash: what is sound stays, what is torn goes, and twice is as once."""
+"""Opening a log after a crash: sound batches stay, torn ones are truncated, and a second recovery changes nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reopened(storage: MemoryStorage, *, clean: bool = False, **settings: Any) ->
     )
 
 
-def test_a_log_that_was_closed_opens_as_it_was_without_a_scan(storage: MemoryStorage) -> None:
+def test_clean_start_restores_the_log_without_a_scan(storage: MemoryStorage) -> None:
     log = three_segments(storage)
     before = state_of(log)
     log.close()
@@ -53,7 +53,7 @@ def test_a_log_that_was_closed_opens_as_it_was_without_a_scan(storage: MemorySto
 
 @pytest.mark.row("R25")
 @pytest.mark.parametrize("recovery_point", [0, 10, 13, 25])
-def test_a_log_that_was_killed_opens_as_it_was(storage: MemoryStorage, recovery_point: int) -> None:
+def test_recovery_restores_a_killed_log(storage: MemoryStorage, recovery_point: int) -> None:
     log = three_segments(storage)
     before = state_of(log)
     append(log, epoch=4)  # pending: never written
@@ -62,7 +62,7 @@ def test_a_log_that_was_killed_opens_as_it_was(storage: MemoryStorage, recovery_
 
 
 @pytest.mark.row("R25", "R72")
-def test_producers_of_a_killed_log_know_their_last_five_batches(storage: MemoryStorage) -> None:
+def test_recovery_restores_the_last_five_batches_of_producers(storage: MemoryStorage) -> None:
     three_segments(storage)
     log = reopened(storage.clone())
     for sequence in range(21, 25):
@@ -91,7 +91,7 @@ def test_a_tail_of_zeros_is_cut(storage: MemoryStorage) -> None:
 
 
 @pytest.mark.parametrize("position", [5, 16, 18, 30, SIZE - 1])
-def test_the_log_ends_at_the_first_batch_with_a_wrong_bit_and_later_segments_go(
+def test_recovery_ends_the_log_at_the_first_damaged_batch(
     storage: MemoryStorage, position: int
 ) -> None:
     three_segments(storage)
@@ -110,7 +110,7 @@ def test_the_log_ends_at_the_first_batch_with_a_wrong_bit_and_later_segments_go(
     ]
 
 
-def test_a_segment_that_lost_its_end_takes_the_later_ones_along(storage: MemoryStorage) -> None:
+def test_recovery_deletes_segments_behind_a_truncated_one(storage: MemoryStorage) -> None:
     three_segments(storage)
     del storage.files[path(10)][7 * SIZE :]
     log = reopened(storage)
@@ -121,7 +121,7 @@ def test_a_segment_that_lost_its_end_takes_the_later_ones_along(storage: MemoryS
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex")])
-def test_a_segment_that_somebody_removed_is_noticed_and_what_lies_behind_is_kept(
+def test_missing_segment_is_reported_and_later_ones_are_kept(
     storage: MemoryStorage, suffixes: tuple[str, ...], clean: bool
 ) -> None:
     three_segments(storage)
@@ -136,7 +136,7 @@ def test_a_segment_that_somebody_removed_is_noticed_and_what_lies_behind_is_kept
     assert offsets(read_all(log)) == list(range(10))
 
 
-def test_a_gap_is_found_without_the_index_files_too(storage: MemoryStorage) -> None:
+def test_missing_segment_is_found_without_index_files(storage: MemoryStorage) -> None:
     three_segments(storage)
     del storage.files[path(10)]
     for base in (0, 20):
@@ -154,7 +154,7 @@ def test_segments_below_the_recovery_point_are_not_scanned(storage: MemoryStorag
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_recovering_twice_is_recovering_once(data: st.DataObject) -> None:
+def test_second_recovery_changes_nothing(data: st.DataObject) -> None:
     storage = MemoryStorage()
     three_segments(storage)
     recovery_point = data.draw(st.integers(0, 25))
@@ -181,7 +181,7 @@ def test_recovering_twice_is_recovering_once(data: st.DataObject) -> None:
 @pytest.mark.row("R25")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "garbage"])
-def test_a_damaged_index_is_made_again_from_the_log(
+def test_damaged_index_is_rebuilt_from_the_log(
     storage: MemoryStorage, suffix: str, damage: str
 ) -> None:
     log = three_segments(storage)
@@ -198,7 +198,7 @@ def test_a_damaged_index_is_made_again_from_the_log(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0\n1\n", b"0\n1\n7 99\n"])
-def test_epochs_that_were_lost_are_found_in_the_batches(
+def test_lost_epoch_file_is_rebuilt_from_the_batches(
     storage: MemoryStorage, content: bytes | None
 ) -> None:
     log = three_segments(storage)
@@ -213,7 +213,7 @@ def test_epochs_that_were_lost_are_found_in_the_batches(
     assert reopened(storage.clone(), recovery_point=recovery_point).epochs.entries == before
 
 
-def test_an_epoch_that_began_at_the_end_without_a_record_is_forgotten(
+def test_epoch_without_a_record_at_the_log_end_is_forgotten(
     storage: MemoryStorage,
 ) -> None:
     log = three_segments(storage)
@@ -221,7 +221,7 @@ def test_an_epoch_that_began_at_the_end_without_a_record_is_forgotten(
     assert reopened(storage.clone()).epochs.latest == 3
 
 
-def test_a_start_offset_beyond_the_log_begins_it_anew_there(storage: MemoryStorage) -> None:
+def test_log_restarts_at_a_start_offset_beyond_its_end(storage: MemoryStorage) -> None:
     three_segments(storage)
     log = reopened(storage, log_start_offset=40)
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (40, 40, 0)
@@ -235,7 +235,7 @@ def test_a_recovery_point_beyond_the_log_is_clamped_to_its_end(storage: MemorySt
     assert reopened(storage, recovery_point=1000).recovery_point == 25
 
 
-def test_what_a_crash_left_of_deleted_files_is_removed(storage: MemoryStorage) -> None:
+def test_leftover_files_of_a_crash_are_removed(storage: MemoryStorage) -> None:
     three_segments(storage)
     storage.write_atomically(f"{DIRECTORY}/{5:020d}.index", b"12345678")
     storage.write_atomically(f"{DIRECTORY}/leader-epoch-checkpoint.tmp", b"half")
@@ -244,7 +244,7 @@ def test_what_a_crash_left_of_deleted_files_is_removed(storage: MemoryStorage) -
     assert not storage.exists(f"{DIRECTORY}/leader-epoch-checkpoint.tmp")
 
 
-def test_batches_larger_than_a_scan_are_recovered(storage: MemoryStorage) -> None:
+def test_batches_larger_than_a_scan_chunk_are_recovered(storage: MemoryStorage) -> None:
     log = open_log(storage)
     for size in (10, 3_000_000, 10, 1_500_000):
         produce(log, 1, size=size)
@@ -276,8 +276,8 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=80, deadline=None)
-def test_whatever_happens_to_a_log_it_holds_what_a_list_would(steps: list[tuple[str, int]]) -> None:
-    """A model: the values appended and written, by offset; cut, killed and restarted at will."""
+def test_log_holds_what_a_list_would_after_any_steps(steps: list[tuple[str, int]]) -> None:
+    """Compare the log with a list of epochs by offset, through random appends, truncations, kills and restarts."""
     storage = MemoryStorage()
     log = reopened(storage)
     model: list[int] = []

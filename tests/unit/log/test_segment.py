@@ -1,4 +1,4 @@
-"""One segment: an index that lies is found out, and a file that failed stays refused."""
+"""One segment: index entries, wrong indexes, and files that failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def storage() -> MemoryStorage:
 
 
 def written(storage: MemoryStorage, count: int = 12) -> Segment:
-    """Single records 100, 101, … with index entries every third batch."""
+    """A segment of single records from offset 100 on, with an index entry for every third batch."""
     segment = Segment.create(storage, DIRECTORY, 100, 5000, INTERVAL)
     for i in range(count):
         data = batch(timestamp=1000 + i)
@@ -41,7 +41,7 @@ def opened(storage: MemoryStorage) -> Segment:
     return Segment(storage, DIRECTORY, 100, 5000, INTERVAL)
 
 
-def test_an_entry_is_due_when_more_than_the_interval_lies_behind(storage: MemoryStorage) -> None:
+def test_index_entry_is_due_after_more_than_the_interval(storage: MemoryStorage) -> None:
     assert list(written(storage).index.positions) == [3 * SIZE, 6 * SIZE, 9 * SIZE]
 
 
@@ -61,7 +61,7 @@ def test_offsets_and_entries_are_found_with_indexes_from_files(storage: MemorySt
 
 
 @pytest.mark.parametrize("lie", [(3, 3 * SIZE + 1), (4, 3 * SIZE), (3, 4 * SIZE)])
-def test_an_entry_that_the_log_denies_makes_the_index_anew(
+def test_index_that_contradicts_the_log_is_rebuilt(
     storage: MemoryStorage, lie: tuple[int, int]
 ) -> None:
     written(storage)
@@ -81,7 +81,7 @@ def test_headers_stop_where_no_whole_batch_follows(storage: MemoryStorage) -> No
     assert list(segment.headers(1, 12 * SIZE)) == []
 
 
-def test_a_new_segment_keeps_nothing_of_an_old_one_of_its_name(storage: MemoryStorage) -> None:
+def test_new_segment_empties_old_files_of_its_name(storage: MemoryStorage) -> None:
     written(storage)
     segment = Segment.create(storage, DIRECTORY, 100, 0, INTERVAL)
     assert segment.file.size() == len(segment.index) == len(segment.times) == 0
@@ -105,7 +105,7 @@ def test_deleting_leaves_no_file(storage: MemoryStorage) -> None:
     ],
     ids=["pread", "pwritev", "size", "truncate", "sync"],
 )
-def test_a_file_that_failed_refuses_everything_for_the_same_reason(
+def test_failed_file_refuses_every_call_with_the_same_error(
     storage: MemoryStorage, call: Callable[[RefusingFile], object]
 ) -> None:
     failure = StorageFailed("/d/x", OSError(errno.EIO, "I/O error"))
@@ -118,7 +118,7 @@ def test_a_file_that_failed_refuses_everything_for_the_same_reason(
         file.size()
 
 
-def test_the_first_segment_of_a_new_log_makes_its_file_when_it_is_written_to() -> None:
+def test_first_segment_creates_its_file_with_the_first_write() -> None:
     storage = MemoryStorage()
     storage.make_directories(DIRECTORY)
     segment = Segment.first(storage, DIRECTORY, 0, 4096, lambda: None)
@@ -132,7 +132,7 @@ def test_the_first_segment_of_a_new_log_makes_its_file_when_it_is_written_to() -
     assert storage.read(segment.path(".log")) == b"abcdef"
 
 
-def test_a_new_segment_that_was_closed_makes_no_file_any_more() -> None:
+def test_closed_segment_without_a_file_creates_none() -> None:
     storage = MemoryStorage()
     storage.make_directories(DIRECTORY)
     segment = Segment.first(storage, DIRECTORY, 0, 4096, lambda: None)

@@ -1,17 +1,18 @@
-"""The follower's fetch state machine on its own: what it makes of an answer and of its disk."""
+"""The state machine of a follower: responses of the leader, truncation, gaps and disk failures."""
 
 from __future__ import annotations
 
 import pytest
-from support.replication import KEY, Replicas
+from support.replication import KEY, TP, Replicas
 
+from minikafka.base.errors import ErrorCode
 from minikafka.record.batch import Record, build
-from minikafka.replication.follower import ASKED, DELAYED, STOPPED, reconcile
+from minikafka.replication.follower import ASKED, DELAYED, STOPPED, Follower, reconcile
 from minikafka.replication.partition import Partition
 
 
-def test_a_disk_that_cannot_note_the_leaders_new_start_offset_goes_offline() -> None:
-    """Or the error would end the connection, and every later one, of all that is fetched from that leader."""
+def test_follower_goes_offline_when_it_cannot_delete_old_records() -> None:
+    """Otherwise the error would end every connection to that leader."""
     world = Replicas((0, 1))
     world.elect(0)
     for _ in range(3):
@@ -26,8 +27,8 @@ def test_a_disk_that_cannot_note_the_leaders_new_start_offset_goes_offline() -> 
     assert machine.followed[KEY].state == STOPPED
 
 
-def test_an_epoch_that_was_led_without_a_record_is_forgotten_by_a_leader_that_follows() -> None:
-    """Else its next fetch would name it, and diverge from a leader that never heard of it, for ever."""
+def test_follower_forgets_an_epoch_that_it_led_without_a_record() -> None:
+    """Otherwise every fetch would name that epoch, which the leader does not know, and diverge."""
     world = Replicas((0, 1))
     world.elect(0)
     world.produce(0, b"a")
@@ -41,7 +42,7 @@ def test_an_epoch_that_was_led_without_a_record_is_forgotten_by_a_leader_that_fo
 
 
 def follower_of_epochs(world: Replicas) -> Partition:
-    """Offsets 0 and 1 of epoch 0, 2 and 3 of epoch 2, the first of them committed."""
+    """A follower with offsets 0 and 1 of epoch 0 and 2 and 3 of epoch 2; its high watermark is 1."""
     world.elect(0)
     for value in (b"a", b"b"):
         world.produce(0, value)
@@ -71,7 +72,7 @@ def follower_of_epochs(world: Replicas) -> Partition:
         pytest.param((-1, -1), True, 1, [(0, 0)], id="none: to the high watermark"),
     ],
 )
-def test_a_follower_cuts_its_log_to_where_it_agrees_with_the_leaders(
+def test_follower_truncates_to_where_the_logs_agree(
     answer: tuple[int, int], agreed: bool, end: int, epochs: list[tuple[int, int]]
 ) -> None:
     partition = follower_of_epochs(Replicas((0, 1)))
@@ -80,7 +81,7 @@ def test_a_follower_cuts_its_log_to_where_it_agrees_with_the_leaders(
     assert partition.log.epochs.entries == epochs
 
 
-def test_a_log_that_is_begun_anew_has_its_high_watermark_at_its_start() -> None:
+def test_full_truncation_sets_the_high_watermark_to_the_start() -> None:
     partition = follower_of_epochs(Replicas((0, 1)))
     partition.truncate_fully_and_start_at(7)
     assert (partition.high_watermark, partition.log.log_end_offset) == (7, 7)
@@ -88,7 +89,7 @@ def test_a_log_that_is_begun_anew_has_its_high_watermark_at_its_start() -> None:
 
 class TestGaps:
     def leader_with_a_gap(self, **config: str) -> Replicas:
-        """The leader's log lacks offset 1; the follower holds offset 0."""
+        """Return replicas whose leader has the offsets 0 and 2 and whose follower has offset 0."""
         world = Replicas((0, 1), isr=(0,), **config)
         world.elect(0)
         world.produce(0, b"a", acks=1)
@@ -160,7 +161,7 @@ class TestGaps:
 
 
 def test_answer_to_a_fetch_from_before_a_truncation_is_not_used() -> None:
-    """In a compacted topic its records would be taken for those behind a gap."""
+    """In a compacted topic its records would look like those behind a gap."""
     world = Replicas((0, 1), cleanup_policy="compact")
     world.elect(0)
     for value in (b"a", b"b", b"c"):
@@ -254,3 +255,165 @@ def test_restored_high_watermark_lies_within_the_log(checkpointed: int, restored
     partition.log.advance_log_start_offset(1)
     partition.restore_high_watermark(checkpointed)
     assert partition.high_watermark == restored
+
+
+class TestRequests:
+    def following(self) -> tuple[Replicas, Follower]:
+        """A follower of an empty partition, before its first request."""
+        world = Replicas((0, 1))
+        world.elect(0)
+        return world, world[1].follower
+
+    def test_partition_is_asked_about_again_when_the_connection_ends(self) -> None:
+        _, machine = self.following()
+        questions = machine.epoch_questions()
+        assert machine.epoch_questions() == []
+        machine.disconnected()
+        assert machine.epoch_questions() == questions
+
+    def test_removed_partition_is_forgotten_only_if_the_session_lists_it(self) -> None:
+        world, machine = self.following()
+        machine.remove(TP)
+        machine.session_id = 7
+        assert machine.next_fetch() == ({}, {})
+        world.elect(0)
+        world.fetch(1, 0)
+        machine.remove(TP)
+        assert machine.next_fetch() == ({}, {b"t": [0]})
+        machine.remove(TP)
+        assert machine.next_fetch() == ({}, {})
+
+    def test_new_session_forgets_nothing(self) -> None:
+        world, machine = self.following()
+        world.fetch(1, 0)
+        machine.remove(TP)
+        machine.session_id = 0
+        assert machine.next_fetch() == ({}, {})
+
+    def test_single_row_is_returned_only_if_nothing_else_is_sent(self) -> None:
+        world, machine = self.following()
+        assert machine.next_row() is None
+        world.ask(1, 0)
+        machine.forgotten[b"other", 0] = None
+        assert machine.next_row() is None
+        machine.forgotten.clear()
+        row = machine.next_row()
+        assert row is not None
+        assert row[0] == b"t"
+        assert machine.next_row() is None
+
+    def test_session_error_begins_a_new_session(self) -> None:
+        world, machine = self.following()
+        world.fetch(1, 0)
+        assert machine.session_id
+        assert not machine.on_session(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+        assert (machine.session_id, machine.session_epoch) == (0, 0)
+        assert list(machine.next_fetch()[0]) == [b"t"]
+
+    def test_session_epoch_wraps_to_one(self) -> None:
+        _, machine = self.following()
+        machine.session_epoch = 0x7FFFFFFF
+        assert machine.on_session(0, 7)
+        assert machine.session_epoch == 1
+
+
+class TestStaleResponses:
+    """Responses about a partition that is not followed any more, or in another state, change nothing."""
+
+    def follower_with_records(self) -> tuple[Replicas, Follower]:
+        world = Replicas((0, 1))
+        world.elect(0)
+        for value in (b"a", b"b"):
+            world.produce(0, value)
+        world.sync(0, 1)
+        return world, world[1].follower
+
+    def test_epochs_of_a_removed_partition_are_ignored(self) -> None:
+        world, machine = self.follower_with_records()
+        machine.remove(TP)
+        machine.on_epoch_answer(KEY, 0, 0, 0)
+        assert world[1].log.log_end_offset == 2
+
+    def test_epochs_that_were_not_asked_for_are_ignored(self) -> None:
+        world, machine = self.follower_with_records()
+        machine.on_epoch_answer(KEY, 0, 0, 0)
+        assert world[1].log.log_end_offset == 2
+
+    def test_epochs_asked_for_in_a_former_leader_epoch_are_ignored(self) -> None:
+        world, machine = self.follower_with_records()
+        machine.add(world[1].partition)
+        machine.epoch_questions()
+        world[1].partition.leader_epoch += 1
+        machine.on_epoch_answer(KEY, 0, 0, 0)
+        assert world[1].log.log_end_offset == 2
+
+    def test_error_for_epochs_is_retried_without_truncation(self) -> None:
+        world, machine = self.follower_with_records()
+        machine.add(world[1].partition)
+        machine.epoch_questions()
+        machine.on_epoch_answer(KEY, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, 0)
+        assert world[1].log.log_end_offset == 2
+        assert machine.followed[KEY].state == DELAYED
+
+    def records(self, offset: int) -> tuple[bytearray, memoryview, int, int]:
+        data = bytearray(
+            build([Record(timestamp=1, value=b"new")], base_offset=offset, leader_epoch=0)
+        )
+        return data, memoryview(data), 0, len(data)
+
+    def test_records_of_a_removed_partition_are_ignored(self) -> None:
+        world, machine = self.follower_with_records()
+        machine.remove(TP)
+        machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
+        assert world[1].log.log_end_offset == 2
+
+    def test_records_for_a_partition_to_be_reconciled_are_ignored(self) -> None:
+        world, machine = self.follower_with_records()
+        machine.add(world[1].partition)
+        machine.followed[KEY].sent_offset = 2
+        machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
+        assert world[1].log.log_end_offset == 2
+
+    def test_records_of_a_former_leader_epoch_are_ignored(self) -> None:
+        world, machine = self.follower_with_records()
+        machine.next_fetch()
+        world[1].partition.leader_epoch += 1
+        machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
+        assert world[1].log.log_end_offset == 2
+
+    def test_only_out_of_range_restarts_an_empty_log(self) -> None:
+        world = Replicas((0, 1))
+        world.elect(0)
+        world.fetch(1, 0)
+        machine, nothing = world[1].follower, (bytearray(), memoryview(b""), 0, 0)
+        machine.on_partition(KEY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 50, nothing, None)
+        assert world[1].log.log_start_offset == 0
+
+    def out_of_range(self, log_start_offset: int) -> Replicas:
+        """A follower with two records gets OFFSET_OUT_OF_RANGE from a leader whose log starts at this offset."""
+        world, machine = self.follower_with_records()
+        nothing = (bytearray(), memoryview(b""), 0, 0)
+        machine.on_partition(
+            KEY, ErrorCode.OFFSET_OUT_OF_RANGE, -1, log_start_offset, nothing, None
+        )
+        return world
+
+    def test_log_that_ends_below_the_leaders_start_restarts_there(self) -> None:
+        log = self.out_of_range(5)[1].log
+        assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+
+    def test_log_with_records_in_the_leaders_range_does_not_restart(self) -> None:
+        world = self.out_of_range(1)
+        assert (world[1].log.log_start_offset, world[1].log.log_end_offset) == (0, 2)
+        assert world[1].follower.followed[KEY].state == DELAYED
+
+    @pytest.mark.parametrize(
+        ("code", "delay"),
+        [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 50), (ErrorCode.KAFKA_STORAGE_ERROR, 1000)],
+    )
+    def test_error_that_ends_with_a_leader_and_isr_is_retried_sooner(
+        self, code: ErrorCode, delay: int
+    ) -> None:
+        world, machine = self.follower_with_records()
+        machine.on_partition(KEY, code, -1, 0, (bytearray(), memoryview(b""), 0, 0), None)
+        assert machine.get_timer(world.now) == world.now + delay

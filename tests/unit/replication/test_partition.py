@@ -1,4 +1,4 @@
-"""One partition's leader and follower, rule by rule; whole losses are in test_scenarios.py."""
+"""Leader and follower of one partition, rule by rule; test_scenarios.py has the scenarios of lost records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
 
 
 @pytest.mark.row("C27", "B3", "C28")
-def test_produces_wait_in_order_and_their_number_is_known() -> None:
+def test_produce_requests_wait_in_order_and_are_counted() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     for value in (b"m1", b"m2", b"m3"):
@@ -28,7 +28,7 @@ def test_produces_wait_in_order_and_their_number_is_known() -> None:
 
 
 @pytest.mark.row("C27")
-def test_who_does_not_lead_appends_nothing() -> None:
+def test_follower_refuses_a_produce_request() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     assert r.produce(1, b"m1") == -6
@@ -36,7 +36,7 @@ def test_who_does_not_lead_appends_nothing() -> None:
 
 
 @pytest.mark.row("C33")
-def test_a_fetch_acknowledges_what_lies_below_it_and_brings_the_high_watermark() -> None:
+def test_fetch_acknowledges_records_and_returns_the_high_watermark() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1", b"m2")
@@ -51,7 +51,7 @@ def test_a_fetch_acknowledges_what_lies_below_it_and_brings_the_high_watermark()
 
 
 @pytest.mark.row("C34")
-def test_a_follower_takes_no_high_watermark_above_its_own_end() -> None:
+def test_followers_high_watermark_is_at_most_its_log_end() -> None:
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1", acks=1)
@@ -63,8 +63,8 @@ def test_a_follower_takes_no_high_watermark_above_its_own_end() -> None:
 
 
 @pytest.mark.row("T11", "X16")
-def test_a_follower_is_caught_up_as_of_the_fetch_whose_end_it_reached() -> None:
-    """The end that counts is the one before the read: what came meanwhile is no lag of the follower."""
+def test_follower_is_caught_up_since_the_fetch_whose_end_it_reached() -> None:
+    """The log end at the former fetch counts: records appended since then are no lag of the follower."""
     r = Replicas((0, 1))
     r.elect(0)
     partition = r[0].partition
@@ -80,7 +80,7 @@ def test_a_follower_is_caught_up_as_of_the_fetch_whose_end_it_reached() -> None:
 
 
 @pytest.mark.row("T13")
-def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
+def test_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.alive.discard(1)
     r.elect(0, to=(0, 1))
@@ -100,7 +100,7 @@ def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None
 
 
 @pytest.mark.row("T13")
-def test_a_follower_that_lags_holds_the_high_watermark_no_longer() -> None:
+def test_lagging_follower_does_not_hold_the_high_watermark_back() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.now += LAG_MS + 1
@@ -109,7 +109,7 @@ def test_a_follower_that_lags_holds_the_high_watermark_no_longer() -> None:
 
 
 @pytest.mark.row("T12")
-def test_a_follower_at_the_high_watermark_but_before_the_epoch_does_not_join() -> None:
+def test_follower_below_the_epoch_start_does_not_join_the_isr() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -125,7 +125,7 @@ def test_a_follower_at_the_high_watermark_but_before_the_epoch_does_not_join() -
 
 
 @pytest.mark.row("T14")
-def test_an_epoch_without_a_record_is_noted_where_it_begins() -> None:
+def test_new_leader_notes_its_epoch_without_a_record() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -138,7 +138,7 @@ def test_an_epoch_without_a_record_is_noted_where_it_begins() -> None:
 
 
 @pytest.mark.row("T15")
-def test_an_answer_that_tells_of_a_divergence_brings_no_high_watermark() -> None:
+def test_diverging_response_does_not_move_the_high_watermark() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1", b"m2")
@@ -153,7 +153,7 @@ def test_an_answer_that_tells_of_a_divergence_brings_no_high_watermark() -> None
 
 
 @pytest.mark.row("T15")
-def test_a_log_that_is_cut_takes_its_high_watermark_along() -> None:
+def test_truncation_lowers_the_high_watermark() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -165,7 +165,7 @@ def test_a_log_that_is_cut_takes_its_high_watermark_along() -> None:
 
 
 @pytest.mark.row("T16")
-def test_a_fetch_that_waited_through_an_election_brings_nothing_of_the_new_epoch() -> None:
+def test_fetch_parked_through_an_election_gets_no_records_of_the_new_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     target, machine = r[0], r[1].follower
@@ -186,7 +186,7 @@ def test_a_fetch_that_waited_through_an_election_brings_nothing_of_the_new_epoch
 
 
 @pytest.mark.row("X15")
-def test_a_commit_that_waits_holds_up_no_other_partition() -> None:
+def test_waiting_commit_does_not_delay_another_partition() -> None:
     slow, fast = Replicas((0, 1)), Replicas((0, 1))
     for r in (slow, fast):
         r.elect(0)
@@ -201,8 +201,8 @@ def test_a_commit_that_waits_holds_up_no_other_partition() -> None:
 
 
 @pytest.mark.row("X18", "C16")
-def test_a_restarted_follower_that_asked_its_leader_keeps_all_that_the_leader_has() -> None:
-    """S01 with the question asked: below its checkpoint it is known, above it the epochs say what is good."""
+def test_restarted_follower_keeps_all_records_of_the_leader() -> None:
+    """As S01, but the follower asks the leader for its epochs before it truncates."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -218,9 +218,7 @@ def test_a_restarted_follower_that_asked_its_leader_keeps_all_that_the_leader_ha
 
 
 @pytest.mark.row("X18", "C16")
-def test_what_the_leaders_epochs_do_not_hold_is_cut_even_below_the_high_watermark_of_the_leader() -> (
-    None
-):
+def test_follower_truncates_records_unknown_to_the_leaders_epochs() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1", acks=1)
@@ -235,8 +233,8 @@ def test_what_the_leaders_epochs_do_not_hold_is_cut_even_below_the_high_watermar
     assert r[1].values() == [b"m1"]
 
 
-def test_a_follower_about_to_join_that_dies_holds_the_high_watermark_no_longer() -> None:
-    """It is in no ISR, so no LeaderAndIsr tells of its end, and it never fetches again."""
+def test_dead_follower_does_not_hold_the_high_watermark_back() -> None:
+    """It is not in the ISR, so no LeaderAndIsr reports its death, and it never fetches again."""
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1")
@@ -254,9 +252,7 @@ def test_a_follower_about_to_join_that_dies_holds_the_high_watermark_no_longer()
     assert (partition.isr, r[0].hw) == ((0, 2), 3)
 
 
-def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_whatever_else_it_fetches() -> (
-    None
-):
+def test_follower_without_a_fetch_in_this_epoch_leaves_the_isr() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -269,8 +265,8 @@ def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_whatever_els
     assert r[0].partition.maybe_shrink_isr(r.now)
 
 
-def test_a_leader_whose_disk_failed_changes_no_isr() -> None:
-    """It would be the last in it: nobody can catch up any more."""
+def test_leader_with_a_failed_disk_does_not_change_the_isr() -> None:
+    """Otherwise it would remove every follower, since none can catch up, and stay in the ISR alone."""
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -286,10 +282,8 @@ def test_a_leader_whose_disk_failed_changes_no_isr() -> None:
     assert not partition.maybe_advance_high_watermark(r.now)
 
 
-def test_what_a_follower_is_owed_of_a_former_leadership_is_not_read_from_the_log_of_this_one() -> (
-    None
-):
-    """In between the log was cut: the position where the follower stood is another record's."""
+def test_fetch_from_a_former_leadership_reads_nothing_of_this_one() -> None:
+    """The log was truncated in between, so the follower's old position belongs to another record."""
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"A")
@@ -312,8 +306,8 @@ def test_what_a_follower_is_owed_of_a_former_leadership_is_not_read_from_the_log
     assert r[0].entries() == r[1].entries() == r[2].entries() == [(0, b"C"), (1, b"D")]
 
 
-def test_a_high_watermark_that_was_sent_in_a_former_epoch_is_sent_again() -> None:
-    """The follower takes nothing of a partition that it has to reconcile, and an idle one moves no more."""
+def test_high_watermark_is_sent_again_in_a_new_epoch() -> None:
+    """A follower ignores responses for a partition that it must reconcile; in an idle one no other follows."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -325,9 +319,7 @@ def test_a_high_watermark_that_was_sent_in_a_former_epoch_is_sent_again() -> Non
     assert r[1].hw == 1
 
 
-def test_a_follower_past_the_start_of_the_epoch_but_below_the_high_watermark_does_not_join() -> (
-    None
-):
+def test_follower_below_the_high_watermark_does_not_join_the_isr() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
     for value in (b"m1", b"m2"):
@@ -343,7 +335,7 @@ def test_a_follower_past_the_start_of_the_epoch_but_below_the_high_watermark_doe
     assert partition.may_expand_isr(progress)
 
 
-def test_a_fetch_at_the_end_of_the_log_is_caught_up_now() -> None:
+def test_fetch_at_the_log_end_is_caught_up() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -352,16 +344,14 @@ def test_a_fetch_at_the_end_of_the_log_is_caught_up_now() -> None:
     assert progress.last_caught_up == r.now + 5
 
 
-def test_no_more_replicas_are_asked_for_than_there_are() -> None:
+def test_min_isr_counts_as_at_most_the_number_of_replicas() -> None:
     r = Replicas((0, 1), min_insync_replicas="3")
     r.elect(0)
     assert not r[0].partition.under_min_isr
     assert r.produce(0, b"m1") == 1
 
 
-def test_a_fetch_that_names_an_epoch_unknown_to_the_leader_diverges_where_the_one_before_ended() -> (
-    None
-):
+def test_fetch_with_an_unknown_epoch_diverges_at_the_end_of_the_one_before() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     for value in (b"m1", b"m2", b"m3"):
@@ -376,7 +366,7 @@ def test_a_fetch_that_names_an_epoch_unknown_to_the_leader_diverges_where_the_on
     assert diverging(2, 4) is None
 
 
-def test_a_replica_that_goes_but_is_in_the_isr_still_holds_the_high_watermark() -> None:
+def test_removed_replica_in_the_isr_holds_the_high_watermark_back() -> None:
     r = Replicas((0, 1, 2), isr=(0, 2))
     state = PartitionState(TP, 0, 0, (0, 2), 1, 1, (0, 1))
     partition = r[0].partition
@@ -388,10 +378,10 @@ def test_a_replica_that_goes_but_is_in_the_isr_still_holds_the_high_watermark() 
 
 
 class TestPositions:
-    """File positions that are kept between calls are not used after the log's layout has changed."""
+    """File positions kept between calls are not used after the layout of the log has changed."""
 
     def compacted(self, **config: str) -> Replicas:
-        """A leader with six committed records in segments of two; its follower fetches one at a time."""
+        """Return two replicas with six committed records in segments of two."""
         r = Replicas((0, 1), segment_bytes="200", **config)
         r.elect(0)
         for number in range(6):
@@ -469,7 +459,7 @@ class TestLastStableOffset:
         replica.purgatory.finish_tick(r.now)
         return required
 
-    def test_it_is_the_high_watermark_without_transactions(self) -> None:
+    def test_last_stable_offset_is_the_high_watermark_without_transactions(self) -> None:
         r = self.led()
         partition = r[0].partition
         assert partition.last_stable_offset == partition.high_watermark == 1
@@ -477,7 +467,7 @@ class TestLastStableOffset:
             read_committed=False
         )
 
-    def test_it_stays_at_the_first_record_of_an_open_transaction(self) -> None:
+    def test_last_stable_offset_stays_at_the_start_of_an_open_transaction(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0))
         self.append(r, transactional_batch(1))
@@ -488,7 +478,7 @@ class TestLastStableOffset:
         assert partition.read_limit(read_committed=True) == (1, log.locate(1))
         assert partition.read_limit(read_committed=False) == (4, log.written_position)
 
-    def test_it_moves_when_the_marker_is_committed(self) -> None:
+    def test_last_stable_offset_moves_when_the_marker_is_committed(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0))
         assert self.append(r, end_marker(coordinator_epoch=5), internal=True) == 3
@@ -503,7 +493,7 @@ class TestLastStableOffset:
         r = self.led()
         assert self.append(r, end_marker()) == -ErrorCode.INVALID_RECORD
 
-    def test_a_follower_that_becomes_leader_knows_it(self) -> None:
+    def test_new_leader_knows_the_last_stable_offset(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0))
         r.produce(0, b"m2")
@@ -511,7 +501,7 @@ class TestLastStableOffset:
         r.elect(1)
         assert (r[1].partition.last_stable_offset, r[1].hw) == (1, 3)
 
-    def test_it_is_known_after_a_restart(self) -> None:
+    def test_last_stable_offset_is_known_after_a_restart(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0))
         self.append(r, end_marker(), internal=True)
@@ -522,7 +512,7 @@ class TestLastStableOffset:
         assert r[1].partition.last_stable_offset == 3
         assert r[1].log.producers.active()[0].coordinator_epoch == 0
 
-    def test_it_moves_up_with_the_log_start_offset(self) -> None:
+    def test_last_stable_offset_rises_with_the_log_start_offset(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0))
         r.produce(0, b"m2")
@@ -530,7 +520,7 @@ class TestLastStableOffset:
         r[0].partition.advance_log_start_offset(2)
         assert r[0].partition.last_stable_offset == 2
 
-    def test_truncation_takes_the_transaction_back(self) -> None:
+    def test_truncation_forgets_a_removed_transaction(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0))
         r.sync(0, 1)

@@ -1,4 +1,4 @@
-"""Ways in which one partition could lose acknowledged records, step by step."""
+"""Scenarios in which a partition could lose acknowledged records, step by step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def acked(replicas: Replicas, leader: int) -> list[bytes]:
 
 
 @pytest.mark.row("C28")
-def test_an_acks_all_produce_is_answered_only_when_every_isr_member_has_it() -> None:
+def test_acks_all_is_answered_when_every_isr_member_has_the_batch() -> None:
     r = Replicas()
     r.elect(0)
     assert r.produce(0, b"m1") == 1
@@ -33,7 +33,7 @@ def test_an_acks_all_produce_is_answered_only_when_every_isr_member_has_it() -> 
     assert r[0].hw == 1
 
 
-def test_alone_in_the_isr_the_leader_commits_at_the_write() -> None:
+def test_leader_alone_in_the_isr_commits_at_the_write() -> None:
     r = Replicas(isr=(0,))
     r.elect(0)
     r.produce(0, b"m1")
@@ -41,7 +41,7 @@ def test_alone_in_the_isr_the_leader_commits_at_the_write() -> None:
 
 
 @pytest.mark.row("X18", "C16")
-def test_s01_a_restarted_follower_does_not_truncate_to_its_checkpointed_high_watermark() -> None:
+def test_s01_restarted_follower_does_not_truncate_to_its_checkpoint() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1", b"m2")
@@ -60,7 +60,7 @@ def test_s01_a_restarted_follower_does_not_truncate_to_its_checkpointed_high_wat
 
 
 @pytest.mark.row("X18", "C16")
-def test_s02_logs_are_identical_after_a_leader_that_lost_its_tail_was_replaced() -> None:
+def test_s02_logs_are_equal_after_a_leader_lost_its_tail() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -74,7 +74,7 @@ def test_s02_logs_are_identical_after_a_leader_that_lost_its_tail_was_replaced()
 
 
 @pytest.mark.row("X17", "C17")
-def test_s04_a_new_leader_exposes_nothing_that_others_may_lack() -> None:
+def test_s04_new_leader_exposes_nothing_that_others_may_lack() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"m1")
@@ -92,7 +92,7 @@ def test_s04_a_new_leader_exposes_nothing_that_others_may_lack() -> None:
 
 
 @pytest.mark.row("X18", "C16")
-def test_s05_a_leader_answers_with_its_largest_smaller_epoch_and_the_follower_cuts_to_it() -> None:
+def test_s05_follower_truncates_to_the_leaders_largest_smaller_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.elect(0)
@@ -112,7 +112,7 @@ def test_s05_a_leader_answers_with_its_largest_smaller_epoch_and_the_follower_cu
 
 
 @pytest.mark.row("C16")
-def test_s06_a_follower_reconciles_at_every_new_epoch_even_under_the_same_leader() -> None:
+def test_s06_follower_reconciles_at_every_epoch_of_the_same_leader() -> None:
     r = Replicas((1, 2, 3), isr=(1,))
     r.elect(1)
     r.produce(1, b"x", acks=1)
@@ -129,7 +129,7 @@ def test_s06_a_follower_reconciles_at_every_new_epoch_even_under_the_same_leader
     assert r[3].entries() == r[1].entries() == [(0, b"y")]
 
 
-def test_s07_fetches_of_an_old_epoch_are_fenced_and_count_for_nothing() -> None:
+def test_s07_fetches_of_an_old_epoch_are_fenced() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"m1")
@@ -147,7 +147,7 @@ def test_s07_fetches_of_an_old_epoch_are_fenced_and_count_for_nothing() -> None:
     assert r[0].partition.isr == (0, 1)
 
 
-def test_s08_the_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
+def test_s08_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -160,7 +160,7 @@ def test_s08_the_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
 
 
 @pytest.mark.row("T12")
-def test_s10_a_follower_joins_the_isr_only_past_the_start_of_the_leaders_epoch() -> None:
+def test_s10_follower_joins_the_isr_only_past_the_epoch_start() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -177,7 +177,7 @@ def test_s10_a_follower_joins_the_isr_only_past_the_start_of_the_leaders_epoch()
     assert partition.isr == (1, 2)
 
 
-def test_s29_while_an_expansion_is_pending_the_high_watermark_waits_for_the_maximal_isr() -> None:
+def test_s29_high_watermark_waits_for_the_maximal_isr() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1")
@@ -193,7 +193,7 @@ def test_s29_while_an_expansion_is_pending_the_high_watermark_waits_for_the_maxi
 
 
 @pytest.mark.row("C28", "X16")
-def test_a_lagging_follower_leaves_the_isr_and_the_waiting_produce_is_answered() -> None:
+def test_produce_is_answered_when_a_lagging_follower_leaves_the_isr() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.sync(0, 1, 2)
@@ -210,7 +210,7 @@ def test_a_lagging_follower_leaves_the_isr_and_the_waiting_produce_is_answered()
 
 
 @pytest.mark.row("X16")
-def test_an_idle_follower_is_caught_up_as_of_its_last_fetch_when_new_records_arrive() -> None:
+def test_idle_follower_is_caught_up_since_its_last_fetch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.sync(0, 1)
@@ -220,7 +220,7 @@ def test_an_idle_follower_is_caught_up_as_of_its_last_fetch_when_new_records_arr
     assert not r[0].partition.maybe_shrink_isr(r.now)
 
 
-def test_s13_below_min_insync_replicas_acks_all_is_refused_before_the_append() -> None:
+def test_s13_acks_all_is_refused_below_min_insync_replicas() -> None:
     r = Replicas((0, 1, 2), isr=(0,), min_insync_replicas="2")
     r.elect(0)
     assert r.produce(0, b"m1") == -19
@@ -228,7 +228,7 @@ def test_s13_below_min_insync_replicas_acks_all_is_refused_before_the_append() -
     assert r[0].hw == 0
 
 
-def test_s13_a_produce_that_waits_when_the_isr_falls_below_its_minimum_fails_at_once() -> None:
+def test_s13_waiting_produce_fails_when_the_isr_becomes_too_small() -> None:
     r = Replicas((0, 1), min_insync_replicas="2")
     r.elect(0)
     r.sync(0, 1)
@@ -241,7 +241,7 @@ def test_s13_a_produce_that_waits_when_the_isr_falls_below_its_minimum_fails_at_
 
 
 @pytest.mark.row("T17")
-def test_t17_a_leader_that_steps_down_answers_not_leader_never_success() -> None:
+def test_t17_former_leader_fails_waiting_produce_requests() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -249,7 +249,7 @@ def test_t17_a_leader_that_steps_down_answers_not_leader_never_success() -> None
     assert r[0].sent == [b"1:6:-1"]
 
 
-def test_a_new_epoch_under_the_same_leader_leaves_produces_waiting() -> None:
+def test_new_epoch_of_the_same_leader_leaves_produce_requests_waiting() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -260,7 +260,7 @@ def test_a_new_epoch_under_the_same_leader_leaves_produces_waiting() -> None:
 
 
 @pytest.mark.row("R72")
-def test_s32_a_retry_after_failover_is_recognised_by_the_new_leader() -> None:
+def test_s32_new_leader_recognizes_a_retry() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1", b"m2", producer=(9, 0, 0))
@@ -274,8 +274,8 @@ def test_s32_a_retry_after_failover_is_recognised_by_the_new_leader() -> None:
     assert r[1].values() == [b"m1", b"m2", b"m3"]
 
 
-def test_a_retry_older_than_what_is_remembered_succeeds_once_it_is_committed() -> None:
-    """A Java producer has five batches at the former leader and more at the next one when both go away."""
+def test_retry_of_a_forgotten_batch_succeeds_once_it_is_committed() -> None:
+    """A Java producer may have five batches at the former leader and more at the next one when both fail."""
     r = Replicas((0, 1))
     r.elect(0)
     for sequence in range(8):
@@ -287,8 +287,8 @@ def test_a_retry_older_than_what_is_remembered_succeeds_once_it_is_committed() -
     assert r[0].values() == [b"m%d" % sequence for sequence in range(8)]
 
 
-def test_a_new_leader_takes_an_unknown_producer_from_its_first_batch_on() -> None:
-    """The first may still wait at the old leader, and librdkafka counts it as written once a later one is."""
+def test_new_leader_accepts_an_unknown_producer_from_its_first_batch() -> None:
+    """The first batch may still wait at the old leader; librdkafka counts it as written once a later one is."""
     r = Replicas((0, 1))
     r.elect(0)
     assert r.produce(0, b"m1", producer=(9, 0, 0)) == 1
@@ -299,7 +299,7 @@ def test_a_new_leader_takes_an_unknown_producer_from_its_first_batch_on() -> Non
     assert r[1].values() == [b"m1", b"m2"]
 
 
-def test_a_producer_that_was_forgotten_goes_on_when_no_answer_of_the_old_leader_can_come() -> None:
+def test_unknown_producer_is_accepted_a_minute_after_the_election() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.elect(1, isr=(1,))
@@ -310,8 +310,8 @@ def test_a_producer_that_was_forgotten_goes_on_when_no_answer_of_the_old_leader_
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
 
 
-def test_a_producer_that_has_no_first_batch_to_send_is_refused_for_seconds_only() -> None:
-    """Its topic was made anew, and then lost its leader: a minute was longer than its messages lived."""
+def test_producer_without_a_first_batch_is_refused_for_five_seconds() -> None:
+    """Its topic was created again and then lost its leader; a minute is longer than the producer's delivery timeout."""
     r = Replicas((0, 1))
     r.elect(0)
     r.elect(1, isr=(1,))
@@ -323,22 +323,22 @@ def test_a_producer_that_has_no_first_batch_to_send_is_refused_for_seconds_only(
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
 
 
-def test_the_first_leader_of_a_topic_takes_a_producer_at_any_sequence() -> None:
-    """A topic that is made anew while its producers go on."""
+def test_first_leader_of_a_topic_accepts_any_first_sequence() -> None:
+    """The topic may have been created again while its producers continue."""
     r = Replicas((0, 1))
     r.elect(0)
     assert r.produce(0, b"m7", producer=(9, 0, 6)) == 1
 
 
 class Unreadable:
-    """A file of which nothing can be read."""
+    """A file whose reads fail."""
 
     def __getattr__(self, name: str) -> Any:
         raise StorageFailed("/d/t-0/0.log", OSError(errno.EIO, "Input/output error"))
 
 
-def test_a_leader_that_cannot_look_a_followers_offset_up_takes_the_directory_offline() -> None:
-    """Its answer says so; without one the follower asked for this partition again and again, and got no other."""
+def test_directory_goes_offline_when_an_offset_cannot_be_located() -> None:
+    """The response names the error; without one the follower would only retry this partition."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -353,7 +353,7 @@ def test_a_leader_that_cannot_look_a_followers_offset_up_takes_the_directory_off
     assert not session.parked
 
 
-def test_a_lost_fetch_answer_is_fetched_again() -> None:
+def test_lost_fetch_response_is_fetched_again() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -365,7 +365,7 @@ def test_a_lost_fetch_answer_is_fetched_again() -> None:
     assert r[0].hw == 1
 
 
-def test_a_follower_of_an_idle_partition_joins_after_the_one_that_joined_first() -> None:
+def test_idle_follower_joins_the_isr_after_another_one() -> None:
     r = Replicas(isr=(0,))
     r.elect(0)
     r.fetch(1, 0)
@@ -379,7 +379,7 @@ def test_a_follower_of_an_idle_partition_joins_after_the_one_that_joined_first()
     assert r.isr == (0, 1, 2)
 
 
-def test_an_idle_follower_that_could_not_join_at_its_last_fetch_joins_later() -> None:
+def test_idle_follower_joins_the_isr_after_its_last_fetch() -> None:
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1", acks=1)
@@ -395,7 +395,7 @@ def test_an_idle_follower_that_could_not_join_at_its_last_fetch_joins_later() ->
 
 
 @pytest.mark.row("R24")
-def test_a_follower_that_was_not_alive_at_its_last_fetch_joins_once_it_is() -> None:
+def test_follower_joins_the_isr_once_it_is_known_to_be_alive() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1", acks=1)
@@ -415,9 +415,7 @@ def test_a_follower_that_stopped_fetching_does_not_join() -> None:
     assert r[0].partition.next_to_join(r.now + LAG_MS + 1) is None
 
 
-def test_an_empty_log_that_begins_beyond_the_leaders_end_acknowledges_nothing_and_is_begun_anew() -> (
-    None
-):
+def test_empty_log_beyond_the_leaders_end_restarts_at_the_leaders_start() -> None:
     r = Replicas((0, 1))
     r[1].partition.truncate_fully_and_start_at(100)  # as a damaged checkpoint has it
     r.elect(0)
@@ -431,9 +429,7 @@ def test_an_empty_log_that_begins_beyond_the_leaders_end_acknowledges_nothing_an
     assert acked(r, 0) == [b"1:0:0"]
 
 
-def test_an_empty_log_that_begins_beyond_the_leaders_end_does_not_bring_its_replica_into_the_isr() -> (
-    None
-):
+def test_empty_log_beyond_the_leaders_end_does_not_join_the_isr() -> None:
     r = Replicas((0, 1), isr=(0,))
     r[1].partition.truncate_fully_and_start_at(100)
     r.elect(0)
@@ -447,7 +443,7 @@ def test_an_empty_log_that_begins_beyond_the_leaders_end_does_not_bring_its_repl
     assert r[1].values() == [b"m1"]
 
 
-def test_a_follower_that_lost_a_segment_copies_everything_from_there_on_again() -> None:
+def test_follower_that_lost_a_segment_copies_everything_from_there_on() -> None:
     r = Replicas((0, 1), segment_bytes="100")
     r.elect(0)
     for number in range(6):
