@@ -256,7 +256,10 @@ class Broker:
         return messages.encode_response(await self._carry_out(request))
 
     async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
-        """Raises KafkaError NETWORK_EXCEPTION, after which the controller sends the request again."""
+        """Carry out the request on the replicas.
+
+        Raises KafkaError NETWORK_EXCEPTION, after which the controller sends the request again.
+        """
         try:
             return await self.replicas.handle(request)
         except CoordinationError as error:
@@ -264,7 +267,7 @@ class Broker:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, reason) from error
 
     def describe(self) -> dict[str, Any]:
-        """Return what `minikafka status` shows of this broker."""
+        """Return the report of this broker for `minikafka status`."""
         controller = self.controller
         epoch = controller.epoch if controller.is_active else self.replicas.controller_epoch
         return {
@@ -282,7 +285,7 @@ class Broker:
         }
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:
-        """Return what `minikafka why` learns of one partition from this broker."""
+        """Return the report of one partition for `minikafka why`."""
         return {
             "broker_id": self.config.broker_id,
             "session_state": self.coordinator.session_state,

@@ -32,11 +32,11 @@ class ConfigUpdates:
         self._controller = controller
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
-        """See ConfigListener."""
+        """Read and apply the settings of these topics, of all if None. Raises CoordinationError."""
         await self._replicas.topics_configured(topics)
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
-        """See ConfigListener."""
+        """Apply the settings of all brokers, and of this one, to replicas and controller."""
         if not self._settings.load(cluster, own):
             return
         logger.info("dynamic settings are now %s", {**self._settings.cluster, **self._settings.own})

@@ -11,7 +11,7 @@ from minikafka.broker.metadata import MetadataCache
 
 
 class ControllerClient:
-    """Finds the controller's address in the metadata; gives a call up as soon as the controller changes.
+    """Client of the active controller, whose address is in the metadata; cancels a call when the controller changes.
 
     `listener` is the name of the control listener, the same on all brokers.
     """

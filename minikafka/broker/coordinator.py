@@ -116,7 +116,7 @@ class ConfigKind(Enum):
 
 
 class ConfigListener(Protocol):
-    """Learns of changed settings (`broker/config_updates.py`)."""
+    """The receiver of changed settings (`broker/config_updates.py`)."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         """Settings of these topics were written; None: perhaps of any topic."""
@@ -126,20 +126,20 @@ class ConfigListener(Protocol):
 
 
 class ConfigChanges(Protocol):
-    """Tells one listener of changed settings."""
+    """The source of changed settings for one listener."""
 
     async def start(self) -> None:
-        """Follow the changes from now on; return when the listener knows this broker's settings."""
+        """Call the listener for every change from now on; return once it has this broker's settings."""
 
     async def apply_now(self) -> None:
-        """Tell the listener of all changes that were written before this call."""
+        """Call the listener for all changes that were written before this call."""
 
 
 class ConfigStore(Protocol):
     """The dynamic settings of topics and brokers."""
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
-        """Return the overrides of each topic, in order. `latest`: as of now, not as of some moments ago."""
+        """Return the overrides of each topic, in order. `latest`: the most recent ones, not a copy that may be old."""
 
     async def alter(
         self,
@@ -156,7 +156,7 @@ class ConfigStore(Protocol):
         """
 
     def changes(self, listener: ConfigListener) -> ConfigChanges:
-        """Return what will tell `listener` of every change."""
+        """Return the source of all changes for `listener`; nothing happens before its `start`."""
 
 
 class Controller(Protocol):

@@ -23,9 +23,9 @@ state_change_logger = logging.getLogger("state-change")
 
 
 class IsrChanges:
-    """Writes proposals to `store`.
+    """The writer of ISR proposals to `store`.
 
-    Calls `on_committed(partition, moved)` for each one that was written; `moved`: the high watermark rose with it.
+    It calls `on_committed(partition, moved)` for each proposal that was written; `moved`: the high watermark rose.
     """
 
     def __init__(

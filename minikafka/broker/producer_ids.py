@@ -33,7 +33,7 @@ class ProducerIds:
                     self._next, self._last = await self._claim()
 
     async def next(self) -> int:
-        """Return a producer id that nobody else has. Raises CoordinationError, ValueError when the claim fails."""
+        """Return a producer id that nobody else got. Raises CoordinationError or ValueError when a claim fails."""
         async with self._lock:
             if self._next > self._last:
                 self._next, self._last = await self._claim()

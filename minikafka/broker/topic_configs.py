@@ -47,7 +47,7 @@ class TopicConfigs:
             await self.read(missing)
 
     async def read(self, topics: Iterable[str], *, latest: bool = False) -> None:
-        """Read the topics, loaded or not; `latest`: as of now, not as of some moments ago. Raises CoordinationError."""
+        """Read the topics, loaded or not; `latest`: not from a copy that may be old. Raises CoordinationError."""
         names = list(topics)
         for topic, stored in zip(
             names, await self._store.topics(names, latest=latest), strict=True

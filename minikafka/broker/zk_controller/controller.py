@@ -97,12 +97,12 @@ class ZooKeeperController:
 
     @property
     def controller_id(self) -> BrokerId:
-        """See Controller."""
+        """Id of the active controller at the last read of `/controller`, -1 if there was none."""
         return self._election.controller_id
 
     @property
     def is_active(self) -> bool:
-        """See Controller. False as soon as the session of the term has ended."""
+        """True if this broker is the controller; False as soon as the session of the term has ended."""
         return (
             self._term is not None
             and not self._term.over
@@ -112,7 +112,7 @@ class ZooKeeperController:
 
     @property
     def epoch(self) -> int:
-        """See Controller."""
+        """Controller epoch of the last election that this broker won, -1 before the first."""
         return self._won.epoch
 
     def fence(self) -> Check:
@@ -121,7 +121,7 @@ class ZooKeeperController:
         return election.fence(self._won.epoch_version)
 
     async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
-        """See Controller."""
+        """Return the result of a call to the controller, cancelled when the controller changes."""
         return await self._election.controllership.wait_for(call)
 
     # Requests to the active controller.
@@ -129,7 +129,7 @@ class ZooKeeperController:
     async def controlled_shutdown(
         self, broker_id: BrokerId, broker_epoch: int
     ) -> list[TopicPartition]:
-        """See Controller."""
+        """Move the leaderships of a broker elsewhere; return the partitions it still leads (R23)."""
         event = partial(ControlledShutdownRequested, broker_id=broker_id, broker_epoch=broker_epoch)
         remaining: list[TopicPartition] = await self._active_term().ask(event)
         return remaining
@@ -137,13 +137,13 @@ class ZooKeeperController:
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
     ) -> dict[TopicPartition, PartitionResult]:
-        """See Controller."""
+        """Start, replace or (None) cancel reassignments (KIP-455). Raises KafkaError NOT_CONTROLLER."""
         event = partial(ReassignmentsRequested, targets=dict(targets))
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
         return results
 
     def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """See Controller. While the term loads, the machine does not know the partitions yet."""
+        """Return the partitions being reassigned. Raises KafkaError NOT_CONTROLLER, also while the term loads."""
         term = self._active_term()
         if term.state == Signal.CONTROLLER.value:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is loading")
@@ -153,7 +153,7 @@ class ZooKeeperController:
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionResult]:
-        """See Controller."""
+        """Elect preferred or unclean leaders, for all partitions if None. Raises KafkaError NOT_CONTROLLER."""
         chosen = None if partitions is None else tuple(partitions)
         event = partial(ElectionRequested, unclean=unclean, partitions=chosen)
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
@@ -165,7 +165,7 @@ class ZooKeeperController:
             self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """See Controller. Unclean elections that are now allowed by default are held at once (R63)."""
+        """Replace the broker settings that topics inherit; hold unclean elections if they are now allowed (R63)."""
         was_unclean = self._config.unclean_leader_election_enable
         self._config = config
         if self._term is not None:
@@ -181,7 +181,7 @@ class ZooKeeperController:
     # Status.
 
     def summary(self) -> dict[str, Any]:
-        """See Controller."""
+        """Return the controller's state and counts; the counts are 0 on other brokers."""
         summary: dict[str, Any] = {
             "controller_id": self.controller_id,
             "is_active": self.is_active,
@@ -202,19 +202,19 @@ class ZooKeeperController:
         return {**self.summary(), "partitions": partitions}
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:
-        """See Controller."""
+        """Return the active controller's knowledge of a partition, None on other brokers."""
         if self._term is None or not self.is_active:
             return None
         return view_of(self._term, tp)
 
     def backlog(self) -> dict[str, int]:
-        """See Controller."""
+        """Return the number of unanswered requests of each broker; empty on other brokers."""
         if not self.is_active:
             return {}
         return {str(id_): count for id_, count in self._channels.backlog().items()}
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """See Controller; the questions are those of `plan.Planner.plan`."""
+        """Return the ledger lines of what the controller would do; `Planner.plan` describes the questions."""
         deadline = self._clock.now() + _PLAN_TIMEOUT_MS
         while self._active_term().machine.is_busy:
             if self._clock.now() >= deadline:
@@ -239,7 +239,7 @@ class ZooKeeperController:
         self._tasks.spawn(self._run(), "controller")
 
     async def resign(self) -> None:
-        """See Controller. Another broker can be elected at once."""
+        """Resign, so that another broker can be elected at once, and take part in no further election."""
         self._is_closing = True
         if self._term is not None:
             self._term.end()

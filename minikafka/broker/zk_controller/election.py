@@ -38,7 +38,7 @@ class Won(NamedTuple):
 
 
 class Election:
-    """Reads `/controller`, and elects or resigns this broker. `on_change()` is called when the node has changed."""
+    """The elections as one broker sees them; `on_change()` is called when `/controller` has changed."""
 
     def __init__(
         self,

@@ -61,17 +61,17 @@ class ImaginedStore:
 
     @property
     def generation(self) -> int:
-        """See Coordination."""
+        """Number of the real session."""
         return self._real.generation
 
     @property
     def connection(self) -> int:
-        """See Coordination."""
+        """Number of the real connection."""
         return self._real.connection
 
     @property
     def session_id(self) -> int:
-        """See Coordination."""
+        """Id of the real session."""
         return self._real.session_id
 
     @property
@@ -81,16 +81,16 @@ class ImaginedStore:
 
     @property
     def session_timeout_ms(self) -> int:
-        """See Coordination."""
+        """Timeout of the real session."""
         return self._real.session_timeout_ms
 
     @property
     def state(self) -> SessionState:
-        """See Coordination."""
+        """State of the real session."""
         return self._real.state
 
     async def connected(self) -> int:
-        """See Coordination."""
+        """Wait until the real session is connected; return its generation."""
         return await self._real.connected()
 
     # Real nodes with the plan's changes.
@@ -108,26 +108,26 @@ class ImaginedStore:
         return True
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """See Coordination."""
+        """Return the nodes as the plan has changed them, None where there is no node."""
         unchanged = [path for path in paths if path not in self._changed]
         nodes = await self._real.get_many(unchanged) if unchanged else []
         found = dict(zip(unchanged, nodes, strict=True)) | self._changed
         return [found[path] for path in paths]
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
-        """See Coordination."""
+        """Return a node as the plan has changed it. Raises NoNode."""
         (node,) = await self.get_many([path])
         if node is None:
             raise NoNode(path)
         return node
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """See Coordination."""
+        """Return the Stat of a node, None if it does not exist after the plan's changes."""
         (node,) = await self.get_many([path])
         return node[1] if node else None
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """See Coordination."""
+        """Return the children of each node after the plan's changes, None where there is no node."""
         found = await self._real.children_many(paths)
         return [self._children(path, names) for path, names in zip(paths, found, strict=True)]
 
@@ -142,7 +142,7 @@ class ImaginedStore:
         return None if real is None and path not in self._changed else sorted(names)
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """See Coordination."""
+        """Return the children of a node after the plan's changes. Raises NoNode."""
         (names,) = await self.children_many([path])
         if names is None:
             raise NoNode(path)

@@ -55,7 +55,7 @@ class _Lines:
         self.lines: list[dict[str, Any]] = []
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """See Ledger. Fields that only a real term has are left out."""
+        """Keep the line if plans show its kind, without the fields that only a real term has."""
         if kind in _SHOWN:
             shown = {name: value for name, value in fields.items() if name not in _ONLY_REAL}
             self.lines.append({"kind": kind, "cause": cause, **shown})
@@ -69,7 +69,7 @@ class _SilentMachine(ControllerMachine):
     """A machine that logs nothing, because nothing of a plan happens."""
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
-        """See ControllerMachine. All logging is off only during this synchronous call."""
+        """Handle the event with all logging turned off, which is safe because this call never awaits."""
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
@@ -79,7 +79,7 @@ class _SilentMachine(ControllerMachine):
 
 
 class Planner:
-    """Makes one plan, from the current state of the active machine."""
+    """The maker of one plan, from the current state of the active machine."""
 
     def __init__(
         self,

@@ -339,7 +339,7 @@ class _WatchingReader:
         self._signal = signal
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """See NodeReader."""
+        """Return data and Stat of each path, None where there is no node, after setting the watches."""
         return await self._reader.read_watched(self._signal, paths)
 
 

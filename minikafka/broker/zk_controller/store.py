@@ -201,8 +201,8 @@ class ControllerStore:
     async def _delete_topic(self, topic: str) -> None:
         """Delete the nodes below the topic's nodes, then its node, settings and mark in one multi.
 
-        Whoever sees the topic gone can therefore create it again. After a lost answer, a topic node with another
-        czxid tells that the topic was deleted, and created again.
+        The topic can therefore be created again as soon as its node is gone. After a lost answer, a topic node with
+        another czxid shows that the topic was deleted and created again.
         """
         paths = [
             topics.path_of(topic),

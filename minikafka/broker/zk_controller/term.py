@@ -105,7 +105,7 @@ class Channels(Protocol):
 
 
 class Term:
-    """Runs one `ControllerMachine` from its election until it resigns or `end` is called.
+    """The runner of one `ControllerMachine`, from its election until it resigns or `end` is called.
 
     `holds_node()` reads `/controller` again, sets its watch, and returns True if the node is still this session's.
     """

@@ -33,7 +33,7 @@ from minikafka.zk.nodes.reader import Node
 logger = logging.getLogger(__name__)
 
 OPERATIONS_MAX: Final = 199
-"""Operations of one multi besides the check; state nodes of about 100 bytes stay far below ZooKeeper's limit."""
+"""Operations of one multi besides the check; 199 state nodes of about 100 bytes are far below ZooKeeper's limit."""
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -75,7 +75,7 @@ class TermSession:
             raise StaleSession(f"the session of generation {self.generation} has ended")
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """See NodeReader."""
+        """Return data and Stat of each path, None where there is no node. Raises StaleSession."""
         return await self.steady(lambda: self._coordination.get_many(paths))
 
     # Writes.

@@ -55,7 +55,7 @@ class ZooKeeperConfigChanges:
         self._has_started = asyncio.Event()
 
     async def start(self) -> None:
-        """See ConfigChanges."""
+        """Follow the notifications from now on; return once this broker's settings are applied."""
         self._tasks.spawn(self._run(), "config-changes")
         await self._has_started.wait()
 
@@ -88,7 +88,7 @@ class ZooKeeperConfigChanges:
         return await watch.wait()
 
     async def apply_now(self) -> None:
-        """See ConfigChanges."""
+        """Apply all notifications that exist now. Raises CoordinationError."""
         names, _ = await self._coordination.children(configs.CHANGES)
         await self._apply(names)
 

@@ -55,14 +55,17 @@ class ZooKeeperConfigs:
         self._ledger = ledger
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
-        """See ConfigStore. `latest`: this broker's ZooKeeper server may be behind the controller's."""
+        """Return the overrides of each topic, in order.
+
+        `latest`: sync first, because this broker's ZooKeeper server may be behind the controller's.
+        """
         if latest:
             await self._coordination.sync(configs.TOPIC_CONFIGS)
         entities = [configs.Entity(configs.TOPICS, name) for name in names]
         return list(await configs.read(self._coordination, entities))
 
     def changes(self, listener: ConfigListener) -> ZooKeeperConfigChanges:
-        """See ConfigStore."""
+        """Return what will call `listener` for every change notification."""
         return ZooKeeperConfigChanges(
             self._coordination,
             self._clock,
@@ -81,7 +84,7 @@ class ZooKeeperConfigs:
         *,
         validate_only: bool,
     ) -> None:
-        """See ConfigStore."""
+        """Replace an entity's overrides by `change(current ones)`, with the notification, in one multi."""
         entity = _entity(kind, name)
         path = configs.path_of(entity)
         for _ in range(_ATTEMPTS):

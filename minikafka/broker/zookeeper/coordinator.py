@@ -56,16 +56,16 @@ class ZooKeeperCoordinator:
 
     @property
     def session_state(self) -> str:
-        """See Coordinator."""
+        """State of the ZooKeeper session, in one word."""
         return self._coordination.state.value
 
     @property
     def session_timeout_ms(self) -> int:
-        """See Coordinator; as the server granted it."""
+        """Session timeout in milliseconds, as the server granted it."""
         return self._coordination.session_timeout_ms
 
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
-        """See Coordinator."""
+        """Register the broker, now and in each later session, and let it become the controller."""
         registration = Registration(
             self._coordination,
             self._session_file,
@@ -79,11 +79,11 @@ class ZooKeeperCoordinator:
         await self.controller.start()
 
     async def stop(self) -> None:
-        """See Coordinator."""
+        """Close the session, which deletes the broker's registration."""
         await self._coordination.close()
 
     def report_log_dir_failure(self) -> None:
-        """See Coordinator."""
+        """Notify the controller in the background that this broker lost a log directory (R67)."""
         self._tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
 
     async def _report_log_dir_failure(self) -> None:
@@ -99,5 +99,5 @@ class ZooKeeperCoordinator:
                 continue
 
     async def claim_producer_ids(self) -> tuple[int, int]:
-        """See Coordinator."""
+        """Claim a block of producer ids; return its first and last id (R72)."""
         return await ids.claim_producer_ids(self._coordination, self._broker_id, PRODUCER_ID_BLOCK)

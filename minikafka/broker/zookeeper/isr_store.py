@@ -43,7 +43,7 @@ class ZooKeeperIsrs:
     async def write(
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
     ) -> IsrWrite:
-        """See IsrStore."""
+        """Replace a state node at its version, and announce the ISR; return once the outcome is certain."""
         operation = partition_states.write(tp, state)
         assert isinstance(operation, Set)  # a leader only changes what the controller created
         while is_wanted():

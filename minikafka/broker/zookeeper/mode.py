@@ -46,7 +46,7 @@ class ZooKeeperMode:
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
     async def join(self) -> str:
-        """See CoordinationMode. The session of a former process of this broker is ended, not waited for."""
+        """End the session of a former process of this broker, open a new session, and return the cluster id."""
         await self._session_file.end_former(self._close_session)
         await self.coordination.start()
         self._session_file.write(self.coordination)
@@ -56,7 +56,7 @@ class ZooKeeperMode:
     def coordinator(
         self, control_plane: ControlPlane, ledger: Ledger, gate: Gate
     ) -> ZooKeeperCoordinator:
-        """See CoordinationMode."""
+        """Return the broker's part in the cluster, over the session that `join` started."""
         listener = self._config.endpoints.control.name
         channels = Channels(control_plane, self._clock, self._tasks, self._rng, ledger, listener)
         return ZooKeeperCoordinator(

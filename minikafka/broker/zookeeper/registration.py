@@ -33,7 +33,7 @@ _MORE_THAN_A_SESSION_MS: Final = 2_000
 
 
 class Registration:
-    """Keeps `broker` registered; calls `on_registered(broker_epoch)` after each registration."""
+    """The registration of `broker`; calls `on_registered(broker_epoch)` after each time it is made."""
 
     def __init__(
         self,

@@ -41,17 +41,17 @@ class ZooKeeperTopics:
         self._writes = writes
 
     async def names(self) -> list[str]:
-        """See TopicStore."""
+        """Return the names of all topics. Raises CoordinationError."""
         return await topics.names(self._coordination)
 
     async def existing(self, names: Sequence[str]) -> set[str]:
-        """See TopicStore."""
+        """Return those of `names` that are topics. Raises CoordinationError."""
         return await topics.existing(self._coordination, names)
 
     # Creation.
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
-        """See TopicStore. A settings node that a deleted topic left behind is replaced."""
+        """Create topics with their settings, replacing settings of deleted topics; return the errors by topic."""
         entities = [configs.Entity(configs.TOPICS, plan.name) for plan in plans]
         try:
             left_behind = await configs.existing(self._coordination, entities)
@@ -104,7 +104,7 @@ class ZooKeeperTopics:
     # Deletion.
 
     async def mark_for_deletion(self, topic: str) -> bool:
-        """See TopicStore."""
+        """Mark a topic for deletion; return False if it is marked already."""
         try:
             await self._writes.write(admin_requests.deletion_mark(topic))
         except MultiFailed as failed:
@@ -118,7 +118,7 @@ class ZooKeeperTopics:
     async def add_partitions(
         self, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
     ) -> None:
-        """See TopicStore."""
+        """Add the partitions that `plan` returns for the topic's assignment, by compare-and-set."""
         for _ in range(_ATTEMPTS):
             data, stat = await self._read(topic)
             before = _decoded(topic, data)
