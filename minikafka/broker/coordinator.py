@@ -216,7 +216,11 @@ class Controller(Protocol):
     # Status, all JSON-able.
 
     def summary(self) -> dict[str, Any]:
-        """Return the controller's state without its partitions; counts are 0 on other brokers (B5, D11)."""
+        """Return the controller's state without its partitions; counts are 0 on other brokers (B5, D11).
+
+        The keys that metrics and `minikafka status` need: controller_id, is_active, epoch, queue_size, topic_count,
+        partition_count, offline_partition_count and preferred_replica_imbalance_count.
+        """
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:
         """Return what the active controller knows of a partition; None on other brokers."""
