@@ -31,9 +31,8 @@ class OneShot:
 
     async def wait(self) -> WatchSignal:
         """Wait until the watch completes; return the signal."""
-        await asyncio.wait(
-            [self._signal]
-        )  # not the future itself, which a cancelled waiter would cancel
+        # Awaiting the future itself would cancel it with its waiter.
+        await asyncio.wait([self._signal])
         return self._signal.result()
 
     def fired(self) -> bool:

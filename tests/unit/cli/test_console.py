@@ -63,10 +63,8 @@ def test_console_raises_brokenpipeerror_when_the_reader_has_closed(
     """Rich itself would exit with code 1, instead of 141 as commands without tables."""
     reader, writer = os.pipe()
     os.close(reader)
-    with (
-        suppress(BrokenPipeError),
-        open(writer, "w") as gone,
-    ):  # its buffer cannot be written
+    # Closing the stream raises again, because its buffer cannot be written.
+    with suppress(BrokenPipeError), open(writer, "w") as gone:
         monkeypatch.setattr(sys, "stdout", gone)
         with pytest.raises(BrokenPipeError):
             plain_console().print("topic")

@@ -14,7 +14,7 @@ import pytest
 
 from minikafka.base.config import BrokerConfig, ClusterConfig
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.cluster import ClusterError, LocalCluster
+from minikafka.cluster import ClusterError, LocalCluster, launcher
 from minikafka.cluster.directory import ClusterRecord
 from minikafka.cluster.processes import ProcessId, identify
 
@@ -161,8 +161,9 @@ def sleeper() -> Iterator[ProcessId]:
 
 
 async def test_start_of_a_paused_broker_says_how_to_resume_it(
-    tmp_path: Path, sleeper: ProcessId
+    tmp_path: Path, sleeper: ProcessId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(launcher, "DYING_MS", 20)
     cluster = LocalCluster(2, data=tmp_path)
     record = planned(cluster)
     cluster.directory.write(record.with_broker(replace(record.broker(2), process=sleeper)))
