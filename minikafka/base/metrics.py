@@ -96,7 +96,7 @@ class Metric(NamedTuple):
     kind: Kind
     help: str
     reads: dict[tuple[tuple[str, str], ...] | None, Read]
-    """How to read the samples, by their labels; None for a function that returns any number of samples."""
+    """Functions that read the samples, by labels; the key None marks one that returns any number of samples."""
 
     def samples(self) -> list[Sample]:
         """Return the current samples."""

@@ -7,9 +7,10 @@ from typing import Final
 
 
 class Traffic:
-    """What Kafka's BrokerTopicMetrics count. Appends are counted when a log is flushed, not for each batch.
+    """The counts of Kafka's BrokerTopicMetrics. Appends are counted per flush of a log, not per batch.
 
-    `produce_requests` counts appended batches; a refused batch counts in `failed_produce_requests` only.
+    `produce_requests` counts appended batches; a refused batch counts in `failed_produce_requests`
+    only.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""What a broker does when dynamic settings were written: it applies them to its replicas and its controller (R71)."""
+"""Updates of dynamic settings, applied to this broker's replicas and its controller (R71)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Assignment: TypeAlias = Mapping[int, ReplicaAssignment]
 
 
 class IsrOutcome(Enum):
-    """What became of an ISR that a leader wanted to write."""
+    """The outcome of a leader's write of an ISR."""
 
     WRITTEN = "written"
     NOT_SENT = "not sent"
@@ -283,7 +283,7 @@ class Coordinator(Protocol):
 
 
 class CoordinationMode(Protocol):
-    """What keeps a cluster together, before this broker knows which cluster it is in."""
+    """The service that coordinates the brokers of a cluster, before this broker has joined it."""
 
     async def join(self) -> str:
         """Connect, and return the cluster id; the first broker of a cluster creates it."""

@@ -30,7 +30,7 @@ def cluster() -> None:
 
 
 class View(NamedTuple):
-    """What `cluster describe` shows.
+    """The content of `cluster describe`.
 
     `dirs`: the log directories of each broker that answered. `state`: None with `--bootstrap`.
     """

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 RETRY_BACKOFF_MS: Final = 100
 """Kafka's `retry.backoff.ms`."""
 UNKNOWN_TOPIC_MS: Final = 5_000
-"""How long a broker may be unaware of a topic or partition that was just created."""
+"""Time for which a broker's metadata may lack a topic or partition that was just created."""
 GRACE_MS: Final = 1_000
 """Extra time for a broker whose own timeout has passed to return REQUEST_TIMED_OUT."""
 WARN_AFTER_MS: Final = 3_000

@@ -28,9 +28,9 @@ BROKERS_MAX: Final = 1000
 
 
 class Request(NamedTuple):
-    """What the caller of LocalCluster requested.
+    """The arguments of LocalCluster.
 
-    None means: as recorded in the directory, else as the configuration says. `port` 0: free ports.
+    None means: as stored in the directory, else as in the configuration. `port` 0: any free ports.
     """
 
     brokers: int | None

@@ -25,7 +25,7 @@ CALL_TIMEOUT_MS: Final = 2_000
 STATE_TIMEOUT_MS: Final = 10_000
 """Time for a busy broker to answer; paused brokers are not called."""
 NEW_TOPIC_MS: Final = 1_000
-"""How long a broker may be unaware of a topic that was just created."""
+"""Time for which a broker's metadata may lack a topic that was just created."""
 NEW_TOPIC_POLL_MS: Final = 100
 _TOOL: Final = -1
 """Sender id of a tool, which is not a broker."""

@@ -1,9 +1,9 @@
-"""What administrators ask of a broker: topics, partitions, settings.
+"""Administration requests to a broker: topics, partitions, settings.
 
-`topics.py` creates topics and marks them for deletion, `auto_create.py` creates those that clients ask the
-metadata of, `partitions.py` adds partitions, `configs.py` shows and alters settings. They check requests and
-wait for results; `broker/coordinator.py` says where they write. Reassignments and elections go straight to the
-controller.
+`topics.py` creates topics and marks them for deletion, `auto_create.py` creates topics on metadata
+requests, `partitions.py` adds partitions, `configs.py` shows and alters settings. They check
+requests and wait for results; `broker/coordinator.py` defines where they write. Reassignments and
+elections go directly to the controller.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a broker joins a cluster that keeps its state in ZooKeeper."""
+"""Joining a cluster that keeps its state in ZooKeeper."""
 
 from __future__ import annotations
 
