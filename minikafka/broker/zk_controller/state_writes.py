@@ -31,7 +31,7 @@ _MULTIS_IN_FLIGHT: Final = 4
 
 @dataclass(slots=True)
 class _Tally:
-    """The outcome of each write so far."""
+    """The outcomes of the writes so far, per partition."""
 
     ok: dict[TopicPartition, int] = field(default_factory=dict)
     conflicts: list[TopicPartition] = field(default_factory=list)
@@ -79,7 +79,7 @@ class _Batch:
         """The operations of the current attempt, and the partition that each is for."""
 
     async def write(self) -> None:
-        """Write until the outcome of every state is in the tally."""
+        """Send the multi again until every state of the batch has an outcome."""
         try:
             stats = await self._session.compare_and_set(self._operations, self._before_retry)
         except TooLarge:

@@ -47,7 +47,10 @@ def replacement(topic: str, content: Topic, version: int) -> Set:
 
 
 def derived_id(topic: str, czxid: int) -> bytes:
-    """Return the id for a topic that was created without one: the same whoever derives it from the node's czxid."""
+    """Return an id derived from the czxid of a topic node that was created without one.
+
+    Every broker derives the same id.
+    """
     return layout.topic_id_of_node(topic, czxid)
 
 
