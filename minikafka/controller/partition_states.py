@@ -82,9 +82,7 @@ class PartitionStateMachine:
         self._batch = batch
 
     def startup(self) -> Procedure[None]:
-        """After winning an election, derive every partition's state, then try to bring the rest
-        online (F7).
-        """
+        """Derive every partition's state after winning an election, then try to bring the rest online (F7)."""
         context = self._context
         for tp in context.assignments:
             state = context.leadership.get(tp)

@@ -78,9 +78,7 @@ class Reassignments:
     # Requests.
 
     def resume(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Procedure[None]:
-        """After winning an election, continue reassignments found in topic nodes, then handle
-        `submitted` (D18).
-        """
+        """Continue the reassignments in topic nodes after winning an election, then handle `submitted` (D18)."""
         in_flight = {
             tp: assignment
             for tp, assignment in self._context.assignments.items()

@@ -75,9 +75,7 @@ class ReplicaStateMachine:
         self._batch = batch
 
     def startup(self) -> Procedure[None]:
-        """After winning an election, mark live replicas Online and others Ineligible, then inform
-        the live ones (G11).
-        """
+        """Mark live replicas Online and others Ineligible after winning an election; inform the live ones (G11)."""
         live: dict[BrokerId, list[TopicPartition]] = {}
         for tp, assignment in self._context.assignments.items():
             for broker in assignment.replicas:

@@ -29,16 +29,16 @@ class Owner(Protocol):
     """The receiver of a connection's events; the event loop calls its methods, which must not raise."""
 
     def on_answer(self, sent: int) -> None:
-        """The server answered a request or ping that was sent at `sent` (monotonic ms)."""
+        """Called when the server has answered a request or ping that was sent at `sent` (monotonic ms)."""
 
     def on_released(self, size: int) -> None:
-        """A request of `size` bytes was answered."""
+        """Called when a request of `size` bytes has been answered."""
 
     def on_event(self, change: int, path: str) -> None:
-        """A watch fired."""
+        """Called when a watch has fired."""
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """The connection was lost; its pending requests fail after this call."""
+        """Called when the connection was lost; its pending requests fail after this call."""
 
 
 class _Sent(NamedTuple):
