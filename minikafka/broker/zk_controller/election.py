@@ -137,9 +137,9 @@ class Election:
         return Won(wanted.epoch, written.version)
 
     async def _read_back(self, wanted: Won) -> Won | None:
-        """After a lost answer or a lost race: this broker won if node and epoch are those it wanted (S17).
+        """Read the nodes after a lost response or a lost race, to find out whether this broker won.
 
-        A node of an earlier session of this broker does not count.
+        It won if `/controller` and the epoch are the ones that it tried to write (S17).
         """
         await self._coordination.connected()
         await self._coordination.sync(election.EPOCH)
