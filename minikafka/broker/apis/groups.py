@@ -3,7 +3,7 @@
 FindCoordinator 10, versions 0–4.
 - COORDINATOR_NOT_AVAILABLE, which clients retry, for the key of any group or transaction; one key up to version 3,
   a list of keys from version 4 (KIP-699).
-Knowingly ignored: the key type.
+Deliberately ignored: the key type.
 """
 
 from __future__ import annotations

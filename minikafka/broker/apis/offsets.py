@@ -6,11 +6,11 @@ ListOffsets 2, versions 1–7.
   one. Without such a record, offset and timestamp are -1. Only offsets that the client may read count; a follower
   (replica id >= 0) may read up to the log end.
 - Served by the leader, fenced by the current leader epoch from version 4 (KIP-320).
-- Right after an election the high watermark may be lower than one that clients have seen. Until it is not, the
-  latest offset is OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207): without this, a client
-  would see the end of the partition go backwards.
+- Right after an election the high watermark may be lower than one that clients have seen. Meanwhile the latest
+  offset is OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207); otherwise a client would see
+  the end of the partition go backwards.
 - A partition that the request names twice is INVALID_REQUEST.
-Knowingly ignored: replica id -2 (debugging) is served like a consumer.
+Deliberately ignored: replica id -2 (debugging) is served like a consumer.
 
 OffsetForLeaderEpoch 23, versions 2–4.
 - The largest epoch that is at most the requested one, with its end offset; (-1, -1) if there is none (R38).

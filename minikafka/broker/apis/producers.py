@@ -7,7 +7,7 @@ InitProducerId 22, versions 0–4.
 - With a transactional id: COORDINATOR_NOT_AVAILABLE, as for FindCoordinator; an empty one is
   INVALID_REQUEST.
 - ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
-Knowingly ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
+Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
 DescribeProducers 61, version 0.
 - The producer state of a replica, leader or not (KIP-664). There are no transactions, so no transaction is open. A

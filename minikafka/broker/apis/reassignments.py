@@ -4,7 +4,7 @@ AlterPartitionReassignments 45, version 0.
 - Target replicas of each partition, null to cancel; a later request replaces an earlier one. The response is sent
   when the reassignment is written, with one code and message per partition: INVALID_REPLICA_ASSIGNMENT,
   NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST.
-Knowingly ignored: the timeout.
+Deliberately ignored: the timeout.
 
 ListPartitionReassignments 46, version 0.
 - The partitions that are being reassigned, among the requested ones or all.

@@ -6,7 +6,7 @@ ApiVersions 18, versions 0–3.
   decoded. Clients then repeat it in a version that the table has for key 18.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
   is INVALID_REQUEST.
-Knowingly ignored: the name of the client software; no features are announced (KIP-584).
+Deliberately ignored: the name of the client software; no features are announced (KIP-584).
 """
 
 from __future__ import annotations

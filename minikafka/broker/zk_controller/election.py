@@ -137,9 +137,10 @@ class Election:
         return Won(wanted.epoch, written.version)
 
     async def _read_back(self, wanted: Won) -> Won | None:
-        """Read the nodes after a lost response or a lost race, to find out whether this broker won.
+        """Read the nodes after a lost response or a lost race, to find out whether this broker won (S17).
 
-        It won if `/controller` and the epoch are the ones that it tried to write (S17).
+        It won if `/controller` belongs to the current session and the epoch is the one that it
+        tried to write. A node of an earlier session of this broker does not count.
         """
         await self._coordination.connected()
         await self._coordination.sync(election.EPOCH)

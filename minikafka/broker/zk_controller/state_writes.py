@@ -104,7 +104,7 @@ class _Batch:
         return [operation for _, operation in self._written]
 
     def _claim_parents(self, tp: TopicPartition) -> list[str]:
-        """Return the absent parents of a partition, which from now on no other batch creates."""
+        """Return the missing parents of a partition's node, and reserve their creation for this batch."""
         claimed = [path for path in partition_states.parents_of(tp) if path in self._parents]
         self._parents.difference_update(claimed)
         return claimed
@@ -121,7 +121,7 @@ class _Batch:
                 del self._pending[tp]
 
     def _is_about_parent(self, refused: MultiOp, error: CoordinationError) -> bool:
-        """True if another batch has created the common parent, or was refused itself when it should have."""
+        """True if the refusal concerns a parent that another batch has created, or should have created."""
         if not isinstance(refused, Create):
             return False
         if isinstance(error, NodeExists):
