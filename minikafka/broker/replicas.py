@@ -218,7 +218,7 @@ class ReplicaManager:
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Read the settings of topics that are not loaded, and of topics with new partitions, which may be new."""
+        """Read the settings of topics not loaded yet, and of topics with new partitions: these may be new too."""
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
