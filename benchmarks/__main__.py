@@ -29,7 +29,7 @@ from minikafka import LocalCluster
 Address = tuple[str, int]
 
 RECORD_BYTES = 1024 + kafka.ONE_RECORD_OVERHEAD
-SETTLE_SECONDS = 1.0
+IDLE_SECONDS = 1.0
 
 
 class Topics(NamedTuple):
@@ -69,7 +69,7 @@ async def run(options: argparse.Namespace) -> None:
     facts: dict[str, Any] = {"machine": report.machine()}
     async with _cluster(options.bootstrap) as bootstrap:
         topics = await _topics(bootstrap)
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(IDLE_SECONDS)
         if options.only in "end to end":
             facts["end_to_end"] = await _end_to_end(bootstrap, topics.quiet, options)
         facts["produce"] = await _produce(bootstrap, topics, options)

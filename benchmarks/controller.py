@@ -70,16 +70,16 @@ async def run(options: argparse.Namespace) -> None:
     facts: dict[str, Any] = {"machine": report.machine(), "controller": []}
     if options.only != "real":
         async for row in _simulated(options.scale):
-            _tell(row, facts)
+            _print_row(row, facts)
     if options.only != "simulated":
         for number in range(options.rounds):
             async for row in _real(options.scale, number):
-                _tell(row, facts)
+                _print_row(row, facts)
     if options.json is not None:
         report.append(options.json, facts)
 
 
-def _tell(row: Row, facts: dict[str, Any]) -> None:
+def _print_row(row: Row, facts: dict[str, Any]) -> None:
     print(_line(row), flush=True)
     facts["controller"].append({"what": row.what, **row.facts})
 

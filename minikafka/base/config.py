@@ -299,7 +299,7 @@ class BrokerConfig:
 _BROKER_KEYS: Final = table(BrokerConfig)
 
 
-def _inherit(
+def _from_broker_key(
     broker_key: str, *in_other_units: tuple[str, int], default: Any = None, doc: str = ""
 ) -> Any:
     """Return the field of a topic key that inherits from `broker_key`: its type, default, bounds and documentation.
@@ -322,15 +322,15 @@ class TopicConfig:
     Keys without an effect here are checked and stored like the others.
     """
 
-    cleanup_policy: tuple[str, ...] = _inherit("log.cleanup.policy")
-    compression_type: str = _inherit("compression.type")
-    compression_gzip_level: int = _inherit("compression.gzip.level")
-    compression_lz4_level: int = _inherit("compression.lz4.level")
-    compression_zstd_level: int = _inherit("compression.zstd.level")
-    delete_retention_ms: int = _inherit("log.cleaner.delete.retention.ms")
-    file_delete_delay_ms: int = _inherit("log.segment.delete.delay.ms")
-    flush_messages: int = _inherit("log.flush.interval.messages")
-    flush_ms: int = _inherit("log.flush.interval.ms", default=LONG_MAX)
+    cleanup_policy: tuple[str, ...] = _from_broker_key("log.cleanup.policy")
+    compression_type: str = _from_broker_key("compression.type")
+    compression_gzip_level: int = _from_broker_key("compression.gzip.level")
+    compression_lz4_level: int = _from_broker_key("compression.lz4.level")
+    compression_zstd_level: int = _from_broker_key("compression.zstd.level")
+    delete_retention_ms: int = _from_broker_key("log.cleaner.delete.retention.ms")
+    file_delete_delay_ms: int = _from_broker_key("log.segment.delete.delay.ms")
+    flush_messages: int = _from_broker_key("log.flush.interval.messages")
+    flush_ms: int = _from_broker_key("log.flush.interval.ms", default=LONG_MAX)
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         LIST,
         (),
@@ -343,32 +343,32 @@ class TopicConfig:
         "Leaders whose replication is throttled, as partition:broker.",
         form="[0-9]+:[0-9]+",
     )
-    index_interval_bytes: int = _inherit("log.index.interval.bytes")
-    max_compaction_lag_ms: int = _inherit("log.cleaner.max.compaction.lag.ms")
-    max_message_bytes: int = _inherit("message.max.bytes")
-    message_downconversion_enable: bool = _inherit("log.message.downconversion.enable")
-    message_timestamp_after_max_ms: int = _inherit("log.message.timestamp.after.max.ms")
-    message_timestamp_before_max_ms: int = _inherit("log.message.timestamp.before.max.ms")
-    message_timestamp_type: str = _inherit("log.message.timestamp.type")
-    min_cleanable_dirty_ratio: float = _inherit("log.cleaner.min.cleanable.ratio")
-    min_compaction_lag_ms: int = _inherit("log.cleaner.min.compaction.lag.ms")
-    min_insync_replicas: int = _inherit("min.insync.replicas")
-    preallocate: bool = _inherit("log.preallocate")
-    retention_bytes: int = _inherit("log.retention.bytes")
-    retention_ms: int = _inherit(
+    index_interval_bytes: int = _from_broker_key("log.index.interval.bytes")
+    max_compaction_lag_ms: int = _from_broker_key("log.cleaner.max.compaction.lag.ms")
+    max_message_bytes: int = _from_broker_key("message.max.bytes")
+    message_downconversion_enable: bool = _from_broker_key("log.message.downconversion.enable")
+    message_timestamp_after_max_ms: int = _from_broker_key("log.message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = _from_broker_key("log.message.timestamp.before.max.ms")
+    message_timestamp_type: str = _from_broker_key("log.message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _from_broker_key("log.cleaner.min.cleanable.ratio")
+    min_compaction_lag_ms: int = _from_broker_key("log.cleaner.min.compaction.lag.ms")
+    min_insync_replicas: int = _from_broker_key("min.insync.replicas")
+    preallocate: bool = _from_broker_key("log.preallocate")
+    retention_bytes: int = _from_broker_key("log.retention.bytes")
+    retention_ms: int = _from_broker_key(
         "log.retention.ms",
         ("log.retention.minutes", _MINUTE_MS),
         ("log.retention.hours", _HOUR_MS),
     )
-    segment_bytes: int = _inherit("log.segment.bytes")
-    segment_index_bytes: int = _inherit("log.index.size.max.bytes")
-    segment_jitter_ms: int = _inherit(
+    segment_bytes: int = _from_broker_key("log.segment.bytes")
+    segment_index_bytes: int = _from_broker_key("log.index.size.max.bytes")
+    segment_jitter_ms: int = _from_broker_key(
         "log.roll.jitter.ms",
         ("log.roll.jitter.hours", _HOUR_MS),
         doc="Maximum random time subtracted from segment.ms.",
     )
-    segment_ms: int = _inherit("log.roll.ms", ("log.roll.hours", _HOUR_MS))
-    unclean_leader_election_enable: bool = _inherit("unclean.leader.election.enable")
+    segment_ms: int = _from_broker_key("log.roll.ms", ("log.roll.hours", _HOUR_MS))
+    unclean_leader_election_enable: bool = _from_broker_key("unclean.leader.election.enable")
 
     given: frozenset[str] = frozenset()
     """The keys that the topic overrides."""
@@ -382,7 +382,7 @@ class TopicConfig:
     def from_broker(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
         """Create a topic's config from its overrides and the broker's values. Raises ConfigError."""
         own = parse_all(_TOPIC_KEYS, overrides)
-        inherited = {row.attribute: _inherited(row, broker) for row in _TOPIC_KEYS.values()}
+        inherited = {row.attribute: _broker_value(row, broker) for row in _TOPIC_KEYS.values()}
         config = cls(**{**inherited, **own}, given=frozenset(overrides))
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError("min.compaction.lag.ms must be at most max.compaction.lag.ms")
@@ -518,7 +518,7 @@ def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
     return singles
 
 
-def _inherited(row: Key, broker: BrokerConfig) -> Any:
+def _broker_value(row: Key, broker: BrokerConfig) -> Any:
     """Return a topic key's value from the broker: the first synonym that is set, in the topic key's unit."""
     values = {name: getattr(broker, name.replace(".", "_")) for name, _ in row.synonyms}
     value = first_set(values, row.synonyms)

@@ -61,8 +61,8 @@ def test_deletion_reaches_its_steps_in_order():
 def test_metadata_of_every_broker_shows_leader_minus_2_during_deletion():
     world = two().mark("t")
     for broker in range(3):
-        told = world.sent_to(broker, UpdateMetadataRequest)[-1].partitions
-        assert {state.leader for state in told} == {LEADER_DURING_DELETE}
+        sent = world.sent_to(broker, UpdateMetadataRequest)[-1].partitions
+        assert {state.leader for state in sent} == {LEADER_DURING_DELETE}
 
 
 @pytest.mark.row("J4")
@@ -173,13 +173,13 @@ def test_new_controller_shows_clients_a_marked_topic_under_reassignment():
     world.reassign({T0: [1]})
     world.mark("t").clear()
     world.start(epoch=2)
-    told = [
+    sent = [
         partition.leader
         for request in world.sent_to(0, UpdateMetadataRequest)
         for partition in request.partitions
     ]
-    assert told
-    assert LEADER_DURING_DELETE not in told
+    assert sent
+    assert LEADER_DURING_DELETE not in sent
 
 
 @pytest.mark.row("R59")

@@ -150,7 +150,7 @@ def test_description_exists_for_every_kind_of_line(
 def test_chain_is_converted_to_json(ledger: Lines) -> None:
     a_death(ledger)
     (chain,) = chains(ledger.lines, TP)
-    told = chain.as_json()
-    assert told["cause"] == "4-2"
-    assert told["lines"][2]["zxid"] == 9
-    assert told["lines"][0]["text"] == "BrokersChanged (live brokers 1,2)"
+    converted = chain.as_json()
+    assert converted["cause"] == "4-2"
+    assert converted["lines"][2]["zxid"] == 9
+    assert converted["lines"][0]["text"] == "BrokersChanged (live brokers 1,2)"
