@@ -1,8 +1,8 @@
 """Fetch (key 1), versions 4 to 12, for consumers and for followers.
 
-Behaviour: consumers read below the high watermark (there are no transactions yet, so read_committed
-reads to the same offset) and wait for min_bytes until max_wait_ms; followers read up to the written
-log end, in an incremental session (KIP-227) of version 12. Epoch fencing by KIP-320, divergence by
+Behaviour: consumers read below the high watermark, or below the last stable offset with isolation
+level read_committed, and wait for min_bytes until max_wait_ms; followers read up to the written log
+end, in an incremental session (KIP-227) of version 12. Epoch fencing by KIP-320, divergence by
 KIP-595. Version notes: 5 log start offset, 7 sessions (consumers always get session 0), 9 current
 leader epoch, 11 rack id, 12 flexible and last fetched epoch. Deliberately ignored: rack id
 (KIP-392). A client that has not received 32 MiB of requested records gets responses without

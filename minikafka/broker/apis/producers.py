@@ -10,8 +10,8 @@ InitProducerId 22, versions 0–4.
 Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
 DescribeProducers 61, version 0.
-- The producer state of a replica, leader or not (KIP-664). There are no transactions, so no transaction is open. A
-  partition without a replica on this broker is NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION.
+- The producer state of a replica, leader or not (KIP-664), with the start of an open transaction. A partition
+  without a replica on this broker is NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from support.replication import KEY, LAG_MS, TP, Replicas
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionState
+from minikafka.record.batch import Record, build
 from minikafka.replication.isr import PendingExpand
 from minikafka.replication.progress import FollowerProgress
 
@@ -528,3 +529,35 @@ class TestLastStableOffset:
         partition.truncate_to(1)
         assert partition.last_stable_offset == partition.high_watermark == 1
         assert partition.log.producers.first_unstable_offset(10) is None
+
+    def test_last_stable_offset_is_at_most_the_high_watermark(self) -> None:
+        r = self.led()
+        r.produce(0, b"m1")
+        r.produce(0, b"m2")
+        self.append(r, transactional_batch(0))
+        r[0].partition.record_follower_fetch(r[0].partition.followers[1], 2, r.now)
+        assert r[0].partition.last_stable_offset == r[0].partition.high_watermark == 2
+
+
+def test_follower_does_not_advance_its_high_watermark_by_itself() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.fetch(1, 0)
+    assert not r[1].partition.maybe_advance_high_watermark(r.now)
+    assert r[1].hw == 0
+
+
+def test_offline_leader_neither_advances_nor_answers() -> None:
+    r = Replicas((0,))
+    r.elect(0)
+    partition = r[0].partition
+    r[0].purgatory.dirty.clear()
+    batch = bytearray(build([Record(timestamp=1, value=b"m1")]))
+    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, r.now, 0) == 1
+    r[0].log.flush()
+    partition.offline = True
+    assert not partition.maybe_advance_high_watermark(r.now)
+    assert partition.check_leader_epoch(-1) == ErrorCode.KAFKA_STORAGE_ERROR
+    refused = partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, r.now, 0)
+    assert refused == -ErrorCode.KAFKA_STORAGE_ERROR
