@@ -10,13 +10,17 @@ from support.logs import clean, transactional_batch
 from support.manual_clock import ManualClock
 from support.replication import KEY, Replica, Replicas
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.broker.apis.fetch import FetchApi
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.record.batch import records
+from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue
+from minikafka.replication.sessions import Session
 from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.wire.fetch import FOLLOWER_VERSION
+from minikafka.wire.fetch import encode_request as encode_follower_request
 from minikafka.wire.versions import FETCH
 
 VERSION = 11
@@ -33,8 +37,12 @@ class Consumer:
             replica.purgatory, lambda slices: self.sent.append(b"".join(slices))
         )
         replicas = SimpleNamespace(
-            find=lambda topic, number: replica.partition if (topic, number) == KEY else None,
+            find=self._find,
             purgatory=replica.purgatory,
+            open_session=lambda broker, respond: Session(
+                1, broker, replica.purgatory, self._find, respond, lambda partition, progress: None
+            ),
+            close_session=lambda session: session.close(),
         )
         nobody = cast("Any", None)
         self.api = FetchApi(
@@ -46,14 +54,35 @@ class Consumer:
             lambda: 0,
         )
 
-    def fetch(self, offset: int, *, max_bytes: int = 1 << 20, isolation: int = 0) -> Any:
-        """The partition's row in the answer to one fetch that does not wait."""
+    def _find(self, topic: bytes, number: int) -> Partition | None:
+        return self.replica.partition if (topic, number) == KEY else None
+
+    def fetch_in_session(
+        self, session: tuple[int, int], offset: int, *, broker: int = 9
+    ) -> list[int]:
+        """Send a fetch that may wait, of a consumer if `broker` is -1; return the errors of the responses sent."""
+        partition = self.replica.partition
+        epochs = (partition.leader_epoch, partition.log.epochs.latest)
+        rows = [(b"t", [(0, epochs[0], offset, epochs[1], 0, 1 << 20)])]
+        limits = (60_000, 1, 1 << 20)
+        frame = bytearray(encode_follower_request(7, b"", broker, limits, session, rows))
+        body = 4 + 8 + 2
+        self.api.on_request(frame, memoryview(frame), FOLLOWER_VERSION, 7, 0, body, len(frame))
+        self.replica.purgatory.finish_tick(0)
+        sent, self.sent = self.sent, []
+        answers = [decode_response(FETCH, FOLLOWER_VERSION, memoryview(data)[4:]) for data in sent]
+        return [int(answer.error_code) for answer in answers]
+
+    def fetch(
+        self, offset: int, *, max_bytes: int = 1 << 20, isolation: int = 0, wait_ms: int = 0
+    ) -> Any:
+        """Return the partition's row in the response to one fetch, which must not have to wait."""
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         body = request(
             FETCH,
             VERSION,
             replica_id=-1,
-            max_wait=0,
+            max_wait=wait_ms,
             min_bytes=1,
             max_bytes=1 << 20,
             isolation_level=isolation,
@@ -140,3 +169,40 @@ class TestReadCommitted:
         row = consumer.fetch(99, isolation=READ_COMMITTED)
         assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert row.aborted_transactions is None
+
+
+def test_follower_fetch_of_another_session_or_epoch_is_refused(replicas: Replicas) -> None:
+    replicas.ids = (0, 9)
+    replicas.elect(0, isr=(0,), tell=(0,))
+    follower = Consumer(replicas[0])
+    assert follower.fetch_in_session((5, 1), 0) == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
+    assert follower.fetch_in_session((0, 0), 0) == [ErrorCode.NONE]
+    assert follower.fetch_in_session((1, 7), 0) == [ErrorCode.INVALID_FETCH_SESSION_EPOCH]
+    assert follower.fetch_in_session((1, 1), 0) == [ErrorCode.NONE]
+
+
+def test_consumer_fetch_of_a_session_is_refused(replicas: Replicas) -> None:
+    """Consumers get no fetch sessions."""
+    refused = Consumer(replicas[0]).fetch_in_session((5, 1), 0, broker=-1)
+    assert refused == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
+
+
+def test_parked_follower_fetch_is_answered_when_the_next_arrives(replicas: Replicas) -> None:
+    """The responses of a connection share one place in the queue, and none may be lost."""
+    replicas.ids = (0, 9)
+    replicas.elect(0, isr=(0,), tell=(0,))
+    follower = Consumer(replicas[0])
+    assert follower.fetch_in_session((0, 0), 0) == [ErrorCode.NONE]
+    assert follower.fetch_in_session((1, 1), 5) == []
+    assert follower.fetch_in_session((1, 2), 0) == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_waiting_fetch_is_answered_at_once_when_the_disk_fails(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise StorageFailed("/d", OSError("unreadable"))
+
+    monkeypatch.setattr(type(replicas[0].log), "locate", fail)
+    row = Consumer(replicas[0]).fetch(0, wait_ms=60_000)
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -235,6 +235,14 @@ async def test_refused_produce_with_acks_0_closes_the_connection(
     assert (connected.closed, connected.answered) == (1, [])
 
 
+async def test_response_has_the_version_of_its_request(connected: Connected) -> None:
+    """The first bytes of requests of two versions can be equal; what they mean is remembered by version."""
+    await connected.lead(T0, 0, 1, 0)
+    for connected.version in (7, 8):
+        connected.produce(T0)
+    assert connected.answered == [{T0: ErrorCode.NONE}] * 2
+
+
 async def test_zstd_batch_is_refused_before_version_7(connected: Connected) -> None:
     await connected.lead(T0, 0, 1, 0)
     connected.version = 6
