@@ -188,8 +188,7 @@ class Deletions:
         started = [
             tp
             for tp in event.deleted
-            if context.is_being_deleted(tp)
-            and context.replica_status(tp, broker.id) is ReplicaStatus.DELETION_STARTED
+            if context.replica_status(tp, broker.id) is ReplicaStatus.DELETION_STARTED
         ]
         gone = [tp for tp in started if event.deleted[tp] == ErrorCode.NONE]
         failed = [tp for tp in started if event.deleted[tp] != ErrorCode.NONE]

@@ -138,7 +138,6 @@ class _Channel:
 
     def stop(self) -> None:
         self._stopped = True
-        self.queue.clear()
         if self._task is not None:
             self._task.cancel()
 

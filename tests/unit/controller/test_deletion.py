@@ -15,7 +15,12 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.controller.context import PartitionStatus, ReplicaStatus
-from minikafka.controller.events import AssignmentChanged, DeletionsChanged, TopicsChanged
+from minikafka.controller.events import (
+    AssignmentChanged,
+    DeletionsChanged,
+    StopReplicaAnswered,
+    TopicsChanged,
+)
 from minikafka.controller.machine import ControllerSettings
 from minikafka.controller.steps import DELETION, STEPS
 
@@ -236,3 +241,12 @@ def test_other_topics_get_elections_during_a_deletion():
     world.kill(0)
     assert world.nodes[TopicPartition("u", 0)].leader == 1
     assert world.context.partition_status(T0) is PartitionStatus.NON_EXISTENT
+
+
+def test_answer_about_a_topic_that_is_not_being_deleted_changes_nothing(caplog):
+    """It is about a deleted topic of the same name."""
+    world = World(brokers=2).create("t", [0, 1])
+    broker = world.brokers[0]
+    world.clear().handle(StopReplicaAnswered(broker.id, broker.epoch, {T0: 0}))
+    assert world.context.replica_status(T0, broker.id) is ReplicaStatus.ONLINE
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
