@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from support.controller_bench import until
+from support.endpoints import endpoints
 from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import Broker, TopicPartition
 from minikafka.base.ports import StreamHandler
 from minikafka.broker import fetchers
 from minikafka.broker.fetchers import Fetchers, LeaderConnection
@@ -139,7 +140,9 @@ class Slow:
         self.asked.set()
         await self.made.wait()
         handler: LeaderConnection = factory()
-        handler.connected(SimpleNamespace(send=lambda frames: None, close=self._close))
+        handler.connected(
+            SimpleNamespace(send=lambda frames: None, close=self._close, abort=self._close)
+        )
         self.handler = handler
         return handler
 
@@ -160,6 +163,37 @@ async def test_connection_is_closed_when_nothing_is_followed_any_longer() -> Non
     transport.made.set()
     await asyncio.wait_for(transport.closed.wait(), 10)
     await tasks.close()
+
+
+async def test_connection_ends_when_the_leader_has_another_address() -> None:
+    """A host that has gone without closing its connections would hold the partitions until the timeout."""
+    transport: Any = Slow()
+    transport.made.set()
+    tasks = TaskRegistry()
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
+    made.brokers_changed({3: Broker(3, endpoints("127.0.0.1", 9, "127.0.0.1", 10))})
+    made.add(partition(1))
+    await transport.asked.wait()
+    await until(lambda: made._fetchers[3].connection is not None)
+    made.brokers_changed({3: Broker(3, endpoints("127.0.0.1", 9, "127.0.0.1", 10))})
+    assert not transport.closed.is_set()
+    made.brokers_changed({3: Broker(3, endpoints("127.0.0.1", 11, "127.0.0.1", 12))})
+    assert transport.closed.is_set()
+    await made.close()
+    await tasks.close()
+
+
+def test_leader_that_does_not_answer_is_disconnected_after_thirty_seconds() -> None:
+    leader = Leader()
+    aborted: list[int] = []
+    leader.connection.link.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
+    leader.follower.add(partition(1))
+    leader.connection.pump()
+    for now in (0, 30_000):
+        leader.connection.check(now)
+    assert aborted == []
+    leader.connection.check(30_001)
+    assert aborted == [1]
 
 
 def test_batch_of_maximum_request_size_fits_into_a_fetch_response() -> None:
