@@ -173,7 +173,7 @@ class TestReadCommitted:
 
 def test_follower_fetch_of_another_session_or_epoch_is_refused(replicas: Replicas) -> None:
     replicas.ids = (0, 9)
-    replicas.elect(0, isr=(0,), tell=(0,))
+    replicas.elect(0, isr=(0,), to=(0,))
     follower = Consumer(replicas[0])
     assert follower.fetch_in_session((5, 1), 0) == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
     assert follower.fetch_in_session((0, 0), 0) == [ErrorCode.NONE]
@@ -190,7 +190,7 @@ def test_consumer_fetch_of_a_session_is_refused(replicas: Replicas) -> None:
 def test_parked_follower_fetch_is_answered_when_the_next_arrives(replicas: Replicas) -> None:
     """The responses of a connection share one place in the queue, and none may be lost."""
     replicas.ids = (0, 9)
-    replicas.elect(0, isr=(0,), tell=(0,))
+    replicas.elect(0, isr=(0,), to=(0,))
     follower = Consumer(replicas[0])
     assert follower.fetch_in_session((0, 0), 0) == [ErrorCode.NONE]
     assert follower.fetch_in_session((1, 1), 5) == []
