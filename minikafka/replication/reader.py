@@ -34,10 +34,8 @@ class PartitionReader:
         at the end of a segment too, so a short chunk is not the last one. Raises KafkaError when this broker
         does not lead the partition in the reader's leader epoch any more, StorageFailed when the disk fails.
         """
+        self._check_leader_epoch()
         partition = self._partition
-        error = partition.check_leader_epoch(self._leader_epoch)
-        if error:
-            raise KafkaError(ErrorCode(error), f"reading {partition.tp} at offset {self.offset}")
         limit_offset, limit_position = partition.read_limit(read_committed=False)
         if self.offset < partition.log_start_offset:
             self.offset = partition.log_start_offset
@@ -51,3 +49,19 @@ class PartitionReader:
         data, next_offset, self._position = log.read(self._position, limit_position, max_bytes)
         self.offset = next_offset if data else limit_offset
         return data
+
+    def at_end(self) -> bool:
+        """Return True when every committed record has been read.
+
+        False while the high watermark of a new leader may be lower than the former leader's: records that were
+        acknowledged lie above it then. Raises KafkaError as `read` does.
+        """
+        self._check_leader_epoch()
+        partition = self._partition
+        return partition.latest_offset_is_known and self.offset >= partition.high_watermark
+
+    def _check_leader_epoch(self) -> None:
+        partition = self._partition
+        error = partition.check_leader_epoch(self._leader_epoch)
+        if error:
+            raise KafkaError(ErrorCode(error), f"reading {partition.tp} at offset {self.offset}")

@@ -60,6 +60,31 @@ def test_reader_stops_at_the_high_watermark_until_it_moves() -> None:
     assert read_to_end(reader, 1 << 20) == [b"002"]
 
 
+def test_reader_of_a_new_leader_is_not_at_end_before_its_first_records_commit() -> None:
+    replicas = committed(2)
+    replicas.produce(0, b"002")
+    replicas.fetch(1, 0)
+    assert replicas[1].hw == 2  # only the response to the next fetch would tell the follower
+    replicas.elect(1)
+    reader = PartitionReader(replicas[1].partition)
+    assert read_to_end(reader, 1 << 20) == [b"000", b"001"]
+    assert not reader.at_end()
+    replicas.sync(1, 0)
+    assert not reader.at_end()
+    assert read_to_end(reader, 1 << 20) == [b"002"]
+    assert reader.at_end()
+
+
+def test_reader_at_end_raises_when_its_leader_epoch_is_over() -> None:
+    replicas = committed(2)
+    reader = PartitionReader(replicas[0].partition)
+    read_to_end(reader, 1 << 20)
+    replicas.elect(1)
+    with pytest.raises(KafkaError) as refused:
+        reader.at_end()
+    assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
+
+
 def test_reader_starts_at_the_log_start_offset() -> None:
     replicas = committed(4)
     replicas[0].log.advance_log_start_offset(3)
