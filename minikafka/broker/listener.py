@@ -7,6 +7,7 @@ connection handles itself.
 from __future__ import annotations
 
 import logging
+from collections import ChainMap
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -53,7 +54,10 @@ _IDLE_SWEEPS: Final = 50
 
 
 class KafkaListener:
-    """Accepts clients and followers, answers overdue produces and closes idle connections."""
+    """Accepts clients and followers, answers overdue produces and closes idle connections.
+
+    `handlers`: the handlers of this broker. An entry set here replaces the one of `HANDLERS`, for this broker only.
+    """
 
     def __init__(
         self, services: Services, replicas: ReplicaManager, transport: Transport, tasks: Tasks
@@ -62,6 +66,7 @@ class KafkaListener:
         self._replicas = replicas
         self._transport = transport
         self._tasks = tasks
+        self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}
         self._last_id = 0
@@ -84,7 +89,7 @@ class KafkaListener:
             ClientConnection(self._last_id, listener),
             self._services,
             self._replicas,
-            HANDLERS,
+            self.handlers,
             versions.unsupported,
             self._tasks,
             self._closed,

@@ -182,12 +182,16 @@ class MemoryCluster:
         mode = ZooKeeperMode(config, self.clock, rng, storage, tasks, session, self._end_session)
         try:
             broker = self.brokers[number] = await create_broker(config, ports, mode)
+            self.created(broker)
             await broker.start()
         except BaseException:
             self.brokers.pop(number, None)
             await tasks.close()
             raise
         return broker
+
+    def created(self, broker: Broker) -> None:
+        """Called before each start of a broker; a subclass adds its coordinator to the broker here."""
 
     async def _end_session(self, session_id: int, password: bytes) -> None:
         if session_id in self.ensemble.sessions and password == password_of(session_id):

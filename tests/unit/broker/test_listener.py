@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster
@@ -10,7 +11,11 @@ from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
 from minikafka.broker.broker import Broker
+from minikafka.broker.services import RequestContext, Services
 from minikafka.client import Client, NewTopic, Record
+from minikafka.client.network import Address, Network
+from minikafka.wire.codec import decode_response, request, response
+from minikafka.wire.versions import FIND_COORDINATOR
 from minikafka.zk import layout
 
 KEYS = {
@@ -92,3 +97,33 @@ async def test_broker_with_a_listener_for_tls_is_refused_before_it_listens() -> 
             | {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SSL,ADMIN:PLAINTEXT"},
         ):
             pass
+
+
+class Coordinator:
+    """A component of one broker whose bound method handles FindCoordinator."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.node_id = broker.info.id
+        broker.listener.handlers[FIND_COORDINATOR] = self.find
+
+    def find(self, services: Services, request: Any, context: RequestContext) -> Any:
+        return response(FIND_COORDINATOR, context.version, node_id=self.node_id, host="h", port=1)
+
+
+class Coordinators(MemoryCluster):
+    """Brokers that each have their own coordinator."""
+
+    def created(self, broker: Broker) -> None:
+        Coordinator(broker)
+
+
+async def test_handler_of_a_coordinator_serves_its_own_broker_only() -> None:
+    async with Coordinators(2) as cluster:
+        for number in (0, 1):
+            network = Network(cluster.transport, cluster.clock, "me")
+            address = Address("127.0.0.1", 9092 + number)
+            connection = await network.connection(address, 1_000)
+            asked = request(FIND_COORDINATOR, 0, key="group")
+            data = await connection.request(FIND_COORDINATOR, 0, asked, 1_000)
+            assert decode_response(FIND_COORDINATOR, 0, data).node_id == number
+            network.close()
