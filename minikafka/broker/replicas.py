@@ -173,7 +173,7 @@ class ReplicaManager:
         error = self.error_for(tp)
         if error or partition is None:
             raise KafkaError(ErrorCode(error), f"read of {tp}")
-        return PartitionReader(partition)
+        return PartitionReader(partition, self._read_failed)
 
     def log_directories(self) -> list[Directory]:
         """Return every log directory with the replicas in it."""
@@ -450,6 +450,11 @@ class ReplicaManager:
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         self._directory_failed(failure, partition.log.directory)
+
+    def _read_failed(self, partition: Partition, failure: StorageFailed) -> None:
+        self.purgatory.storage_failed(partition, failure)
+        if not self.purgatory.dirty:
+            self.purgatory.finish_tick(self.clock.now())
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
         """Take every replica in the directory offline and notify the controller (R67, S37)."""

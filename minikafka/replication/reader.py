@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.replication.partition import Partition
 
 _NO_GENERATION: Final = -1
@@ -15,13 +16,23 @@ class PartitionReader:
     """Reads a led partition from its log start offset up to its high watermark, in chunks of whole batches.
 
     `offset` is the next offset to be read; the batch that holds it may begin below it. A reader belongs to the
-    leader epoch in which it was made.
+    leader epoch in which it was made. `on_storage_failed(partition, failure)` takes the log directory offline.
     """
 
-    __slots__ = ("_generation", "_leader_epoch", "_partition", "_position", "offset")
+    __slots__ = (
+        "_generation",
+        "_leader_epoch",
+        "_on_storage_failed",
+        "_partition",
+        "_position",
+        "offset",
+    )
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(
+        self, partition: Partition, on_storage_failed: Callable[[Partition, StorageFailed], None]
+    ) -> None:
         self._partition = partition
+        self._on_storage_failed = on_storage_failed
         self._leader_epoch = partition.leader_epoch
         self._generation = _NO_GENERATION
         self._position = _NO_POSITION
@@ -32,21 +43,27 @@ class PartitionReader:
 
         A chunk has at least one batch and, unless that batch alone is larger, at most `max_bytes`. A chunk ends
         at the end of a segment too, so a short chunk is not the last one. Raises KafkaError when this broker
-        does not lead the partition in the reader's leader epoch any more, StorageFailed when the disk fails.
+        does not lead the partition in the reader's leader epoch any more, or when the disk fails.
         """
         self._check_leader_epoch()
         partition = self._partition
-        limit_offset, limit_position = partition.read_limit(read_committed=False)
         if self.offset < partition.log_start_offset:
             self.offset = partition.log_start_offset
             self._generation = _NO_GENERATION
-        if self.offset >= limit_offset:
+        if self.offset >= partition.high_watermark:
             return b""
         log = partition.log
-        if self._generation != log.layout_generation:
-            self._position = log.locate(self.offset)
-            self._generation = log.layout_generation
-        data, next_offset, self._position = log.read(self._position, limit_position, max_bytes)
+        try:
+            limit_offset, limit_position = partition.read_limit(read_committed=False)
+            if self._generation != log.layout_generation:
+                self._position = log.locate(self.offset)
+                self._generation = log.layout_generation
+            data, next_offset, self._position = log.read(self._position, limit_position, max_bytes)
+        except StorageFailed as failure:
+            self._on_storage_failed(partition, failure)
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"reading {partition.tp}: {failure}"
+            ) from failure
         self.offset = next_offset if data else limit_offset
         return data
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.endpoints import endpoints
-from support.hosted import EPOCH, T0, T1, Hosted, state
+from support.hosted import EPOCH, T0, T1, Hosted, batch, state
 from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
@@ -400,3 +400,14 @@ async def test_gauges_have_kafkas_names_and_count_led_partitions(hosted: Hosted)
     assert metrics["UnderReplicatedPartitions"] == 0
     assert await hosted.tell(state(epoch=4, replicas=(0, 9))._replace(isr=(0,))) == [0]
     assert hosted.broker.describe()["metrics"]["UnderReplicatedPartitions"] == 1
+
+
+async def test_failed_disk_of_a_reader_takes_its_log_directory_offline(hosted: Hosted) -> None:
+    await hosted.tell(state(T0))
+    await hosted.replicas.append(T0, batch(b"v"))
+    partition = hosted.replicas.partitions[T0]
+    partition.log.segments[0].file.close()
+    with pytest.raises(KafkaError) as refused:
+        hosted.replicas.reader(T0).read(1)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.offline

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.logs import clean
-from support.replication import Replicas
+from support.replication import Replica, Replicas
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.record.batch import records
+from minikafka.replication.partition import Partition
 from minikafka.replication.reader import PartitionReader
 
 SMALL = "200"
@@ -25,6 +26,13 @@ def committed(count: int, **config: str) -> Replicas:
     return replicas
 
 
+def reader_of(replica: Replica) -> PartitionReader:
+    def storage_failed(partition: Partition, failure: StorageFailed) -> None:
+        raise AssertionError(f"{partition}: {failure}")
+
+    return PartitionReader(replica.partition, storage_failed)
+
+
 def read_to_end(reader: PartitionReader, max_bytes: int) -> list[bytes | None]:
     values = []
     while chunk := reader.read(max_bytes):
@@ -38,7 +46,7 @@ def test_reader_returns_every_committed_record_in_chunks(
     max_bytes: int, segment_bytes: str
 ) -> None:
     replicas = committed(7, segment_bytes=segment_bytes)
-    reader = PartitionReader(replicas[0].partition)
+    reader = reader_of(replicas[0])
     assert read_to_end(reader, max_bytes) == [b"%03d" % number for number in range(7)]
     assert reader.offset == 7
 
@@ -46,14 +54,14 @@ def test_reader_returns_every_committed_record_in_chunks(
 def test_reader_chunk_is_at_most_max_bytes_or_one_batch() -> None:
     replicas = committed(6)
     batch = replicas[0].log.written_position // 6
-    assert len(PartitionReader(replicas[0].partition).read(1)) == batch
-    assert len(PartitionReader(replicas[0].partition).read(3 * batch + 1)) == 3 * batch
+    assert len(reader_of(replicas[0]).read(1)) == batch
+    assert len(reader_of(replicas[0]).read(3 * batch + 1)) == 3 * batch
 
 
 def test_reader_stops_at_the_high_watermark_until_it_moves() -> None:
     replicas = committed(2)
     replicas.produce(0, b"002")
-    reader = PartitionReader(replicas[0].partition)
+    reader = reader_of(replicas[0])
     assert read_to_end(reader, 1 << 20) == [b"000", b"001"]
     assert reader.read(1 << 20) == b""
     replicas.sync(0, 1)
@@ -66,7 +74,7 @@ def test_reader_of_a_new_leader_is_not_at_end_before_its_first_records_commit() 
     replicas.fetch(1, 0)
     assert replicas[1].hw == 2  # only the response to the next fetch would tell the follower
     replicas.elect(1)
-    reader = PartitionReader(replicas[1].partition)
+    reader = reader_of(replicas[1])
     assert read_to_end(reader, 1 << 20) == [b"000", b"001"]
     assert not reader.at_end()
     replicas.sync(1, 0)
@@ -77,7 +85,7 @@ def test_reader_of_a_new_leader_is_not_at_end_before_its_first_records_commit() 
 
 def test_reader_at_end_raises_when_its_leader_epoch_is_over() -> None:
     replicas = committed(2)
-    reader = PartitionReader(replicas[0].partition)
+    reader = reader_of(replicas[0])
     read_to_end(reader, 1 << 20)
     replicas.elect(1)
     with pytest.raises(KafkaError) as refused:
@@ -88,13 +96,13 @@ def test_reader_at_end_raises_when_its_leader_epoch_is_over() -> None:
 def test_reader_starts_at_the_log_start_offset() -> None:
     replicas = committed(4)
     replicas[0].log.advance_log_start_offset(3)
-    assert read_to_end(PartitionReader(replicas[0].partition), 1 << 20) == [b"003"]
+    assert read_to_end(reader_of(replicas[0]), 1 << 20) == [b"003"]
 
 
 @pytest.mark.parametrize("segment_bytes", [SMALL, "1000000"])
 def test_reader_goes_on_at_the_new_start_when_records_are_deleted(segment_bytes: str) -> None:
     replicas = committed(8, segment_bytes=segment_bytes)
-    reader = PartitionReader(replicas[0].partition)
+    reader = reader_of(replicas[0])
     reader.read(1)
     replicas[0].log.advance_log_start_offset(5)
     assert read_to_end(reader, 1) == [b"005", b"006", b"007"]
@@ -107,7 +115,7 @@ def test_reader_goes_on_at_the_new_start_when_records_are_deleted(segment_bytes:
 )
 def test_reader_raises_when_its_leader_epoch_is_over(leader: int, code: ErrorCode) -> None:
     replicas = committed(3)
-    reader = PartitionReader(replicas[0].partition)
+    reader = reader_of(replicas[0])
     reader.read(1)
     replicas.elect(leader)
     with pytest.raises(KafkaError) as refused:
@@ -118,22 +126,26 @@ def test_reader_raises_when_its_leader_epoch_is_over(leader: int, code: ErrorCod
 def test_reader_of_a_follower_raises_not_leader() -> None:
     replicas = committed(1)
     with pytest.raises(KafkaError) as refused:
-        PartitionReader(replicas[1].partition).read(1)
+        reader_of(replicas[1]).read(1)
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_reader_raises_when_the_disk_fails() -> None:
+def test_reader_reports_a_failed_disk_and_raises_a_storage_error() -> None:
     replicas = committed(3)
     partition = replicas[0].partition
-    reader = PartitionReader(partition)
+    reported: list[Partition] = []
+    reader = PartitionReader(partition, lambda failed, failure: reported.append(failed))
     partition.log.segments[0].file.close()
-    with pytest.raises(StorageFailed):
+    with pytest.raises(KafkaError) as refused:
         reader.read(1)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert isinstance(refused.value.__cause__, StorageFailed)
+    assert reported == [partition]
 
 
 def test_reader_goes_on_with_the_next_record_after_a_compaction() -> None:
     replicas = committed(8, segment_bytes=SMALL)
-    reader = PartitionReader(replicas[0].partition)
+    reader = reader_of(replicas[0])
     assert reader.read(1)
     clean(replicas[0].log, 0, lambda offset: offset == 0)
     assert read_to_end(reader, 1) == [b"%03d" % number for number in range(2, 8)]
