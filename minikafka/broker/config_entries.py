@@ -14,7 +14,7 @@ from minikafka.base.keys import Key, Kind
 from minikafka.broker.dynamic_config import DYNAMIC, THROTTLES, DynamicConfig
 
 RELEASE: Final = "3.3-IV3"
-"""The Kafka release that the served API versions are those of; what UIs gate their features on."""
+"""The Kafka release whose API versions are served. User interfaces enable their features by it."""
 RELEASE_KEY: Final = Key(
     Kind.STRING,
     RELEASE,

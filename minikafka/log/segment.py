@@ -519,23 +519,23 @@ class RefusingFile:
         raise StorageFailed(self.path, self._failure.cause)
 
     def pread(self, count: int, position: int) -> bytes:
-        """Raise StorageFailed."""
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
         raise StorageFailed(self.path, self._failure.cause)
 
     def pwritev(self, slices: object, position: int) -> int:
-        """Raise StorageFailed."""
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
         return self._refuse()
 
     def size(self) -> int:
-        """Raise StorageFailed."""
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
         return self._refuse()
 
     def truncate(self, size: int) -> None:
-        """Raise StorageFailed."""
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
         self._refuse()
 
     def sync(self) -> None:
-        """Raise StorageFailed."""
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
         self._refuse()
 
     def close(self) -> None:

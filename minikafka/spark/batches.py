@@ -65,7 +65,7 @@ class Section(NamedTuple):
 
 
 def extent(data: memoryview) -> Extent:
-    """Return the extent from the headers alone, so that the next bytes can be requested before decoding."""
+    """Return the offsets and the size of the batches, read from their headers alone, before they are decoded."""
     position, next_offset, needed = 0, -1, 0
     while len(data) - position >= _PREFIX_BYTES:
         base, length = _PREFIX.unpack_from(data, position)
