@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import uvloop
 
@@ -19,6 +19,7 @@ from benchmarks import (
     controller,
     floor,
     kafka,
+    lifetime,
     load_catch_up,
     load_end_to_end,
     load_produce,
@@ -30,14 +31,8 @@ Address = tuple[str, int]
 
 RECORD_BYTES = 1024 + kafka.ONE_RECORD_OVERHEAD
 IDLE_SECONDS = 1.0
-
-
-class Topics(NamedTuple):
-    """The topics of a run: `spread` has 6 partitions, `quiet` is used only to measure latency."""
-
-    single: str
-    spread: str
-    quiet: str
+CHECK = "minikafka.records.check.enable"
+"""The targets are for brokers that do not walk the records; the produce loads run again on brokers that do."""
 
 
 def main() -> None:
@@ -60,41 +55,38 @@ def main() -> None:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
     )
-    uvloop.run(run(parser.parse_args()))
+    lifetime.live(run(parser.parse_args()), uvloop.run)
 
 
 async def run(options: argparse.Namespace) -> None:
     """Run all loads against one cluster and print each result at once."""
     print(report.machine(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine()}
-    async with _cluster(options.bootstrap) as bootstrap:
-        topics = await _topics(bootstrap)
-        await asyncio.sleep(IDLE_SECONDS)
+    async with _cluster(options.bootstrap, checks_records=False) as bootstrap:
         if options.only in "end to end":
-            facts["end_to_end"] = await _end_to_end(bootstrap, topics.quiet, options)
-        facts["produce"] = await _produce(bootstrap, topics, options)
+            facts["end_to_end"] = await _end_to_end(bootstrap, options)
+        facts["produce"] = await _produce(bootstrap, options)
         if options.only in "catch-up":
             facts["catch_up"] = [
                 await _catch_up(bootstrap, partitions, options) for partitions in (1, 6)
             ]
+    if options.bootstrap is None and facts["produce"]:
+        async with _cluster(None, checks_records=True) as bootstrap:
+            print(f"\n{CHECK}=true", flush=True)
+            facts["produce_checked"] = await _produce(bootstrap, options)
     if options.json is not None:
         report.append(options.json, facts)
 
 
-async def _produce(
-    bootstrap: Address, topics: Topics, options: argparse.Namespace
-) -> list[dict[str, Any]]:
+async def _produce(bootstrap: Address, options: argparse.Namespace) -> list[dict[str, Any]]:
     facts = []
     with floor.running_floor() as floor_port:
         print("\n" + report.produce_head(), flush=True)
         for scenario in load_produce.SCENARIOS:
             if options.only not in scenario.name:
                 continue
-            topic = topics.spread if scenario.partitions > 1 else topics.single
             scaled = scenario._replace(total=max(int(scenario.total * options.scale), 10))
-            measured = await load_produce.measure(
-                scaled, bootstrap, floor_port, topic, options.rounds
-            )
+            measured = await load_produce.measure(scaled, bootstrap, floor_port, options.rounds)
             print(report.produce_row(measured), flush=True)
             facts.append(report.produce_facts(measured))
             # Otherwise the next load would be slowed by the write-back of this one's pages.
@@ -102,16 +94,15 @@ async def _produce(
     return facts
 
 
-async def _end_to_end(
-    bootstrap: Address, topic: str, options: argparse.Namespace
-) -> dict[str, Any]:
-    (leader,) = kafka.leaders_of(bootstrap, topic)
+async def _end_to_end(bootstrap: Address, options: argparse.Namespace) -> dict[str, Any]:
     count = max(int(options.rate * 5 * options.scale), 20)
-    result = await _in_thread(
-        lambda: load_end_to_end.run(
-            topic, leader, rate=options.rate, count=count, size=RECORD_BYTES
+    async with kafka.new_topic(bootstrap, 1) as (topic, (leader,)):
+        await asyncio.sleep(IDLE_SECONDS)
+        result = await _in_thread(
+            lambda: load_end_to_end.run(
+                topic, leader, rate=options.rate, count=count, size=RECORD_BYTES
+            )
         )
-    )
     shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
     figures = {
         f"{name}_ms": round(result.percentile_ms(share), 3) for name, share in shares.items()
@@ -126,14 +117,13 @@ async def _end_to_end(
 async def _catch_up(
     bootstrap: Address, partitions: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    topic = f"bench-catch-up-{partitions}-{os.getpid()}"
-    await _in_thread(partial(kafka.create_topic, bootstrap, topic, partitions))
-    leaders = kafka.leaders_of(bootstrap, topic)
-    await load_catch_up.fill(topic, leaders, options.scale)
-    reads = [
-        await _in_thread(partial(load_catch_up.run, topic, leaders))
-        for _ in range(options.rounds + 1)
-    ]
+    stored = int(load_catch_up.FILL_REQUESTS * load_catch_up.FILL_BYTES * options.scale)
+    async with kafka.new_topic(bootstrap, partitions, stored) as (topic, leaders):
+        await load_catch_up.fill(topic, leaders, options.scale)
+        reads = [
+            await _in_thread(partial(load_catch_up.run, topic, leaders))
+            for _ in range(options.rounds + 1)
+        ]
     rate = median(read.gigabytes_per_second for read in reads[1:])
     print(
         f"catch-up fetch, {partitions} partition{'s' * (partitions > 1)}   {rate:.2f} GB/s   "
@@ -147,21 +137,14 @@ async def _catch_up(
     }
 
 
-async def _topics(bootstrap: Address) -> Topics:
-    topics = Topics(*(f"bench-{kind}-{os.getpid()}" for kind in Topics._fields))
-    for topic in topics:
-        partitions = 6 if topic == topics.spread else 1
-        await _in_thread(partial(kafka.create_topic, bootstrap, topic, partitions))
-    return topics
-
-
 @asynccontextmanager
-async def _cluster(bootstrap: str | None) -> AsyncIterator[Address]:
+async def _cluster(bootstrap: str | None, *, checks_records: bool) -> AsyncIterator[Address]:
     """Yield a broker's address, either of the given cluster or of one that is started for the run."""
     if bootstrap is not None:
         yield _address(bootstrap)
         return
-    async with LocalCluster(brokers=3, config={"min.insync.replicas": 2}) as cluster:
+    config = {"min.insync.replicas": 2, CHECK: checks_records}
+    async with LocalCluster(brokers=3, config=config) as cluster:
         yield _address(cluster.bootstrap)
 
 

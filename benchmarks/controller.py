@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import controller_cluster, controller_simulated, report
+from benchmarks import controller_cluster, controller_simulated, lifetime, report
 from benchmarks.controller_simulated import Cluster
 
 SIMULATED_BROKERS = 5
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
     )
-    asyncio.run(run(parser.parse_args(arguments)))
+    lifetime.live(run(parser.parse_args(arguments)), asyncio.run)
 
 
 async def run(options: argparse.Namespace) -> None:

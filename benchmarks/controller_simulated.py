@@ -37,12 +37,14 @@ async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
     ids = list(range(cluster.brokers))
     with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
         zookeeper = ManagedZooKeeper(Path(directory), clock=SystemClock())
-        await zookeeper.start()
+        children: list[asyncio.subprocess.Process] = []
         try:
+            await zookeeper.start()
             await fill(zookeeper.connect, cluster.partitions, cluster.replicas, ids)
             brokers = await _child(
                 controller_brokers.__name__,
                 controller_brokers.Orders(zookeeper.connect, SECRET, ids, ids[1:]),
+                children,
             )
             ports = await _line(brokers)
             controller = await _child(
@@ -50,6 +52,7 @@ async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
                 controller_term.Orders(
                     zookeeper.connect, SECRET, ids[0], ports["0"], ids[1] if shut_down else None
                 ),
+                children,
             )
             facts = await _line(controller)
             for child in (controller, brokers):
@@ -57,15 +60,22 @@ async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
                 child.stdin.close()
                 await child.wait()
         finally:
+            for child in children:
+                if child.returncode is None:
+                    child.kill()
+                    await child.wait()
             await zookeeper.stop()
     return {**cluster._asdict(), **facts}
 
 
-async def _child(module: str, orders: Any) -> asyncio.subprocess.Process:
-    """Start one of the processes with its orders."""
+async def _child(
+    module: str, orders: Any, children: list[asyncio.subprocess.Process]
+) -> asyncio.subprocess.Process:
+    """Start one of the processes with its orders, and add it to `children`."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, stdin=-1, stdout=-1, limit=LINE_MAX
     )
+    children.append(child)
     assert child.stdin is not None
     child.stdin.write(json.dumps(orders._asdict()).encode() + b"\n")
     return child

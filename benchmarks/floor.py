@@ -20,11 +20,13 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvloop
 
 from benchmarks.closed_loop import Answer
+from minikafka.cluster.processes import die_with
 from minikafka.record.codecs import crc32c
 
 PRODUCE, FETCH, RECORDS = 1, 2, 3
@@ -35,6 +37,8 @@ ACKNOWLEDGEMENT = struct.pack(">iq", 8, 0)
 FETCH_BYTES_MAX = 1 << 20
 BUFFER_BYTES = 1 << 23
 FRAME_BYTES_MAX = 1_200_000
+FILE_BYTES = 256 << 20
+"""Size of a file of the log at which the next one begins."""
 
 ANSWER = Answer(len(ACKNOWLEDGEMENT), struct.Struct(">i8x"), (8,))
 
@@ -79,17 +83,35 @@ class Frames(asyncio.BufferedProtocol):
 
 
 class Log:
-    """One file that is appended to and read from."""
+    """A file that is appended to and read from; once it is full another one begins, and the last two are kept."""
 
     def __init__(self) -> None:
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the process ends
+        self.end = self.base = 0
+        self.begin()
+        self.former, self.former_base = self.file, self.base
+
+    def begin(self) -> None:
+        """Begin the next file at the end of the log."""
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - open until it is dropped
         self.descriptor = self.file.fileno()
-        self.end = 0
+        self.base = self.end
 
     def append(self, payload: memoryview) -> None:
+        if self.end - self.base >= FILE_BYTES:
+            self.former, self.former_base = self.file, self.base
+            self.begin()
         crc32c(payload)
-        os.pwrite(self.descriptor, payload, self.end)
+        os.pwrite(self.descriptor, payload, self.end - self.base)
         self.end += len(payload)
+
+    def read(self, offset: int) -> bytes:
+        """Return the bytes from the offset on, at most FETCH_BYTES_MAX and to the end of a file."""
+        if offset < self.base:
+            count = min(FETCH_BYTES_MAX, self.base - offset)
+            return os.pread(self.former.fileno(), count, offset - self.former_base)
+        return os.pread(
+            self.descriptor, min(FETCH_BYTES_MAX, self.end - offset), offset - self.base
+        )
 
 
 class Leader:
@@ -128,9 +150,8 @@ class Leader:
             connection.transport.write(ACKNOWLEDGEMENT * count)
 
     def serve(self, connection: LeaderConnection, offset: int) -> None:
-        count = min(FETCH_BYTES_MAX, self.log.end - offset)
-        data = os.pread(self.log.descriptor, count, offset)
-        head = RECORDS_HEAD.pack(count + 17, RECORDS, self.high_watermark, offset)
+        data = self.log.read(offset)
+        head = RECORDS_HEAD.pack(len(data) + 17, RECORDS, self.high_watermark, offset)
         connection.transport.writelines([head, data])
 
 
@@ -183,13 +204,15 @@ async def serve(role: str, port: int) -> None:
 def running_floor() -> Iterator[int]:
     """Run a leader and two followers as processes; yield the leader's port."""
     command = [sys.executable, "-m", "benchmarks.floor"]
-    leader = subprocess.Popen([*command, "leader", "0"], stdout=subprocess.PIPE, text=True)
+    # They end with this process, even after SIGKILL.
+    start = partial(subprocess.Popen, text=True, preexec_fn=partial(die_with, os.getpid()))
+    leader: subprocess.Popen[str] = start([*command, "leader", "0"], stdout=subprocess.PIPE)
     processes: list[subprocess.Popen[str]] = [leader]
     try:
         assert leader.stdout is not None
         port = int(leader.stdout.readline())
         follow = [*command, "follower", str(port)]
-        processes += [subprocess.Popen(follow, text=True) for _ in range(2)]
+        processes += [start(follow) for _ in range(2)]
         yield port
     finally:
         for process in reversed(processes):

@@ -1,24 +1,38 @@
 """Kafka requests encoded in advance, and the blocking requests that prepare a load.
 
-Works with any Kafka broker: Metadata v1, CreateTopics v2, Produce v7 and v9, Fetch v11, ListOffsets
-v1. The blocking requests are never part of a measurement.
+Works with any Kafka broker: Metadata v1, CreateTopics v2, DeleteTopics v1, Produce v7 and v9, Fetch
+v11, ListOffsets v1. The blocking requests are never part of a measurement.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import Any, NamedTuple
 
 from benchmarks.closed_loop import Answer, Load, LoadError
 from minikafka.record import batch
 from minikafka.wire import codec
-from minikafka.wire.versions import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from minikafka.wire.versions import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+)
 
 CLIENT_ID = "load"
 PRODUCE_TIMEOUT_MS = 30_000
+DELETE_TIMEOUT_MS = 10_000
+DELETED_SECONDS = 1.0
+"""Time after which the files of a deleted topic are gone from every broker."""
+MANY_BYTES = 64 << 20
 FLEXIBLE_PRODUCE = 9
 ONE_RECORD_OVERHEAD = 70
 """Bytes of a batch with one record in addition to its value, for values of 64 to 8191 bytes."""
@@ -138,25 +152,67 @@ def leaders_of(bootstrap: tuple[str, int], topic: str) -> list[Leader]:
         time.sleep(0.05)
 
 
-def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> list[Leader]:
-    """Create a topic with three replicas and return its leaders."""
+@asynccontextmanager
+async def new_topic(
+    bootstrap: tuple[str, int], partitions: int, stored: int = 0
+) -> AsyncIterator[tuple[str, list[Leader]]]:
+    """Create a topic with three replicas; yield its name and leaders; delete it.
+
+    `stored`: bytes that the topic will hold. If they are many, return only when its files are deleted.
+    """
+    topic = f"bench-{os.getpid()}-{time.monotonic_ns()}"
+    loop = asyncio.get_running_loop()
+    creating = loop.run_in_executor(None, create_topic, bootstrap, topic, partitions)
+    try:
+        yield topic, await asyncio.shield(creating)
+    finally:
+        with suppress(OSError, LoadError):  # after a failure or a signal the cluster may be gone
+            await creating
+            await loop.run_in_executor(None, delete_topic, bootstrap, topic)
+            await asyncio.sleep(DELETED_SECONDS if stored >= MANY_BYTES else 0)
+
+
+def delete_topic(bootstrap: tuple[str, int], topic: str) -> None:
+    """Delete a topic; its files go about a second later. Raises LoadError."""
+    with Session(*_controller(bootstrap)) as session:
+        answer = session.ask(DELETE_TOPICS, 1, topic_names=[topic], timeout=DELETE_TIMEOUT_MS)
+    if code := int(answer.responses[0].error_code):
+        raise LoadError(f"{topic} was not deleted: error {code}")
+
+
+def _controller(bootstrap: tuple[str, int]) -> tuple[str, int]:
     with Session(*bootstrap) as session:
         metadata = session.ask(METADATA, 1, topics=[])
-    controller = next(
+    return next(
         (item.host, item.port)
         for item in metadata.brokers
         if item.node_id == metadata.controller_id
     )
-    wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 3}
-    with Session(*controller) as session:
+
+
+def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> list[Leader]:
+    """Create a topic with three replicas; return its leaders once each of them leads. Raises LoadError."""
+    wanted = {
+        "name": topic,
+        "num_partitions": partitions,
+        "replication_factor": 3,
+        "configs": [{"name": "file.delete.delay.ms", "value": "0"}],
+    }
+    with Session(*_controller(bootstrap)) as session:
         answer = session.ask(CREATE_TOPICS, 2, topics=[wanted], timeout=30_000)
     if code := int(answer.topics[0].error_code):
         raise LoadError(f"{topic} was not created: error {code}")
-    return leaders_of(bootstrap, topic)
+    leaders = leaders_of(bootstrap, topic)
+    deadline = time.monotonic() + 30
+    while any(end_offset(leader, topic) < 0 for leader in leaders):
+        if time.monotonic() > deadline:
+            raise LoadError(f"{topic} is not led by the leaders in the metadata after 30 s")
+        time.sleep(0.02)
+    return leaders
 
 
 def end_offset(leader: Leader, topic: str) -> int:
-    """Return the high watermark."""
+    """Return the high watermark, -1 if the broker does not lead the partition."""
     with Session(leader.host, leader.port) as session:
         partition = {"partition_index": leader.partition, "timestamp": -1}
         answer = session.ask(

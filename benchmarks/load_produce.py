@@ -13,6 +13,8 @@ from benchmarks import closed_loop, floor, kafka
 from benchmarks.closed_loop import Load, Result
 
 WARM_UP_SHARE = 20
+TOPIC_BYTES = 512 << 20
+"""Bytes of records after which a topic is deleted and the next round uses a new one."""
 
 
 class Scenario(NamedTuple):
@@ -58,30 +60,43 @@ class Measured(NamedTuple):
 
 
 async def measure(
-    scenario: Scenario, bootstrap: tuple[str, int], floor_port: int, topic: str, rounds: int
+    scenario: Scenario, bootstrap: tuple[str, int], floor_port: int, rounds: int
 ) -> Measured:
-    """Run the scenario on the cluster and the floor in turn, after a warm-up of both."""
-    leaders = kafka.leaders_of(bootstrap, topic)
-    kafka_loads = kafka.produce_loads(
-        leaders,
-        topic,
-        scenario.size,
-        version=scenario.version,
-        in_flight=scenario.in_flight,
-        total=scenario.total,
-    )
+    """Run the scenario on the cluster and the floor in turn, after a warm-up of both in each topic.
+
+    A topic is replaced when it is large: no run stores more than a few GB at a time.
+    """
+    measured = Measured(scenario, [], [])
+    stored = scenario.size * scenario.total
+    per_topic = max(TOPIC_BYTES // stored, 1)
+    while (left := rounds - len(measured.results)) > 0:
+        async with kafka.new_topic(bootstrap, scenario.partitions, stored) as (topic, leaders):
+            loads = kafka.produce_loads(
+                leaders,
+                topic,
+                scenario.size,
+                version=scenario.version,
+                in_flight=scenario.in_flight,
+                total=scenario.total,
+            )
+            await _measure(measured, loads, floor_port, min(left, per_topic))
+    return measured
+
+
+async def _measure(
+    measured: Measured, kafka_loads: list[Load], floor_port: int, rounds: int
+) -> None:
+    scenario = measured.scenario
     floor_request = floor.request(scenario.size)
     floor_load = Load(
         "127.0.0.1", floor_port, [floor_request], floor.ANSWER, scenario.in_flight, scenario.total
     )
-    measured = Measured(scenario, [], [])
     await closed_loop.run(_warm_up(kafka_loads))
     await closed_loop.run(_warm_up([floor_load]))
     for _ in range(rounds):
         measured.results.append(await closed_loop.run(kafka_loads))
         if scenario.floor:
             measured.floors.append(await closed_loop.run([floor_load]))
-    return measured
 
 
 def _warm_up(loads: list[Load]) -> list[Load]:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import uvloop
 
-from benchmarks import closed_loop, kafka, load_end_to_end, report
+from benchmarks import closed_loop, kafka, lifetime, load_end_to_end, report
 from benchmarks.closed_loop import LoadError
 from benchmarks.load_produce import Scenario
 from minikafka import LocalCluster
@@ -45,6 +45,7 @@ KEYS: Final[Mapping[str, object]] = {
     "zookeeper.session.timeout.ms": 6_000,
     "min.insync.replicas": 2,
     "default.replication.factor": 3,
+    "log.segment.delete.delay.ms": 0,
 }
 JAVA: Final = (
     "java",
@@ -121,7 +122,8 @@ class Minikafka:
     name = "minikafka"
 
     def __init__(self) -> None:
-        self._cluster = LocalCluster(len(BROKERS), config=KEYS)
+        config = {**KEYS, "minikafka.records.check.enable": False}
+        self._cluster = LocalCluster(len(BROKERS), config=config)
 
     @property
     def ports(self) -> Mapping[int, int]:
@@ -209,7 +211,7 @@ def main() -> None:
     jars = os.environ.get(JARS, "")
     if not list(Path(jars or os.devnull).glob("kafka_2*.jar")) or shutil.which("java") is None:
         sys.exit(f"{JARS} must name a directory with Kafka's jars, and java must be on the path")
-    uvloop.run(compare(jars, options.rounds, options.scale, options.json))
+    lifetime.live(compare(jars, options.rounds, options.scale, options.json), uvloop.run)
 
 
 async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> None:
@@ -276,6 +278,8 @@ async def load(cluster: Cluster, figures: Figures, scale: float) -> None:
         figures, END_TO_END, (await in_thread(partial(run, quiet, leader))).percentile_ms(0.99)
     )
     add_figure(figures, MEMORY, statistics.mean(map(resident_megabytes, cluster.pids())))
+    for used in (topic, quiet):
+        await in_thread(partial(kafka.delete_topic, leader[1:], used))
 
 
 async def create_topic(cluster: Cluster, topic: str) -> list[kafka.Leader]:

@@ -1,7 +1,7 @@
 """minikafka: a Kafka-compatible broker cluster in asyncio Python.
 
-`LocalCluster` is the only public name of the package; it is imported on first use, so that `import
-minikafka` takes no time.
+`LocalCluster` and `ClusterError`, which its methods raise, are the public names of the package. They are
+imported on first use, so that `import minikafka` takes no time.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minikafka.cluster import ClusterError
     from minikafka.cluster.local import LocalCluster
 
-__all__ = ["LocalCluster"]
+__all__ = ["ClusterError", "LocalCluster"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LocalCluster":
-        from minikafka.cluster.local import LocalCluster
+    if name in __all__:
+        from minikafka import cluster
 
-        return LocalCluster
+        return getattr(cluster, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,7 +30,7 @@ from load import Stream, create_topic, read_back
 from source_lines import Lines
 from verdict import IsrWatch, in_background, show_verdict
 
-from minikafka.base.config import ClusterConfig
+from minikafka.base.cluster_config import ClusterConfig
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.directory import is_free, try_lock
 from minikafka.history import Reading, verdict

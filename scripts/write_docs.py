@@ -11,11 +11,13 @@ import importlib
 import itertools
 import pkgutil
 import sys
-from collections.abc import Container, Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minikafka.base.config import BrokerConfig, ClusterConfig, TopicConfig
+from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.broker import apis
 from minikafka.broker.dynamic_config import DYNAMIC, THROTTLES
@@ -32,7 +34,7 @@ CONFIGURATION = """\
 {generated}
 Every key except `minikafka.…` is Kafka's, with the type, default and range of Kafka 3.9. An unknown key or
 a value out of range is an error that names the nearest key or the range. Broker keys of Kafka features that
-do not exist here are unknown; topic keys without an effect here are checked and stored.
+do not exist here are unknown. Every key has an effect, except those [at the end](#accepted-stored-no-effect-yet).
 
 ## A cluster: `cluster.toml`
 
@@ -64,6 +66,12 @@ the broker key. Each key can be changed while the topic is in use, with
 `minikafka configs set KEY=VALUE --topic NAME` or a client's AlterConfigs.
 
 {topic}
+
+## Accepted, stored, no effect yet
+
+These keys are checked, stored and shown like all others, and change nothing until the part they need exists.
+
+{waiting}
 """
 
 PROTOCOL = """\
@@ -90,9 +98,18 @@ CONFORMANCE = """\
 # Conformance
 
 {generated}
-The requirements on the controller and the replicas, row by row, with the tests that prove each: a test
-names its rows with `@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`. The
-suite fails if a row without a reason for "later" has no passing test (`tests/test_conformance.py`).
+The requirements on the cluster, row by row, with the tests that prove each: a test names its rows with
+`@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`.
+
+The status of a row is that of its tests in the last recorded run, which `pytest --record-rows` keeps in
+`tests/conformance/outcomes.json`, together with what each test ran on. The strongest proof of a row is
+
+- **table**: parts of a broker called directly, such as the pure core of the controller,
+- **memory**: whole brokers in one event loop, with memory for ZooKeeper, disks and network, or
+- **real**: broker processes, or whole brokers in the process of the test, on Apache ZooKeeper, disks and sockets.
+
+Every run of the suite fails if all tests of a row ran and none of them passed, unless the row has a reason to
+be *later*.
 
 {counts}
 
@@ -108,6 +125,7 @@ def configuration() -> str:
         broker=_key_table(BrokerConfig.keys(), dynamic=DYNAMIC),
         dynamic_only=_key_table(THROTTLES),
         topic=_key_table(TopicConfig.keys(), with_synonyms=True),
+        waiting=_waiting_table(),
     )
 
 
@@ -135,29 +153,83 @@ def conformance() -> str:
     if TESTS not in sys.path:
         sys.path.insert(0, TESTS)
     rows = importlib.import_module("support.conformance_rows")
-    table, claims = rows.catalogue(), rows.claims()
-    proved = sum(row in claims for row in table)
-    later = sum(row.later is not None and row.id not in claims for row in table.values())
+    results = importlib.import_module("support.row_results")
+    return conformance_page(rows.catalogue().values(), rows.claims(), results.FILE)
+
+
+def conformance_page(
+    rows: Iterable[Any], claims: Mapping[str, Iterable[str]], outcomes: Path
+) -> str:
+    """Return the page of these rows, with the results of the tests that claim them from the file `outcomes`."""
+    results = importlib.import_module("support.row_results")
+    recorded = results.read(outcomes)
+    statuses = [
+        (row, _Status(row, {test: recorded.get(test) for test in claims.get(row.id, ())}))
+        for row in rows
+    ]
     groups = [
         f"## {title}\n\n"
-        + _table(("row", "requirement", "tests", "status"), map(_row_cells, members))
-        for title, members in itertools.groupby(
-            ((row, claims.get(row.id, ())) for row in table.values()), lambda pair: pair[0].group
+        + _table(
+            ("row", "requirement", "status", "tests"),
+            ([row.id, row.what, str(status), status.tests()] for row, status in members),
         )
+        for title, members in itertools.groupby(statuses, lambda pair: pair[0].group)
     ]
     return CONFORMANCE.format(
         generated=GENERATED,
-        counts=f"{len(table)} rows: {proved} proved, {len(table) - proved - later} open, {later} later.",
+        counts=_counts([status for _, status in statuses], results.recorded_on(outcomes)),
         groups="\n\n".join(groups),
     )
 
 
-def _row_cells(pair: tuple[Any, tuple[str, ...]]) -> list[str]:
-    row, tests = pair
-    status = f"proved by {len(tests)} test{'s'[: len(tests) > 1]}"
-    if not tests:
-        status = "open" if row.later is None else f"later: {row.later}"
-    return [row.id, row.what, "<br>".join(f"`{test}`" for test in tests), status]
+class _Status:
+    """The status of a row: the recorded results of its tests, None for a test without one."""
+
+    def __init__(self, row: Any, results: Mapping[str, Any]) -> None:
+        self._row = row
+        self._results = results
+        outcomes = Counter(result.outcome if result else "not run" for result in results.values())
+        self.outcomes = {outcome: outcomes[outcome] for outcome in sorted(outcomes, reverse=True)}
+        passed = [r.level for r in results.values() if r and r.outcome == "passed"]
+        self.level = max(passed).label if passed else ""
+
+    @property
+    def word(self) -> str:
+        """The status in one word: passed, failed, later or open."""
+        if "failed" in self.outcomes:
+            return "failed"
+        if self.level:
+            return "passed"
+        return "open" if self._row.later is None else "later"
+
+    def __str__(self) -> str:
+        if self.word == "later":
+            return f"*later*: {self._row.later}"
+        numbers = ", ".join(f"{number} {what}" for what, number in self.outcomes.items())
+        words = [f"**{self.level if self.word == 'passed' else self.word}**", numbers]
+        if self._row.rest:
+            words.append(f"*later*: {self._row.rest}")
+        return "; ".join(filter(None, words))
+
+    def tests(self) -> str:
+        """Return the tests, each with its level and, unless it passed, its outcome."""
+        shown = []
+        for test, result in self._results.items():
+            said = "not run" if result is None else result.level.label
+            if result is not None and result.outcome != "passed":
+                said = f"{said}, {result.outcome}"
+            shown.append(f"`{test}` ({said})")
+        return "<br>".join(shown)
+
+
+def _counts(statuses: Sequence[_Status], recorded_on: str) -> str:
+    words = Counter(status.word for status in statuses)
+    levels = Counter(status.level for status in statuses if status.word == "passed")
+    by_level = ", ".join(f"{levels[level]} {level}" for level in ("real", "memory", "table"))
+    return (
+        f"{len(statuses)} rows: {words['passed']} passed ({by_level}), {words['failed']} failed, "
+        f"{words['open']} open, {words['later']} later. Last recorded run: {recorded_on or 'none'}."
+    )
 
 
 def _family(name: str) -> str:
@@ -186,11 +258,23 @@ def _key_table(
     return _table(head, rows)
 
 
+def _waiting_table() -> str:
+    rows: dict[str, list[str]] = {}
+    for keys in (TopicConfig.keys(), BrokerConfig.keys(), THROTTLES):
+        for name, key in keys.items():
+            if key.waits_for and f"`{name}`" not in rows.setdefault(key.waits_for, []):
+                rows[key.waits_for].append(f"`{name}`")
+    return _table(
+        ("waits for", "keys"), [(part, ", ".join(names)) for part, names in rows.items() if names]
+    )
+
+
 def _key_cells(key: Key) -> list[str]:
     default = "(none)" if key.default in (None, "", ()) else f"`{key.text(key.default)}`"
     if key.kind in (Kind.INT, Kind.LONG) and key.default in (INT_MAX, LONG_MAX):
         default = "no limit"
-    return [key.kind.name.lower(), default, key.bounds(), key.doc]
+    doc = key.doc + " *No effect yet.*" * bool(key.waits_for)
+    return [key.kind.name.lower(), default, key.bounds(), doc]
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

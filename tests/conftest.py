@@ -17,6 +17,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from support import proof
 from support.conformance_rows import RowOutcomes
 
 from minikafka.cluster import directory
@@ -27,6 +28,14 @@ TIERS = ("conformance", "cluster", "clients", "spark")
 # On a busy machine one example may take longer than Hypothesis's default of 200 ms.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-rows",
+        action="store_true",
+        help="record the outcomes of tests that claim rows, for docs/conformance.md",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,6 +59,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = item.path.relative_to(TESTS).parts[0]
         if tier in TIERS:
             item.add_marker(tier)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of these two folders run on broker processes and Apache ZooKeeper."""
+    if item.path.relative_to(TESTS).parts[0] in ("cluster", "clients"):
+        proof.note(proof.Level.REAL)
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
-from support.conformance_rows import TESTS, RowOutcomes, catalogue, claims, claims_in
+from support import row_results
+from support.conformance_rows import TESTS, Row, RowOutcomes, catalogue, claims, claims_in
+from support.proof import Level
+from support.row_results import Result
+
+WRITE_DOCS = runpy.run_path(str(TESTS.parent / "scripts" / "write_docs.py"))
+RAN = Result("passed", Level.TABLE)
 
 
 @pytest.fixture
@@ -108,6 +116,102 @@ def test_partly_bad(x): assert x != 1
         "A4",
     ]
     assert "5 failed, 3 passed, 2 skipped" in ran.stdout.splitlines()[-1], ran.stdout
+
+
+RECORDING = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(TESTS)!r})
+from support.conformance_rows import RowOutcomes
+
+CLAIMS = {{"A1": ["tests/test_a.py::test_one"], "A2": ["tests/test_a.py::test_two"]}}
+
+def pytest_addoption(parser):
+    parser.addoption("--record-rows", action="store_true")
+
+def pytest_configure(config):
+    config.pluginmanager.register(RowOutcomes(CLAIMS, Path("outcomes.json")), RowOutcomes.NAME)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_recorded_run_replaces_the_results_of_the_tests_that_ran(tmp_path, workers):
+    (tmp_path / "conftest.py").write_text(RECORDING)
+    (tmp_path / "test_a.py").write_text(
+        """
+import pytest
+from support import proof
+
+@pytest.mark.parametrize("level", ["MEMORY", "REAL", "TABLE"])
+def test_one(level): proof.note(proof.Level[level])
+
+def test_two(): assert False
+
+def test_without_a_row(): ...
+"""
+    )
+    file = tmp_path / "outcomes.json"
+    row_results.record(
+        {"tests/test_a.py::test_two": Result("passed", Level.REAL), "gone": RAN}, ["gone"], "", file
+    )
+
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", f"-n{workers}", "--record-rows", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+
+    assert row_results.read(file) == {
+        "tests/test_a.py::test_one": Result("passed", Level.REAL),
+        "tests/test_a.py::test_two": Result("failed", Level.TABLE),
+    }
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        (["passed table", "passed real"], "**real**; 2 passed"),
+        (["passed real", "failed real"], "**failed**; 1 passed, 1 failed"),
+        (["passed memory", None], "**memory**; 1 passed, 1 not run"),
+        ([None], "**open**; 1 not run"),
+        (["skipped real"], "**open**; 1 skipped"),
+    ],
+)
+def test_page_takes_the_status_of_a_row_from_the_recorded_run(tmp_path, outcomes, status):
+    tests = [f"tests/test_a.py::test_{number}" for number in range(len(outcomes))]
+    file = tmp_path / "outcomes.json"
+    ran = {test: text for test, text in zip(tests, outcomes, strict=True) if text}
+    file.write_text(json.dumps({"last_run": "2026-01-01", "tests": ran}))
+
+    page = WRITE_DOCS["conformance_page"]([Row("A1", "group", "what", None)], {"A1": tests}, file)
+
+    assert f"| A1 | what | {status} |" in page
+
+
+def test_page_shows_why_a_row_or_a_part_of_it_is_later(tmp_path):
+    rows = [Row("A1", "group", "what", "the reason"), Row("A2", "group", "more", None, "a part")]
+    file = tmp_path / "outcomes.json"
+    file.write_text(
+        json.dumps({"last_run": "", "tests": {"tests/test_a.py::test": "passed table"}})
+    )
+
+    page = WRITE_DOCS["conformance_page"](rows, {"A2": ["tests/test_a.py::test"]}, file)
+
+    assert "| A1 | what | *later*: the reason |" in page
+    assert "| A2 | more | **table**; 1 passed; *later*: a part |" in page
+    assert "2 rows: 1 passed (0 real, 0 memory, 1 table), 0 failed, 0 open, 1 later." in page
+
+
+def test_every_row_in_scope_has_a_recorded_test_that_passed():
+    recorded = row_results.read()
+    unproved = [
+        row
+        for row, tests in claims().items()
+        if catalogue()[row].later is None
+        if not any(test in recorded and recorded[test].outcome == "passed" for test in tests)
+    ]
+    assert unproved == [], "run `pytest --record-rows` on their tests, then scripts/write_docs.py"
 
 
 def test_run_fails_when_the_only_unproved_row_was_skipped(tmp_path):

@@ -137,3 +137,21 @@ def test_restarted_broker_may_receive_an_older_request_again(ledger: Lines) -> N
     ledger.add("broker", "", 2, fact="started")
     became_leader(ledger, 2, 2)
     assert found(ledger) == ""
+
+
+@pytest.mark.row("G3")
+def test_new_replica_that_is_told_to_lead_is_a_violation(ledger: Lines) -> None:
+    ledger.replica("1-1", 3, "NewReplica")
+    ledger.request("1-1", 3, leader=1, leader_epoch=1)
+    assert found(ledger) == ""
+    wrong = ledger.request("1-1", 3, leader=3, leader_epoch=1, isr=[3])
+    assert f"is told to lead: {name_of(wrong)}" in found(ledger)
+
+
+@pytest.mark.row("G3")
+def test_first_leader_of_a_new_partition_is_no_violation(ledger: Lines) -> None:
+    ledger.replica("1-1", 3, "NewReplica")
+    ledger.request("1-1", 3, leader=3, leader_epoch=0, isr=[3])
+    ledger.replica("1-1", 3, "OnlineReplica")
+    ledger.request("1-2", 3, leader=3, leader_epoch=1, isr=[3])
+    assert found(ledger) == ""

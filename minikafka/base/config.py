@@ -1,13 +1,13 @@
 """The configuration keys of a broker, a topic and a cluster, and the checked values.
 
-Every key except `minikafka.…` is Kafka's, with the name, type, default and range of Kafka 3.9.
+Every key except `minikafka.…` is Kafka's, with the name, type and default of Kafka 3.9. The range is Kafka's too,
+except that values are refused which Kafka takes although they cannot work, such as a negative interval.
 Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
 and the fix. `docs/configuration.md` is generated from these tables.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -33,6 +33,8 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_RETENTION: Final = "the deletion of old segments"
+_COMPACTION: Final = "the log cleaner"
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 
@@ -78,6 +80,13 @@ class BrokerConfig:
         "Whether the control listener serves /metrics, Prometheus text that anyone who connects can read.",
     )
 
+    minikafka_records_check_enable: bool = key(
+        BOOLEAN,
+        True,
+        "Whether the records of every produced batch are read once, so that no batch is stored that consumers cannot "
+        "read. Without it, only batches for compacted topics and for another codec are read.",
+    )
+
     # ZooKeeper.
     zookeeper_connect: str = key(
         STRING, "", "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end."
@@ -117,7 +126,9 @@ class BrokerConfig:
         "Codec of the log; `producer` keeps the codec of each producer.",
         choices=_CODECS,
     )
-    compression_gzip_level: int = key(INT, -1, "Compression level of gzip.", low=-1, high=9)
+    compression_gzip_level: int = key(
+        INT, -1, "Compression level of gzip.", low=-1, high=9, excluded=0
+    )
     compression_lz4_level: int = key(INT, 9, "Compression level of lz4.", low=1, high=17)
     compression_zstd_level: int = key(INT, 3, "Compression level of zstd.", low=-131_072, high=22)
     message_max_bytes: int = key(INT, 1_048_588, "Maximum size of a record batch in bytes.", low=0)
@@ -155,39 +166,82 @@ class BrokerConfig:
         LONG, LONG_MAX, "Maximum distance of a record's timestamp into the future.", low=0
     )
     log_message_downconversion_enable: bool = key(
-        BOOLEAN, True, "If true, old record formats are served."
+        BOOLEAN,
+        True,
+        "If true, old record formats are served.",
+        waits_for="versions 0 to 3 of Fetch, which return old record formats",
     )
-    log_preallocate: bool = key(BOOLEAN, False, "If true, segments are created at their full size.")
+    log_preallocate: bool = key(
+        BOOLEAN,
+        False,
+        "If true, segments are created at their full size.",
+        waits_for="segment files that are allocated before they are written",
+    )
     log_flush_interval_messages: int = key(
-        LONG, LONG_MAX, "Number of records after which a log is fsynced.", low=1
+        LONG,
+        LONG_MAX,
+        "Number of records after which a log is fsynced, before the last one is acknowledged.",
+        low=1,
     )
-    log_flush_interval_ms: int | None = key(LONG, None, "Time after which a log is fsynced.", low=0)
+    log_flush_interval_ms: int | None = key(
+        LONG,
+        None,
+        "Maximum time without an fsync of a log with new records; looked at every 500 ms.",
+        low=0,
+    )
     log_flush_offset_checkpoint_interval_ms: int = key(
         INT, 60_000, "Interval at which recovery points and log start offsets are written.", low=1
     )
     log_cleanup_policy: tuple[str, ...] = key(
-        LIST, ("delete",), "Treatment of old records.", choices=("delete", "compact")
+        LIST,
+        ("delete",),
+        "Treatment of old records.",
+        choices=("delete", "compact"),
+        waits_for="retention and compaction; until then `compact` accepts logs with gaps and needs keys",
     )
     log_retention_bytes: int = key(
-        LONG, -1, "Maximum size of a log in bytes; -1: no limit.", low=-1
+        LONG, -1, "Maximum size of a log in bytes; -1: no limit.", low=-1, waits_for=_RETENTION
     )
-    log_retention_ms: int | None = key(LONG, None, "Maximum age of a record; -1: no limit.", low=-1)
-    log_retention_minutes: int | None = key(INT, None, "As log.retention.ms, in minutes.", low=-1)
-    log_retention_hours: int = key(INT, 168, "As log.retention.ms, in hours.", low=-1)
+    log_retention_ms: int | None = key(
+        LONG, None, "Maximum age of a record; -1: no limit.", low=-1, waits_for=_RETENTION
+    )
+    log_retention_minutes: int | None = key(
+        INT, None, "As log.retention.ms, in minutes.", low=-1, waits_for=_RETENTION
+    )
+    log_retention_hours: int = key(
+        INT, 168, "As log.retention.ms, in hours.", low=-1, waits_for=_RETENTION
+    )
     log_segment_delete_delay_ms: int = key(
         LONG, 60_000, "Time between removing a file from the log and deleting it.", low=0
     )
     log_cleaner_delete_retention_ms: int = key(
-        LONG, 86_400_000, "Time for which compaction keeps a delete marker.", low=0
+        LONG,
+        86_400_000,
+        "Time for which compaction keeps a delete marker.",
+        low=0,
+        waits_for=_COMPACTION,
     )
     log_cleaner_min_compaction_lag_ms: int = key(
-        LONG, 0, "Minimum age of a record before compaction may remove it.", low=0
+        LONG,
+        0,
+        "Minimum age of a record before compaction may remove it.",
+        low=0,
+        waits_for=_COMPACTION,
     )
     log_cleaner_max_compaction_lag_ms: int = key(
-        LONG, LONG_MAX, "Maximum age of a record before its log must be compacted.", low=1
+        LONG,
+        LONG_MAX,
+        "Maximum age of a record before its log must be compacted.",
+        low=1,
+        waits_for=_COMPACTION,
     )
     log_cleaner_min_cleanable_ratio: float = key(
-        DOUBLE, 0.5, "Minimum ratio of uncompacted bytes in a log before compaction.", low=0, high=1
+        DOUBLE,
+        0.5,
+        "Minimum ratio of uncompacted bytes in a log before compaction.",
+        low=0,
+        high=1,
+        waits_for=_COMPACTION,
     )
     producer_id_expiration_ms: int = key(
         INT, 86_400_000, "Time for which the sequence numbers of an idle producer are kept.", low=1
@@ -215,6 +269,12 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int = key(
         LONG, 5_000, "Interval at which high watermarks are written.", low=1
     )
+    replication_quota_window_num: int = key(
+        INT, 11, "Number of windows over which the rate of throttled replicas is averaged.", low=1
+    )
+    replication_quota_window_size_seconds: int = key(
+        INT, 1, "Length of each of these windows.", low=1
+    )
 
     # Controlled shutdown.
     auto_leader_rebalance_enable: bool = key(
@@ -235,7 +295,7 @@ class BrokerConfig:
         BOOLEAN, True, "If true, a broker moves its leaderships to other brokers before it exits."
     )
     controlled_shutdown_max_retries: int = key(
-        INT, 3, "Maximum attempts of a controlled shutdown.", low=0
+        INT, 3, "Maximum attempts of a controlled shutdown; 0: none.", low=0
     )
     controlled_shutdown_retry_backoff_ms: int = key(
         LONG, 5_000, "Pause between attempts of a controlled shutdown.", low=0
@@ -243,7 +303,7 @@ class BrokerConfig:
 
     # Client connections.
     connections_max_idle_ms: int = key(
-        LONG, 600_000, "Idle time after which a connection is closed; -1: never."
+        LONG, 600_000, "Idle time after which a connection is closed; a negative value: never."
     )
     socket_request_max_bytes: int = key(
         INT, 104_857_600, "Maximum size of a request in bytes.", low=1
@@ -319,7 +379,7 @@ def _from_broker_key(
 class TopicConfig:
     """Settings of one topic: its own overrides, and the broker's values for all other keys.
 
-    Keys without an effect here are checked and stored like the others.
+    Keys without an effect here (`Key.waits_for`) are checked and stored like the others.
     """
 
     cleanup_policy: tuple[str, ...] = _from_broker_key("log.cleanup.policy")
@@ -334,13 +394,13 @@ class TopicConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         LIST,
         (),
-        "Followers whose replication is throttled, as partition:broker.",
+        "Followers that are throttled while they are not in sync, as partition:broker; `*`: all.",
         form="[0-9]+:[0-9]+",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         LIST,
         (),
-        "Leaders whose replication is throttled, as partition:broker.",
+        "Leaders that are throttled towards followers not in sync, as partition:broker; `*`: all.",
         form="[0-9]+:[0-9]+",
     )
     index_interval_bytes: int = _from_broker_key("log.index.interval.bytes")
@@ -394,91 +454,7 @@ class TopicConfig:
         return row.text(getattr(self, row.attribute))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig:
-    """The content of `cluster.toml`: number of brokers, ports, data directory, and keys for the brokers.
-
-    `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
-    of single brokers by id, from `[broker.N]`.
-    """
-
-    brokers: int = 3
-    port: int = 9092
-    data: str = "data"
-    zookeeper: str | None = None
-    broker: Mapping[str, object] = field(default_factory=dict)
-    overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
-
-    @classmethod
-    def keys(cls) -> dict[str, Key]:
-        """Return the table of `[cluster]` and `[zookeeper]` by section and name."""
-        return _CLUSTER_KEYS
-
-    @classmethod
-    def parse(cls, text: str) -> ClusterConfig:
-        """Parse the text of a `cluster.toml`. Raises ConfigError."""
-        document = read_toml(text)
-        for section in document:
-            if section not in ("cluster", "zookeeper", "broker"):
-                raise unknown_key(section, ["cluster", "zookeeper", "broker"])
-        own = {name: table_of(document, name) for name in ("cluster", "zookeeper")}
-        values = parse_all(_CLUSTER_KEYS, flatten(own))
-        tables = table_of(document, "broker")
-        singles = _tables_of_brokers(tables)
-        common = flatten({name: value for name, value in tables.items() if name not in singles})
-        overrides = {int(name): flatten(tables[name]) for name in singles}
-        for keys in (common, *overrides.values()):
-            _check_cluster_keys(keys)
-        fields = {name.removeprefix("cluster_"): value for name, value in values.items()}
-        zookeeper = fields.pop("zookeeper_connect", None)
-        return cls(**fields, zookeeper=zookeeper, broker=common, overrides=overrides)
-
-    def keys_of(self, broker_id: int) -> dict[str, object]:
-        """Return the keys that the file sets for one broker."""
-        return {**self.broker, **self.overrides.get(broker_id, {})}
-
-
 _TOPIC_KEYS: Final = table(TopicConfig)
-_CLUSTER_KEYS: Final = {
-    row.name: row
-    for row in (
-        Key(
-            INT,
-            3,
-            "Number of brokers; their ids start at 1.",
-            low=1,
-            high=1000,
-            name="cluster.brokers",
-        ),
-        Key(
-            INT,
-            9092,
-            "Kafka port of broker 1; the others use the following ports. 0: any free ports.",
-            low=0,
-            high=65_535,
-            name="cluster.port",
-        ),
-        Key(STRING, "data", "Directory of all files of the cluster.", low=1, name="cluster.data"),
-        Key(
-            STRING,
-            None,
-            "host:port,…[/chroot] of an existing ensemble; without it a server is started.",
-            low=1,
-            name="zookeeper.connect",
-        ),
-    )
-}
-_BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
-"""Allowed broker numbers, the same range as for cluster.brokers."""
-_OF_THE_CLUSTER: Final = (
-    "broker.id",
-    "listeners",
-    "inter.broker.listener.name",
-    "control.plane.listener.name",
-    "log.dir",
-    "log.dirs",
-    "zookeeper.connect",
-)
 
 
 def _check_broker(config: BrokerConfig) -> None:
@@ -494,28 +470,6 @@ def _check_broker(config: BrokerConfig) -> None:
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_connect(config.zookeeper_connect)
     TopicConfig.from_broker(config, {})
-
-
-def _check_cluster_keys(keys: Mapping[str, object]) -> None:
-    """Check the keys of a cluster's brokers: valid, and none that the cluster sets itself."""
-    parse_all(_BROKER_KEYS, keys)
-    for name in _OF_THE_CLUSTER:
-        if name in keys:
-            raise ConfigError(f"{name} is set by the cluster for each broker; remove it")
-
-
-def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
-    """Return the names in `[broker]` that are broker numbers. Raises ConfigError for an invalid number."""
-    singles = {name for name in tables if name.isdecimal()}
-    for name, value in tables.items():
-        if name in singles and not isinstance(value, dict):
-            raise ConfigError(f"broker.{name} must be a table: [broker.{name}]")
-        # `[broker.x]` and `x.broker.rack = …` below `[broker]` are the same in TOML.
-        is_meant = isinstance(value, dict) and (not value or flatten(value).keys() & _BROKER_KEYS)
-        if (is_meant or name in singles) and not _BROKER_NUMBER.fullmatch(name):
-            rule = "broker numbers start at 1, as in [broker.1]"
-            raise ConfigError(f"[broker.{name}] names no broker: {rule}")
-    return singles
 
 
 def _broker_value(row: Key, broker: BrokerConfig) -> Any:

@@ -45,6 +45,7 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
     SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
@@ -101,8 +102,21 @@ _RETRIABLE: Final = frozenset(
 )
 
 
+def code_name(code: int | str) -> str:
+    """Return Kafka's name of an error code, given as a number or its digits; other text unchanged."""
+    try:
+        return ErrorCode(int(code)).name
+    except ValueError:
+        return str(code)
+
+
 class MinikafkaError(Exception):
-    """Base class of expected errors; the command line prints their text without a traceback."""
+    """Base class of expected errors; the command line prints their text without a traceback.
+
+    `hint`: the command that helps, which only the command line prints.
+    """
+
+    hint = ""
 
 
 class KafkaError(MinikafkaError):
@@ -142,6 +156,10 @@ class StorageFailed(MinikafkaError):
         super().__init__(f"{path}: {cause.strerror or cause}")
         self.path = path
         self.cause = cause
+
+
+class RecordsGone(MinikafkaError):
+    """Records that a response has promised cannot be sent any more; the client's connection is closed."""
 
 
 class IllegalTransition(MinikafkaError):

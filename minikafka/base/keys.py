@@ -43,10 +43,12 @@ _WHOLE_NUMBERS: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 class Key:
     """One row of a table of keys.
 
-    `low`/`high`: bounds of a number, or of the length of a PASSWORD that is set. `choices`: the
-    allowed words of a STRING or LIST; `form`: the pattern of a LIST's words, unless the list is `*`
-    alone. `synonyms`: broker keys from which a topic key takes its value, the first that is set,
-    each with the factor between the units.
+    `low`/`high`: bounds of a number, or of the length of a PASSWORD that is set; `excluded`: a number
+    between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST;
+    `form`: the pattern of a LIST's words, unless the list is `*` alone. `synonyms`: broker keys from
+    which a topic key takes its value, the first that is set, each with the factor between the
+    units. `waits_for`: the part that does not exist yet and without
+    which the key is only checked, stored and shown; empty for a key with an effect.
     """
 
     kind: Kind
@@ -54,9 +56,11 @@ class Key:
     doc: str
     low: float | None = None
     high: float | None = None
+    excluded: int | None = None
     choices: tuple[str, ...] = ()
     form: str = ""
     synonyms: tuple[tuple[str, int], ...] = ()
+    waits_for: str = ""
     name: str = ""
 
     @property
@@ -100,7 +104,8 @@ class Key:
         if self.kind in (Kind.STRING, Kind.PASSWORD):
             return f"{self.low} characters or more" if self.low is not None else ""
         if self.low is not None and self.high is not None:
-            return f"{self.low} to {self.high}"
+            without = "" if self.excluded is None else f" without {self.excluded}"
+            return f"{self.low} to {self.high}{without}"
         return f"at least {self.low}" if self.low is not None else ""
 
     def _boolean(self, value: object) -> bool:
@@ -118,7 +123,8 @@ class Key:
         if isinstance(value, float) and convert is int:
             raise self._error(value, "a whole number")
         try:
-            number = convert(value.strip() if isinstance(value, str) else value)
+            is_pythonic = isinstance(value, str) and "_" in value  # Kafka cannot read 1_000
+            number = None if is_pythonic else convert(value)
         except (ValueError, OverflowError):
             number = None
         if number is None:
@@ -130,8 +136,10 @@ class Key:
         if top is not None and not -top - 1 <= number <= top:
             raise self._error(number, f"from {-top - 1} to {top}")
         # With "not", NaN is refused as well.
-        if (self.low is not None and not number >= self.low) or (
-            self.high is not None and not number <= self.high
+        if (
+            number == self.excluded
+            or (self.low is not None and not number >= self.low)
+            or (self.high is not None and not number <= self.high)
         ):
             raise self._error(number, self._range())
         return number

@@ -16,11 +16,29 @@ from collections.abc import (
     Sequence,
 )
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class DeferredBytes(Protocol):
+    """Bytes of a response that are read when they can be sent. `left`: those not read yet."""
+
+    left: int
+
+    def __len__(self) -> int:
+        """Return the number of bytes in all."""
+
+    def read(self, max_bytes: int) -> bytes:
+        """Return the next bytes, at most `max_bytes`. Raises RecordsGone."""
+
+
+Slice: TypeAlias = Buffer | DeferredBytes
+"""A part of a response."""
+QUEUE_MARK_BYTES: Final = 64 * 1024
+"""`StreamHandler.drained` is called each time the queue of a `Link` shrinks to this size or below."""
 
 
 class Timer(Protocol):
@@ -106,7 +124,7 @@ class Storage(Protocol):
     """
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing."""
+        """Open a file for reading and writing; a symbolic link is refused."""
 
     def read(self, path: str) -> bytes:
         """Return the content of a file."""
@@ -126,6 +144,9 @@ class Storage(Protocol):
 
     def is_directory(self, path: str) -> bool:
         """True if the path is a directory."""
+
+    def is_link(self, path: str) -> bool:
+        """True if the path itself is a symbolic link, whether or not its target exists."""
 
     def make_directories(self, path: str) -> bool:
         """Create a directory with its parents; False if it already existed."""
@@ -193,7 +214,7 @@ class StreamHandler(Protocol):
         """Called once, as the last call; nothing can be sent any more."""
 
     def drained(self) -> None:
-        """Called when the queue of `Link.send` falls below its low-water mark."""
+        """Called each time the queue of `Link.send` has shrunk to `QUEUE_MARK_BYTES` or below."""
 
 
 class Listener(Protocol):
@@ -467,10 +488,18 @@ class ControlPlane(Protocol):
         """Serve calls on a port; port 0 takes a free one. `metrics` returns the text of `/metrics` in pieces."""
 
     async def call(
-        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        method: str,
+        body: dict[str, Any],
+        *,
+        target_id: int,
+        timeout_ms: int,
     ) -> dict[str, Any]:
-        """Make one call. Raises OSError (TimeoutError included) without a response, `KafkaError` if
-        refused.
+        """Make one call to the broker `target_id`; another broker at the address refuses it.
+
+        Raises OSError (TimeoutError included) without a response, `KafkaError` if refused.
         """
 
     async def close(self) -> None:

@@ -36,12 +36,6 @@ class Traffic:
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
 
-    def count_appends(self, batches: int, size: int, records: int) -> None:
-        """Count batches of producers that were written together."""
-        self.produce_requests += batches
-        self.bytes_in += size
-        self.messages_in += records
-
     def add(self, other: Traffic) -> None:
         """Add the other's counts to these."""
         for name in FIELDS:

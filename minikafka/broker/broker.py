@@ -137,9 +137,8 @@ class Broker:
         self.requests.add_produce(self.replicas.purgatory)
         register_gauges(self.metrics, self.controller, self.replicas)
         self.producer_ids = ProducerIds(self.coordinator.claim_producer_ids)
-        self.config_changes = self.coordinator.configs.changes(
-            ConfigUpdates(self.settings, self.replicas, self.controller)
-        )
+        self.config_updates = ConfigUpdates(self.settings, self.replicas, self.controller)
+        self.config_changes = self.coordinator.configs.changes(self.config_updates)
         self._controller_client = ControllerClient(
             self.controller, self.metadata, self.control_plane, config.endpoints.control.name
         )
@@ -240,6 +239,9 @@ class Broker:
             return self.explain(partition_asked(call.body))
         if call.method == messages.PLAN:
             return {"lines": await self.controller.plan(call.body)}
+        if call.method == messages.RECONFIGURE:
+            changes = self.config_updates.file_changed(messages.decode_settings(call.body))
+            return messages.encode_changes(changes)
         if call.method in messages.GATE_CALLS:
             return await self.gate.serve(call, self.clock)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
@@ -321,10 +323,10 @@ class Broker:
         self.ledger.close()
 
     async def _controlled_shutdown(self) -> None:
-        """Ask the controller to move every leadership away; stop anyway after the last retry (R23)."""
+        """Ask the controller to move every leadership away; stop anyway after the last attempt (R23)."""
         config = self.config
         self.replicas.leaving = True
-        for attempt in range(1, config.controlled_shutdown_max_retries + 2):
+        for attempt in range(1, config.controlled_shutdown_max_retries + 1):
             if attempt > 1:
                 await self.clock.sleep(config.controlled_shutdown_retry_backoff_ms)
             self._note("controlled shutdown asked", attempt=attempt)

@@ -37,7 +37,7 @@ class Checkpoints:
         self._has_started = False
 
     def start(self) -> None:
-        """Start the loops; the replicas of this broker are known now. Harmless when they run."""
+        """Start the loops, once the replicas of this broker are known; no effect if they run already."""
         if not self._has_started:
             self._has_started = True
             self._tasks.spawn(self._checkpoint_high_watermarks(), "hw-checkpoint")

@@ -1,7 +1,8 @@
 """The cold requests of one connection: every API but Produce and Fetch, handled one at a time.
 
-Invariant: a cold request begins only after the earlier cold requests of its connection are answered, as in
-Kafka, which reads the next request of a connection only then. Produce and Fetch do not wait for cold requests.
+Invariant: a cold request begins only after the responses to the earlier cold requests of its connection were sent,
+and the client has received all but 64 KiB of them, as in Kafka, which reads the next request of a connection only
+then. A connection therefore holds at most one cold response. Produce and Fetch do not wait for cold requests.
 A waiting request is a copy, because the receive buffer is reused at the end of the tick.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from inspect import isawaitable
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import KafkaError, ProtocolViolation
 from minikafka.base.ports import Buffer, Tasks
+from minikafka.broker.cold_turns import TURN_MS, ColdTurns
 from minikafka.broker.services import (
     LATER,
     ClientConnection,
@@ -24,6 +26,7 @@ from minikafka.broker.services import (
     Handler,
     RequestContext,
     Services,
+    Steps,
 )
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.codec import decode_request, encode_response
@@ -31,10 +34,10 @@ from minikafka.wire.versions import API_VERSIONS, NAMES, is_served
 
 logger = logging.getLogger(__name__)
 
-WAITING_MAX: Final = 256
-"""Waiting cold requests of one connection at which its socket is no longer read."""
-WAITING_BYTES_MAX: Final = 1 << 20
-"""Bytes of waiting cold requests of one connection at which its socket is no longer read."""
+WAITING_MAX: Final = 64
+"""Waiting cold requests of one connection at which nothing more is read or parsed, until half of them are left."""
+WAITING_BYTES_MAX: Final = 256 << 10
+"""Bytes of waiting cold requests with the same effect as `WAITING_MAX` requests."""
 
 
 class ColdRequest(NamedTuple):
@@ -54,7 +57,8 @@ class ColdRequests:
     """The cold requests of one connection, in order of arrival.
 
     `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
-    `close()` closes the connection.
+    `is_received(slot)` is True if the response of the slot was sent and received; if it returns False, its owner
+    calls `proceed` when something was sent or received. `close()` closes the connection.
     """
 
     __slots__ = (
@@ -65,12 +69,17 @@ class ColdRequests:
         "_connection",
         "_current",
         "_handlers",
-        "_is_beginning",
+        "_is_queued",
+        "_is_received",
+        "_sending",
         "_services",
+        "_steps",
         "_tasks",
+        "_turns",
         "_unsupported",
         "_waiting",
         "is_full",
+        "used",
     )
 
     def __init__(
@@ -81,6 +90,8 @@ class ColdRequests:
         unsupported: Callable[[int], bytes],
         answers: AnswerQueue,
         tasks: Tasks,
+        turns: ColdTurns,
+        is_received: Callable[[Slot], bool],
         close: Callable[[], None],
     ) -> None:
         self._services = services
@@ -89,37 +100,66 @@ class ColdRequests:
         self._connection = connection
         self._answers = answers
         self._tasks = tasks
+        self._turns = turns
+        self._is_received = is_received
         self._close = close
         self._waiting: deque[ColdRequest] = deque()
         self._bytes = 0
         self._current: ColdRequest | None = None
-        self._is_beginning = False
+        self._steps: Steps | None = None
+        """The rest of the work for the current request, if it is done in steps."""
+        self._sending = Slot()
+        """The place of the last response; empty again when it has been sent."""
+        self._is_queued = False
         self._closed = False
+        self.used = 0
         self.is_full = False
-        """True while the connection must not be read, because too many requests wait here."""
+        """True while nothing more may be parsed, because too many requests wait here."""
 
     def add(
         self, api: int, version: int, correlation: int, client_id: bytes | None, body: Buffer
-    ) -> None:
-        """Begin the request, or queue a copy of it while an earlier one is not answered.
-
-        Raises ProtocolViolation for a request that begins now and is not served or cannot be decoded.
-        """
-        if self._closed:
-            return
+    ) -> bool:
+        """Queue a copy of the request; return True if no more may be parsed."""
         name = None if client_id is None else client_id.decode("utf-8", "replace")
         slot = self._answers.reserve()
         now = self._services.clock.now()
-        if self._current is None:
-            self._begin(ColdRequest(api, version, correlation, name, body, slot, now))
-            return
         self._waiting.append(ColdRequest(api, version, correlation, name, bytes(body), slot, now))
         self._count(len(body))
+        self.proceed()
+        return self.is_full
+
+    def proceed(self) -> None:
+        """Ask for a turn to begin the next request or to go on with the current one, if that is possible now."""
+        if self._is_queued or self._closed:
+            return
+        if self._steps is None and (
+            self._current is not None or not self._waiting or not self._is_received(self._sending)
+        ):
+            return
+        self._is_queued = True
+        self._turns.ask(self)
+
+    def work(self) -> None:
+        """Handle the next request, or a slice of the current one."""
+        self._is_queued = False
+        if self._closed:
+            return
+        if self._current is not None:
+            self._work_on(self._current)
+            return
+        request = self._waiting.popleft()
+        self._count(-len(request.body))
+        try:
+            self._begin(request)
+        except ProtocolViolation as violation:
+            logger.info("closing connection from %s: %s", self._connection.peer, violation)
+            self.close()
+            self._close()
 
     def close(self) -> None:
         """Drop the waiting requests and ignore later answers: the connection has ended."""
         self._closed = True
-        self._current = None
+        self._current = self._steps = None
         self._waiting.clear()
         self._bytes = 0
 
@@ -137,28 +177,46 @@ class ColdRequests:
         answer = partial(self._answer, request)
         context = RequestContext(self._connection, request.client_id, version, answer)
         self._current = request
-        self._is_beginning = True
         with self._closing_on_failure(request):
             response = self._handlers[api](self._services, entity, context)
-            if isawaitable(response):
+            if isinstance(response, Generator):
+                self._steps = response
+            elif isawaitable(response):
                 self._tasks.spawn(self._answer_when_done(request, response), NAMES[api])
             elif response is not LATER:
                 self._finish(request, response)
-        self._is_beginning = False
+        if self._steps is not None:
+            self._work_on(request)
 
     async def _answer_when_done(self, request: ColdRequest, response: Awaitable[Any]) -> None:
         with self._closing_on_failure(request):
             self._answer(request, await response)
 
-    def _answer(self, request: ColdRequest, response: Entity | bytes) -> None:
-        """Answer a request whose handler did not return the response, then begin the waiting requests."""
+    def _answer(self, request: ColdRequest, response: Entity | bytes | Steps) -> None:
+        """Answer a request whose handler did not return the response, or begin the steps to its response."""
         if self._closed:
             return
+        if isinstance(response, Generator):
+            self._steps = response
+        else:
+            with self._closing_on_failure(request):
+                self._finish(request, response)
+            self._answers.purgatory.finish_soon()
+        self.proceed()
+
+    def _work_on(self, request: ColdRequest) -> None:
+        """Take steps of the current request until it is answered or other connections have their turn."""
+        steps, clock = self._steps, self._services.clock
+        assert steps is not None
+        end = clock.now() + TURN_MS
         with self._closing_on_failure(request):
-            self._finish(request, response)
-        self._answers.purgatory.finish_soon()
-        if not self._is_beginning:
-            self._begin_waiting()
+            try:
+                next(steps)
+                while clock.now() < end:
+                    next(steps)
+            except StopIteration as done:
+                self._steps = None
+                self._finish(request, done.value)
 
     def _finish(self, request: ColdRequest, response: Entity | bytes) -> None:
         assert self._current is request, "a request is answered twice"
@@ -171,23 +229,14 @@ class ColdRequests:
 
     def _respond(self, request: ColdRequest, frame: bytes) -> None:
         self._current = None
+        self._sending = request.slot
         request.slot.answer = (frame,)
         self._answers.purgatory.ready[self._answers] = None
 
     def _count(self, added_bytes: int) -> None:
         self._bytes += added_bytes
-        self.is_full = len(self._waiting) >= WAITING_MAX or self._bytes >= WAITING_BYTES_MAX
-
-    def _begin_waiting(self) -> None:
-        """Begin waiting requests until one of them is not answered at once."""
-        try:
-            while self._waiting and self._current is None and not self._closed:
-                request = self._waiting.popleft()
-                self._count(-len(request.body))
-                self._begin(request)
-        except ProtocolViolation as violation:
-            logger.info("closing connection from %s: %s", self._connection.peer, violation)
-            self._close()
+        count, share = len(self._waiting), 2 if self.is_full else 1
+        self.is_full = count * share > WAITING_MAX or self._bytes * share > WAITING_BYTES_MAX
 
     @contextmanager
     def _closing_on_failure(self, request: ColdRequest) -> Iterator[None]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.broker.coordinator import Controller, Overrides
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.rpc.messages import SettingChange
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +23,9 @@ class Replicas(Protocol):
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit."""
+
+    def set_replication_rates(self, leader: int, follower: int) -> None:
+        """Limit what throttled replicas send and fetch, in bytes per second."""
 
 
 class ConfigUpdates:
@@ -37,8 +42,39 @@ class ConfigUpdates:
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
         """Apply the settings of all brokers, and of this one, to replicas and controller."""
-        if not self._settings.load(cluster, own):
+        before = self._settings.replication_rates
+        has_changed = self._settings.load(cluster, own)
+        if self._settings.replication_rates != before:
+            logger.info("replication rates are now %d and %d", *self._settings.replication_rates)
+            self._replicas.set_replication_rates(*self._settings.replication_rates)
+        if not has_changed:
             return
         logger.info("dynamic settings are now %s", {**self._settings.cluster, **self._settings.own})
+        self._apply()
+
+    def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
+        """Apply the dynamic settings of the broker's file; return every difference from the present ones.
+
+        Secrets are not passed and do not change. Raises KafkaError INVALID_CONFIG.
+        """
+        static = self._settings.static
+        secrets = {
+            name: getattr(static, row.attribute)
+            for name, row in BrokerConfig.keys().items()
+            if row.sensitive and name in static.given
+        }
+        try:
+            wanted = BrokerConfig.from_mapping({**settings, **secrets})
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        changes, has_effect = self._settings.reload(wanted)
+        if changes:
+            names = ", ".join(f"{change.name} ({change.effect})" for change in changes)
+            logger.info("The broker's file has changed: %s", names)
+        if has_effect:
+            self._apply()
+        return changes
+
+    def _apply(self) -> None:
         self._controller.set_broker_defaults(self._settings.current)
         self._replicas.set_broker_defaults(self._settings.current)

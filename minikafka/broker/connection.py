@@ -1,30 +1,36 @@
 """One client connection: its receive buffer, its tick and its queue of responses.
 
 A tick is one `buffer_updated`: every whole request is parsed, then the logs are written, then responses are
-sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests`.
+sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests` in a
+later turn of the event loop. When too many requests wait, parsing stops at the next one and reading stops; so it
+does at a Produce request whose records take long to walk.
 Invariant: no response is sent before the records it acknowledges are written.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from minikafka.base.ports import Buffer, Link, Tasks
+from minikafka.base.errors import RecordsGone
+from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Slice, Tasks
 from minikafka.broker.apis.fetch import FetchApi
 from minikafka.broker.apis.produce import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.cold_requests import ColdRequests
+from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.framing import FramedStream
+from minikafka.broker.outbox import Outbox, ReadAhead, has_deferred
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
-from minikafka.replication.purgatory import AnswerQueue
+from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.frames import CLIENT_ID, frames
 from minikafka.wire.versions import FETCH, PRODUCE
 
+logger = logging.getLogger(__name__)
+
 ENTRIES_MAX: Final = 4096
-"""Unanswered requests of one connection at which its socket is no longer read."""
-QUEUED_MAX: Final = 32 << 20
-"""Bytes of responses that the client has not received at which its requests are no longer read."""
+"""Unanswered requests of one connection at which no further ones are read."""
 
 
 class Connection(FramedStream):
@@ -37,7 +43,9 @@ class Connection(FramedStream):
         "closed",
         "cold",
         "fetch",
+        "is_waiting",
         "last_active",
+        "outbox",
         "paused",
         "produce",
         "purgatory",
@@ -52,6 +60,8 @@ class Connection(FramedStream):
         handlers: Mapping[int, Handler],
         unsupported: Callable[[int], bytes],
         tasks: Tasks,
+        turns: ColdTurns,
+        ahead: ReadAhead,
         closed: Callable[[Connection], None],
     ) -> None:
         super().__init__(services.config.socket_request_max_bytes)
@@ -60,20 +70,34 @@ class Connection(FramedStream):
         self.closed = closed
         self.purgatory = replicas.purgatory
         self.answers = AnswerQueue(replicas.purgatory, self.send)
-        self.produce = ProduceApi(client, replicas, self.answers, services.clock, self._close)
+        self.produce = ProduceApi(
+            client, replicas, self.answers, services.clock, self._close, self._go_on
+        )
         self.fetch = FetchApi(
             client,
             replicas,
             self.answers,
             services.clock,
             services.requests,
-            self._queued_bytes,
+            self._filled,
         )
         self.cold = ColdRequests(
-            client, services, handlers, unsupported, self.answers, tasks, self._close
+            client,
+            services,
+            handlers,
+            unsupported,
+            self.answers,
+            tasks,
+            turns,
+            self._is_received,
+            self._close,
         )
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
+        """True while nothing is read or parsed."""
+        self.outbox = Outbox(ahead)
+        self.is_waiting = False
+        """True while something may have to wait until responses have been sent or received."""
         self.last_active = services.clock.now()
 
     def connected(self, link: Link) -> None:
@@ -85,52 +109,119 @@ class Connection(FramedStream):
         """Drop everything that waits on this connection."""
         self.cold.close()
         self.fetch.close()
+        self.produce.end_connection()
         self.answers.close()
+        self.outbox.clear()
         self.release()
         self.closed(self)
 
     def drained(self) -> None:
-        """Resume reading: the client has received its responses."""
-        self._resume()
+        """Go on: the client has received its responses."""
+        self.last_active = self.clock.now()
+        if self.outbox.slices:
+            self._send_more()
+        if self.is_waiting:
+            self._go_on()
 
-    def send(self, slices: Sequence[Buffer]) -> None:
-        """Send responses, and resume reading if little is left to send."""
-        self.link.send(slices)
+    def send(self, slices: Sequence[Slice]) -> None:
+        """Send responses, and go on with what has waited for that."""
+        if self.outbox.slices or (len(slices) > 1 and has_deferred(slices)):
+            self.outbox.add(slices)
+            self._send_more()
+        else:
+            self.link.send(slices)  # type: ignore[arg-type]  # without deferred bytes
+        if self.is_waiting:
+            self._go_on()
+
+    def _send_more(self) -> None:
+        """Send from the outbox what the client can receive now; the rest waits."""
+        try:
+            is_able = self.outbox.send(self.link)
+        except RecordsGone as gone:
+            logger.info("closing connection from %s: %s", self.client.peer, gone)
+            self.outbox.clear()
+            self.link.abort()
+            return
+        self.last_active = self.clock.now()
+        if is_able:
+            self.clock.call_later(0, self.drained)
+        if self.outbox.slices:
+            self.is_waiting = True
+
+    def _go_on(self) -> None:
+        """Parse and read again if little is left to answer and to send, and begin the next cold request."""
+        self.is_waiting = self._is_full()
         if self.paused:
-            self._resume()
+            if self.is_waiting or len(self.answers.entries) >= ENTRIES_MAX // 2:
+                self.is_waiting = True
+            else:
+                self.paused = False
+                self.clock.call_later(0, self._parse_again)
+        self.cold.proceed()
 
-    def _resume(self) -> None:
-        if (
-            self.paused
-            and len(self.answers.entries) < ENTRIES_MAX // 2
-            and not self.cold.is_full
-            and self.link.queued_bytes() < QUEUED_MAX
-        ):
-            self.paused = False
+    def _is_full(self) -> bool:
+        """True while too much is left to answer and to send to handle another request."""
+        return (
+            bool(self.outbox.slices)
+            or len(self.answers.entries) >= ENTRIES_MAX
+            or self.link.queued_bytes() > QUEUE_MARK_BYTES
+            or self.cold.is_full
+            or self.fetch.is_full()
+            or self.produce.pending is not None
+        )
+
+    def _filled(self) -> None:
+        """Let `finish` look whether there is room for further requests."""
+        self.is_waiting = True
+
+    def _parse_again(self) -> None:
+        """Parse the requests that were left in the buffer, then read again unless there are too many of them."""
+        self.buffer_updated(0)
+        if not self.paused:
             self.link.resume_reading()
 
+    def _is_received(self, slot: Slot) -> bool:
+        """True if the response of the slot was sent and the client has received nearly all of it.
+
+        Otherwise `cold.proceed` is called later.
+        """
+        if (
+            slot.answer is None
+            and not self.outbox.slices
+            and self.link.queued_bytes() <= QUEUE_MARK_BYTES
+        ):
+            return True
+        self.is_waiting = True
+        return False
+
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
-        """Handle every whole request of this tick; return the position of the first partial one."""
+        """Handle the whole requests of this tick; return the position of the first one that was not handled."""
         produce = self.produce
         self.last_active = produce.now = self.fetch.now = self.clock.now()
         produce.wall_ms = WALL_UNKNOWN
+        produce.walked = 0
         return frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
 
     def finish(self) -> None:
         """Write the logs, send the responses, then stop reading if too many requests are in progress."""
-        if self.answers.considered != self.last_active:
-            self.answers.measure(self.last_active)
         self.purgatory.finish_tick(self.last_active)
         if (
-            len(self.answers.entries) >= ENTRIES_MAX
-            or self.link.queued_bytes() >= QUEUED_MAX
-            or self.cold.is_full
-        ):
-            self.paused = True
-            self.link.pause_reading()
+            self.is_waiting
+            or len(self.answers.entries) >= ENTRIES_MAX
+            or self.link.queued_bytes() > QUEUE_MARK_BYTES
+        ) and self._is_full():
+            self._pause()
 
-    def _queued_bytes(self) -> int:
-        return self.link.queued_bytes()
+    def stopped(self) -> None:
+        """Wait until there is room for the requests that are left in the buffer, and the records of the first one
+        are walked.
+        """
+        self._pause()
+        self._go_on()
+
+    def _pause(self) -> None:
+        self.paused = self.is_waiting = True
+        self.link.pause_reading()
 
     def _close(self) -> None:
         self.link.close()
@@ -144,9 +235,12 @@ class Connection(FramedStream):
         start: int,
         body: int,
         end: int,
-    ) -> None:
-        """Handle one request that is neither Produce nor Fetch."""
+    ) -> bool:
+        """Queue one request that is neither Produce nor Fetch; return True if no more may be parsed."""
         self.fetch.release_parked()
         is_null = view[start + CLIENT_ID] >= 0x80  # its int16 length is negative
         client_id = None if is_null else bytes(view[start + CLIENT_ID + 2 : body])
-        self.cold.add(api, version, correlation, client_id, view[body:end])
+        is_full = self.cold.add(api, version, correlation, client_id, view[body:end])
+        if is_full:
+            self.is_waiting = True
+        return is_full

@@ -36,9 +36,14 @@ class ControllerClient:
         """
         controller = self._metadata.brokers.get(self._controller.controller_id)
         endpoint = controller.endpoint(self._listener) if controller else None
-        if endpoint is None:
+        if controller is None or endpoint is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
         call = self._control_plane.call(
-            endpoint.host, endpoint.port, method, body, timeout_ms=timeout_ms
+            endpoint.host,
+            endpoint.port,
+            method,
+            body,
+            target_id=controller.id,
+            timeout_ms=timeout_ms,
         )
         return await self._controller.wait_while_controller(call)

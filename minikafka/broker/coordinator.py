@@ -1,8 +1,8 @@
 """The Coordinator port: how a broker takes part in its cluster, whatever keeps the cluster's state.
 
-A coordination mode implements these protocols; `broker/zookeeper/` is the one there is. `CoordinationMode` is
-what exists before the cluster is known, `Coordinator` what exists once it is. (The coordinators of consumer
-groups and transactions are something else: they live in brokers and use the log.)
+A coordination mode implements these protocols; `broker/zookeeper/` is the only one. A broker joins its cluster
+with `CoordinationMode`, which then gives it a `Coordinator`. (The coordinators of consumer groups and transactions
+are something else: they live in brokers and use the log.)
 
 Writes that only the active controller may do raise KafkaError NOT_CONTROLLER on other brokers. Where the
 service that keeps the cluster's state does not answer, every method that awaits raises CoordinationError,
@@ -119,10 +119,10 @@ class ConfigListener(Protocol):
     """The receiver of changed settings (`broker/config_updates.py`)."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
-        """Settings of these topics were written; None: perhaps of any topic."""
+        """Read and apply the settings of these topics, which have changed (None: any topic's may have)."""
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
-        """Take over the settings of all brokers, and of this one."""
+        """Apply these dynamic settings: those for all brokers, and those for this broker alone."""
 
 
 class ConfigChanges(Protocol):
@@ -139,7 +139,7 @@ class ConfigStore(Protocol):
     """The dynamic settings of topics and brokers."""
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
-        """Return the overrides of each topic, in order. `latest`: the most recent ones, not a copy that may be old."""
+        """Return the overrides of each topic, in the order of `names`. `latest`: do not use a copy that may be old."""
 
     async def alter(
         self,

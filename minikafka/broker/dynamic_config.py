@@ -15,23 +15,36 @@ from typing import Final
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import LONG_MAX, Key, Kind, parse_all, unknown_key
+from minikafka.rpc.messages import SettingChange
 
 logger = logging.getLogger(__name__)
 
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 THROTTLES: Final[dict[str, Key]] = {
-    name: Key(Kind.LONG, LONG_MAX, doc, low=0, name=name)
-    for name, doc in (
-        (
-            "leader.replication.throttled.rate",
-            "Bytes per second for throttled leaders; stored and shown, without effect.",
+    row.name: row
+    for row in (
+        Key(
+            Kind.LONG,
+            LONG_MAX,
+            "Maximum bytes per second sent to throttled replicas outside of the ISR.",
+            low=0,
+            name=LEADER_RATE,
         ),
-        (
-            "follower.replication.throttled.rate",
-            "Bytes per second for throttled followers; stored and shown, without effect.",
+        Key(
+            Kind.LONG,
+            LONG_MAX,
+            "Maximum bytes per second fetched for throttled replicas outside of the ISR.",
+            low=0,
+            name=FOLLOWER_RATE,
         ),
-        (
-            "replica.alter.log.dirs.io.max.bytes.per.second",
-            "Bytes per second for moves between log directories; stored and shown, without effect.",
+        Key(
+            Kind.LONG,
+            LONG_MAX,
+            "Maximum bytes per second of moves between log directories.",
+            low=0,
+            waits_for="moves between log directories",
+            name="replica.alter.log.dirs.io.max.bytes.per.second",
         ),
     )
 }
@@ -74,6 +87,38 @@ class DynamicConfig:
             )
             self.current = self.static
         return self.current != before
+
+    @property
+    def replication_rates(self) -> tuple[int, int]:
+        """Bytes per second that throttled leaders may send and throttled followers may fetch."""
+        values = {**self.cluster, **self.own}
+        leader, follower = (
+            THROTTLES[name].parse(values.get(name, LONG_MAX))
+            for name in (LEADER_RATE, FOLLOWER_RATE)
+        )
+        return leader, follower
+
+    def reload(self, wanted: BrokerConfig) -> tuple[list[SettingChange], bool]:
+        """Take the dynamic settings of the changed file; return every difference, and whether `current` changed.
+
+        The other settings of the file keep the values that the broker was started with.
+        """
+        before = self.static
+        changes = [
+            SettingChange(name, before.text(name), wanted.text(name), self._effect_of(name))
+            for name, row in BrokerConfig.keys().items()
+            if getattr(before, row.attribute) != getattr(wanted, row.attribute)
+        ]
+        attributes = {row.attribute for name, row in BrokerConfig.keys().items() if name in DYNAMIC}
+        given = (before.given - DYNAMIC.keys()) | (wanted.given & DYNAMIC.keys())
+        taken = {attribute: getattr(wanted, attribute) for attribute in attributes}
+        self.static = replace(before, **taken, given=given)
+        return changes, self.load(self.cluster, self.own)
+
+    def _effect_of(self, name: str) -> str:
+        if name not in DYNAMIC:
+            return "restart"
+        return "overridden" if name in self.own or name in self.cluster else "now"
 
     def overridden(self, values: Mapping[str, str]) -> BrokerConfig:
         """Return the file's settings overridden by these values. Raises ConfigError."""

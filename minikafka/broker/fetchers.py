@@ -112,9 +112,11 @@ class LeaderConnection(FramedStream):
             # response to an earlier request, about an earlier epoch of the same partition.
             questions = follower.epoch_questions()
             self._send(OFFSET_FOR_LEADER_EPOCH, self._epoch_request(questions))
+        if follower.held:
+            follower.release_held()
         if not self._outstanding and follower.has_fetch():
             self._send(_FETCH, self._fetch_request())
-        if follower.delayed:
+        if follower.delayed or follower.held:
             self._arm()
 
     pump = finish
@@ -259,6 +261,8 @@ class LeaderFetcher:
                     self.wake()  # the last followed partition may have been removed while connecting
                     await made.lost.wait()
                     backoff_ms = _BACKOFF_MIN_MS
+                    if self.follower.followed:
+                        fetchers.on_connection_lost(self.leader)
                 self.connection = None
                 self.follower.disconnected()
             if self.follower.followed:
@@ -281,13 +285,16 @@ class Fetchers:
         clock: Clock,
         tasks: Tasks,
         on_storage_failed: Callable[[Partition, StorageFailed], None],
+        on_connection_lost: Callable[[BrokerId], None] = lambda leader: None,
     ) -> None:
+        """`on_connection_lost`: called with a leader whose connection ended while it was needed."""
         self.broker_id = broker_id
         self.config = config
         self.transport = transport
         self.clock = clock
         self.tasks = tasks
         self.on_storage_failed = on_storage_failed
+        self.on_connection_lost = on_connection_lost
         self.endpoints: dict[BrokerId, Endpoint] = {}
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._where: dict[TopicPartition, LeaderFetcher] = {}

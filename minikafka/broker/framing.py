@@ -1,8 +1,8 @@
 """The receiving half of a Kafka connection: one buffer that is cut into whole frames.
 
-Invariant: slices of the buffer given to `parse` are valid until `finish` returns, never longer. A length prefix
-alone allocates at most 256 KiB. A frame larger than 128 KiB gets a buffer of its own, which begins with 64 KiB
-and grows with the bytes that arrive.
+Invariant: slices of the buffer given to `parse` are valid until `finish` returns, and longer only for a frame that
+`parse` did not handle and left in the buffer. A length prefix alone allocates at most 256 KiB. A frame larger than
+128 KiB gets a buffer of its own, which begins with 64 KiB and grows with the bytes that arrive.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _GROWTH: Final = 4
 class FramedStream:
     """Base class of stream handlers that receive length-prefixed frames of at most `frame_max` bytes.
 
-    Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first partial frame,
-    and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which closes the
-    connection.
+    Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first frame that it did
+    not handle, and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which closes the
+    connection. A subclass whose `parse` can stop at a whole frame implements `stopped()`, reads nothing more until it
+    goes on, and then calls `buffer_updated(0)`.
     """
 
     __slots__ = (
@@ -59,7 +60,11 @@ class FramedStream:
     link: Link
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
-        """Handle every whole frame in [start, end); return the position of the first partial one."""
+        """Handle whole frames in [start, end); return the position of the first frame that was not handled."""
+        raise NotImplementedError
+
+    def stopped(self) -> None:
+        """Called after `finish` when `parse` has left a whole frame in the buffer."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -95,9 +100,14 @@ class FramedStream:
                 return
             self._read = read
             if end - read >= 4:
-                self._make_room(4 + check_size(self._buf, read, self.frame_max))
+                size = 4 + check_size(self._buf, read, self.frame_max)
+                if size <= end - read:
+                    self.stopped()
+                else:
+                    self._make_room(size)
         except ProtocolViolation as violation:
             logger.info("closing connection from %s: %s", self.link.peer(), violation)
+            self._read = self._write = 0
             self.finish()
             self.link.close()
 
@@ -107,16 +117,17 @@ class FramedStream:
         self._view = memoryview(self._buf)
 
     def _move_to(self, capacity: int) -> None:
-        """Move the partial frame to the front of the buffer, or of a larger buffer."""
-        partial = self._view[self._read : self._write]
+        """Move the rest of the bytes to the front of the buffer, or of a larger buffer."""
+        rest = self._view[self._read : self._write]
         if capacity > self._capacity:
             self._allocate(capacity)
-        self._view[: len(partial)] = partial
-        self._read, self._write = 0, len(partial)
+        self._view[: len(rest)] = rest
+        self._read, self._write = 0, len(rest)
 
     def release(self) -> None:
         """Free the buffers of a connection that has ended, without waiting for the garbage collector."""
         self._buf = bytearray()
+        self._read = self._write = 0
         self._big = None
         self._view = self._big_view = memoryview(self._buf)
 
@@ -138,10 +149,12 @@ class FramedStream:
         assert self._big is not None
         self._big_end += count
         if self._big_end == self._big_size:
-            buf, view = self._big, self._big_view
-            self._big, self._big_view = None, self._view
-            self.parse(buf, view, 0, len(buf))
+            is_handled = self.parse(self._big, self._big_view, 0, self._big_size) == self._big_size
             self.finish()
+            if is_handled:
+                self._big, self._big_view = None, self._view
+            else:
+                self.stopped()
         elif self._big_end == len(self._big):
             grown = bytearray(min(self._big_size, _GROWTH * len(self._big)))
             grown[: self._big_end] = self._big

@@ -6,6 +6,7 @@ Invariant: metrics that only the active controller knows are 0 on every other br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from minikafka.base.metrics import Kind, Metrics, Number, Sample
@@ -13,6 +14,7 @@ from minikafka.base.traffic import Traffic
 from minikafka.broker.coordinator import Controller
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.replication.partition import Partition
+from minikafka.replication.throttle import Throttle
 
 CONTROLLER: Final = {
     "ActiveControllerCount": ("is_active", "1 on the active controller, else 0."),
@@ -34,6 +36,10 @@ CONTROLLER_LISTS: Final = {
     ),
 }
 """Gauges of the active controller that count the entries of a list in its summary."""
+UNCLEAN: Final = (
+    "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+    "Leaders elected outside the ISR by this controller since its election, in all and by partition.",
+)
 TRAFFIC: Final = {
     "MessagesIn": ("messages_in", "Records appended by producers."),
     "BytesIn": ("bytes_in", "Bytes of record batches appended by producers."),
@@ -49,10 +55,17 @@ REPLICATION: Final = {
     "ReplicationBytesOut": ("replication_bytes_out", "Bytes sent to followers."),
 }
 """Counters of all topics together, like TRAFFIC."""
+REPLICA: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
+    "Available": (
+        "1 on the broker that leads the partition, else 0; the sum of all replicas is 0 while nobody leads it.",
+        lambda partition: partition.is_leader and not partition.offline,
+    ),
+}
+"""Gauges of each partition that this broker hosts, offline ones included."""
 PARTITION: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
     "UnderReplicated": (
-        "1 if the ISR lacks a replica.",
-        lambda partition: len(partition.isr) < len(partition.replicas),
+        "1 if the ISR lacks a replica; replicas that a reassignment adds do not count.",
+        lambda partition: len(partition.isr) < len(partition.replicas) - len(partition.adding),
     ),
     "UnderMinIsr": (
         "1 if the ISR is below min.insync.replicas.",
@@ -63,6 +76,12 @@ PARTITION: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
         lambda partition: len(partition.isr) == partition.min_isr,
     ),
     "InSyncReplicasCount": ("Replicas in the ISR.", lambda partition: len(partition.isr)),
+    "WaitingProduces": (
+        "Produce requests that wait until the ISR has their records.",
+        lambda partition: sum(
+            waiter.waiting_for(partition) for waiter in partition.produce_waiting
+        ),
+    ),
     "ReplicasCount": ("Replicas of the partition.", lambda partition: len(partition.replicas)),
     "LastStableOffsetLag": (
         "Records between the last stable offset and the high watermark.",
@@ -91,6 +110,7 @@ def register_gauges(metrics: Metrics, controller: Controller, replicas: ReplicaM
     _register_replicas(metrics, replicas)
     _register_traffic(metrics, replicas)
     for table, bean, is_hosted in (
+        (REPLICA, "cluster:type=Partition", _always),
         (PARTITION, "cluster:type=Partition", _leads),
         (LOG, "log:type=Log", _is_online),
     ):
@@ -122,9 +142,27 @@ def _register_controller(metrics: Metrics, controller: Controller) -> None:
     for name, (key, doc) in CONTROLLER_LISTS.items():
         metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, length(key))
     metrics.computed_counter(
-        "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
-        "Leaders elected outside the ISR by this controller since its election.",
+        UNCLEAN[0],
+        UNCLEAN[1],
         lambda: int(summary.get("unclean_elections", 0)),
+    )
+    metrics.collect(
+        UNCLEAN[0],
+        Kind.COUNTER,
+        UNCLEAN[1],
+        lambda: (
+            Sample(_labels(name), count)
+            for name, count in summary.get("unclean_elections_of", {}).items()
+        ),
+    )
+    metrics.collect(
+        "kafka.controller:type=ControllerChannelManager,name=QueueSize",
+        Kind.GAUGE,
+        "Requests of the controller that this broker has not answered.",
+        lambda: (
+            Sample({"broker_id": str(broker)}, count)
+            for broker, count in controller.backlog().items()
+        ),
     )
     metrics.gauge(
         "kafka.controller:type=ControllerEventManager,name=EventQueueSize",
@@ -158,8 +196,12 @@ def _register_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
             lambda: len(replicas.logs.offline),
         ),
         "UnderReplicatedPartitions": (
-            "Partitions led whose ISR lacks a replica.",
+            "Partitions led whose ISR lacks a replica; replicas that a reassignment adds do not count.",
             count("UnderReplicated"),
+        ),
+        "ReassigningPartitions": (
+            "Partitions led that are being reassigned.",
+            lambda: sum(bool(one.adding or one.removing) for one in led),
         ),
         "UnderMinIsrPartitionCount": (
             "Partitions led whose ISR is below min.insync.replicas.",
@@ -180,6 +222,16 @@ def _register_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
     }
     for name, (doc, read) in counters.items():
         metrics.computed_counter(manager + name, doc, read)
+    for type_, throttle, doc in (
+        ("LeaderReplication", replicas.throttles.leader, "sent to"),
+        ("FollowerReplication", replicas.throttles.follower, "fetched for"),
+    ):
+        metrics.collect(
+            f"kafka.server:type={type_},name=byte-rate",
+            Kind.GAUGE,
+            f"Bytes per second {doc} throttled replicas.",
+            partial(_rate, throttle),
+        )
     metrics.gauge(
         "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
         "Log directories that failed.",
@@ -222,6 +274,19 @@ def _by_partition(
         for tp, partition in tuple(replicas.partitions.items())
         if is_shown(partition)
     )
+
+
+def _rate(throttle: Throttle) -> Iterator[Sample]:
+    yield Sample({}, throttle.rate())
+
+
+def _labels(partition: str) -> dict[str, str]:
+    topic, _, number = partition.rpartition("-")
+    return {"topic": topic, "partition": number}
+
+
+def _always(_: Partition) -> bool:
+    return True
 
 
 def _leads(partition: Partition) -> bool:

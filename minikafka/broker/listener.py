@@ -27,7 +27,9 @@ from minikafka.broker.apis import (
     topics,
     versions,
 )
+from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.connection import Connection
+from minikafka.broker.outbox import ReadAhead
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.wire.versions import FETCH, PRODUCE, SERVED
@@ -66,6 +68,8 @@ class KafkaListener:
         self._replicas = replicas
         self._transport = transport
         self._tasks = tasks
+        self._turns = ColdTurns(services.clock, replicas.purgatory)
+        self._ahead = ReadAhead()
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}
@@ -92,6 +96,8 @@ class KafkaListener:
             self.handlers,
             versions.unsupported,
             self._tasks,
+            self._turns,
+            self._ahead,
             self._closed,
         )
         self._connections[connection] = None
@@ -114,11 +120,24 @@ class KafkaListener:
                 self._close_idle(now)
 
     def _close_idle(self, now: int) -> None:
-        idle_since = now - self._services.config.connections_max_idle_ms
+        """Close connections that were idle for longer than allowed; a negative limit means never, as in Kafka.
+
+        A client that has received nothing for this long is idle too, whatever it has requested.
+        """
+        longest_ms = self._services.config.connections_max_idle_ms
+        if longest_ms < 0:
+            return
+        idle_since = now - longest_ms
         for connection in tuple(self._connections):
-            if connection.last_active < idle_since and not connection.answers.entries:
-                logger.info("closing idle connection from %s", connection.link.peer())
-                connection.link.close()
+            if connection.last_active >= idle_since:
+                continue
+            link = connection.link
+            if link.queued_bytes():
+                logger.info("closing connection from %s: it receives nothing", link.peer())
+                link.abort()
+            elif not connection.answers.entries:
+                logger.info("closing idle connection from %s", link.peer())
+                link.close()
 
     async def close(self) -> None:
         """Stop accepting, and close every connection after its ready responses are sent."""

@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError, StorageFailed
+from minikafka.base.errors import (
+    ConfigError,
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    StorageFailed,
+)
 from minikafka.base.model import (
     NO_EPOCH,
     NO_LEADER,
@@ -34,8 +40,11 @@ from minikafka.broker.fetchers import Fetchers
 from minikafka.broker.internal_appends import InternalAppends
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.record_walks import RecordWalks
+from minikafka.broker.refusals import Refusals
 from minikafka.broker.roles import Roles
 from minikafka.broker.strays import Strays
+from minikafka.broker.throttles import ReplicationThrottles
 from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
@@ -44,12 +53,13 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
-from minikafka.replication.sessions import Session, Topics
+from minikafka.replication.sessions import Responder, Session
+from minikafka.replication.throttle import RETRY_MS
 
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
 
-_DELETION_INTERVAL_MS: Final = 500
+_UPKEEP_INTERVAL_MS: Final = 500
 _NONE: Final = 0
 _STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
 _STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
@@ -84,19 +94,30 @@ class ReplicaManager:
         self.logs = logs
         self.metadata = metadata
         self.coordinator = coordinator
-        self.clock = clock
-        self.tasks = tasks
+        self.clock, self.tasks = clock, tasks
         self.ledger = ledger
         self.configs = TopicConfigs(coordinator.configs, config)
         self.partitions: dict[TopicPartition, Partition] = {}
         self.traffic = TopicTraffic()
+        self.refusals = Refusals(
+            self.partitions, metadata, clock, lambda: coordinator.session_state
+        )
         self.purgatory = Purgatory(self._storage_failed, clock)
-        self.fetchers = Fetchers(broker_id, config, transport, clock, tasks, self._storage_failed)
+        self.walks = RecordWalks(clock)
+        self.fetchers = Fetchers(
+            broker_id,
+            config,
+            transport,
+            clock,
+            tasks,
+            self._storage_failed,
+            self._connection_lost,
+        )
         self.isr_changes = IsrChanges(coordinator.isrs, clock, tasks, self._isr_committed, ledger)
+        self.throttles = ReplicationThrottles(broker_id, config, clock)
         self.roles = Roles()
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
-        self.controller_epoch = -1
-        self.broker_epoch = -1
+        self.controller_epoch = self.broker_epoch = -1
         self.sessions: dict[int, Session] = {}
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self._last_session_id = 0
@@ -121,8 +142,8 @@ class ReplicaManager:
             self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_lag),
             "isr-lag",
         )
-        self.tasks.spawn(self._every(100, self._expire_sessions), "session-expiry")
-        self.tasks.spawn(self._delete_renamed(), "log-deletion")
+        self.tasks.spawn(self._every(RETRY_MS, self._expire_sessions), "session-expiry")
+        self.tasks.spawn(self._keep_files(), "log-upkeep")
 
     async def _every(self, ms: int, action: Callable[[int], None]) -> None:
         while True:
@@ -218,7 +239,7 @@ class ReplicaManager:
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Read the settings of topics not loaded yet, and of topics with new partitions: these may be new too."""
+        """Read the settings of topics that are not loaded yet or have new partitions (the topic may be new)."""
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
@@ -250,8 +271,7 @@ class ReplicaManager:
         if before - self.metadata.brokers.keys():
             self._advance_high_watermarks(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
-        if is_whole:
-            self._strays.delete_strays(request)
+        self._strays.delete_strays(request, is_whole=is_whole)
         return is_whole
 
     def _delete_stray(self, tp: TopicPartition) -> None:
@@ -325,6 +345,10 @@ class ReplicaManager:
         except StorageFailed as failure:
             self._directory_failed(failure)
             return _STORAGE_ERROR
+        except ConfigError as refused:
+            logger.error("%s is not hosted: %s", state.tp, refused)
+            self.logs.offline.add(state.tp)
+            return _STORAGE_ERROR
         return _NONE
 
     def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
@@ -346,6 +370,7 @@ class ReplicaManager:
             tp, self.broker_id, log, self.config.replica_lag_time_max_ms, self.metadata.is_alive
         )
         partition.configure(config)
+        self.throttles.apply(partition, config)
         partition.restore_high_watermark(self.logs.high_watermarks.get(tp, log.log_start_offset))
         self.partitions[tp] = self._by_wire[partition.topic, tp.partition] = partition
         return partition
@@ -425,13 +450,19 @@ class ReplicaManager:
         self.logs.config = config
         self._configure(set(self.configs.topics))
 
+    def set_replication_rates(self, leader: int, follower: int) -> None:
+        """Limit what throttled replicas outside of the ISR send and fetch, in bytes per second."""
+        self.throttles.set_rates(leader, follower)
+
     def _configure(self, topics: Collection[str]) -> None:
         now = self.clock.now()
         self.purgatory.finish_tick(now)
         for tp, partition in self.partitions.items():
             if tp.topic in topics and not partition.offline:
+                config = self.configs.get(tp.topic)
+                self.throttles.apply(partition, config)
                 try:
-                    partition.configure(self.configs.get(tp.topic))
+                    partition.configure(config)
                 except StorageFailed as failure:
                     self._storage_failed(partition, failure)
                 if partition.maybe_advance_high_watermark(now):  # min.insync.replicas was lowered
@@ -447,6 +478,10 @@ class ReplicaManager:
 
     def _wake_consumers(self, partition: Partition) -> None:
         self.purgatory.fetches.update(partition.fetch_waiting)
+
+    def _connection_lost(self, leader: BrokerId) -> None:
+        """Note in the ledger when a leader was lost: it may have died long before its session expires."""
+        self.ledger.record(BROKER, "", {"fact": "connection lost", "to": leader})
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         self._directory_failed(failure, partition.log.directory)
@@ -518,7 +553,7 @@ class ReplicaManager:
 
     # ---- followers' fetch sessions
 
-    def open_session(self, broker_id: BrokerId, respond: Callable[[int, Topics], None]) -> Session:
+    def open_session(self, broker_id: BrokerId, responder: Responder) -> Session:
         """Open a fetch session for the connection of one follower."""
         self._last_session_id += 1
         session = Session(
@@ -526,7 +561,7 @@ class ReplicaManager:
             broker_id,
             self.purgatory,
             self.find,
-            respond,
+            responder,
             self.propose_expansion,
         )
         self.sessions[session.id] = session
@@ -546,12 +581,13 @@ class ReplicaManager:
 
     # ---- files
 
-    async def _delete_renamed(self) -> None:
-        """Remove the files of deleted replicas after `file.delete.delay.ms` (R66)."""
+    async def _keep_files(self) -> None:
+        """Remove the files of deleted replicas after file.delete.delay.ms (R66); fsync logs after flush.ms."""
         while True:
-            await self.clock.sleep(_DELETION_INTERVAL_MS)
+            await self.clock.sleep(_UPKEEP_INTERVAL_MS)
             try:
                 await self.logs.delete_renamed(self.clock.now())
+                await self.logs.sync_overdue(self.clock.now())
             except StorageFailed as failure:
                 self._directory_failed(failure)
 

@@ -6,7 +6,7 @@ the protocols below name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -19,6 +19,7 @@ from minikafka.broker.coordinator import Controller
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
+from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.log.manager import Directory
 from minikafka.replication.partition import Partition
@@ -26,6 +27,8 @@ from minikafka.replication.partition import Partition
 
 class Replicas(Protocol):
     """The part of the replica manager (`broker/replicas.py`) that handlers use."""
+
+    refusals: Refusals
 
     def partition(self, tp: TopicPartition) -> Partition | None:
         """Return the hosted replica of a partition, None if it is not hosted."""
@@ -106,8 +109,11 @@ class RequestContext:
     answer: Callable[[Entity | bytes], None]
 
 
+Steps: TypeAlias = Generator[None, None, Entity | bytes]
+"""Makes a response in steps of less than a millisecond; other connections have their turn between two of them."""
 Handler: TypeAlias = Callable[
     [Services, Entity, RequestContext],
-    Entity | bytes | Literal[Later.LATER] | Awaitable[Entity | bytes],
+    Entity | bytes | Literal[Later.LATER] | Steps | Awaitable[Entity | bytes | Steps],
 ]
-"""(services, request, context) -> the response entity, or its encoded body, or an awaitable of either, or LATER."""
+"""(services, request, context) -> the response entity, or its encoded body, or steps to either, or an awaitable of
+one of them, or LATER."""

@@ -3,8 +3,10 @@
 A stray is a replica whose partition was reassigned to other brokers while this broker was down, or by a controller
 that died before it could send StopReplica. An orphan is a stray whose topic was deleted too.
 
-Invariant: files are deleted or moved only after the first metadata of a controller or of a registration, which
-names every partition (D5, R17), and those of an orphan only if its topic does not exist in the cluster.
+Invariant: files are deleted or moved only after metadata that names every partition, which is the first that a
+controller sends to a registration of this broker (D5, R17). A stray whose partition has no leader then is kept until
+later metadata names one: no other broker might have the records. The files of an orphan are moved only if its topic
+does not exist in the cluster.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from minikafka.base.model import (
     NO_EPOCH,
     NO_LEADER,
     BrokerId,
+    PartitionState,
     TopicPartition,
     UpdateMetadataRequest,
 )
@@ -28,7 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class Strays:
-    """Finds strays and orphans. `delete(tp)` deletes a replica, `set_aside(tp)` keeps its files as `…-stray`."""
+    """The search for strays and orphans.
+
+    `delete(tp)` deletes a replica, `set_aside(tp)` keeps its files as `…-stray`.
+    """
 
     def __init__(
         self,
@@ -47,33 +53,48 @@ class Strays:
         self._set_aside = set_aside
         self._last_review = (NO_EPOCH, NO_EPOCH)
         """(controller epoch, broker epoch) of the last metadata that named every partition."""
+        self._undecided: set[TopicPartition] = set()
+        """Replicas that may be strays, until metadata decides it."""
 
     def names_every_partition(self, request: UpdateMetadataRequest) -> bool:
-        """Return True for the first metadata of a controller, or of a registration of this broker."""
+        """Return True for the first metadata that a controller sends to a registration of this broker."""
         sender = (request.controller_epoch, request.broker_epoch)
         if sender <= self._last_review:
             return False
         self._last_review = sender
         return True
 
-    def delete_strays(self, request: UpdateMetadataRequest) -> None:
-        """Delete the replicas that metadata of every partition assigns to other brokers.
+    def delete_strays(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
+        """Delete the replicas of partitions that the request assigns to other brokers.
 
-        Kept are replicas of a topic with another id, which is not the topic in the metadata, and replicas whose
-        partition has no leader: nobody else might have the records.
+        `is_whole`: the request names every partition. A replica is kept if its topic id is not that of the topic in
+        the request; it is kept for now if its partition has no leader, or has this broker in its ISR.
         """
-        states = {state.tp: state for state in request.partitions}
+        if is_whole:
+            self._undecided = set(self._logs.logs)
+        if not self._undecided:
+            return
         topic_ids = dict(request.topic_ids)
-        for tp, log in list(self._logs.logs.items()):
-            state = states.get(tp)
-            if state is None or self._broker_id in (*state.replicas, *state.isr):
-                continue
-            if state.leader == NO_LEADER or topic_ids.get(tp.topic) != log.topic_id:
-                continue
+        for state in request.partitions:
+            if state.tp in self._undecided and not self._must_wait(state):
+                self._undecided.discard(state.tp)
+                log = self._logs.logs.get(state.tp)
+                if log is not None and topic_ids.get(state.tp.topic) == log.topic_id:
+                    self._delete_if_stray(state)
+
+    def _must_wait(self, state: PartitionState) -> bool:
+        return self._broker_id not in state.replicas and (
+            state.leader == NO_LEADER or self._broker_id in state.isr
+        )
+
+    def _delete_if_stray(self, state: PartitionState) -> None:
+        if self._broker_id not in state.replicas:
             logger.warning(
-                "deleting the stray replica of %s: its replicas are %s", tp, list(state.replicas)
+                "deleting the stray replica of %s: its replicas are %s",
+                state.tp,
+                list(state.replicas),
             )
-            self._delete(tp)
+            self._delete(state.tp)
 
     async def set_orphans_aside(self) -> None:
         """Set aside the replicas of topics that no longer exist.

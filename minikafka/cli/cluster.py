@@ -7,24 +7,25 @@ with `--bootstrap` they are null.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers, find_cluster
-from minikafka.cli.options import bootstrap_option, data_option, json_option
+from minikafka.cli.group import Group
+from minikafka.cli.health import health
+from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
 
 if TYPE_CHECKING:
-    from minikafka.client import Client, ClusterInfo, TopicInfo
+    from minikafka.client import Client, ClusterInfo
     from minikafka.client.admin_results import LogDir
     from minikafka.cluster.local import LocalCluster
     from minikafka.cluster.state import ClusterState
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Describe the cluster, or check its health."""
 
@@ -43,6 +44,7 @@ class View(NamedTuple):
 @cluster.command(short_help="Show the controller, brokers, epochs and log directories.")
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     """Show the cluster id, controller, brokers, racks, epochs and log directories."""
@@ -134,70 +136,4 @@ def _or_dash(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-@cluster.command(short_help="Count what is down, offline or under-replicated.")
-@bootstrap_option
-@data_option
-@json_option
-def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
-    """Count partitions that are offline, under-replicated or not led by their preferred leader.
-
-    Exit code 1 when a broker is down, there is no controller, or a partition is offline or under-replicated.
-    """
-    local = None if bootstrap else find_cluster(data)
-
-    async def work(client: Client) -> dict[str, Any]:
-        info, topics = await client.admin.describe()
-        moving = await client.admin.list_reassignments() if info.controller_id >= 0 else {}
-        known = [broker.id for broker in local.record.brokers] if local else info.brokers
-        return diagnose(info, topics, moving, known)
-
-    found = run_with_client(work, bootstrap_servers(bootstrap, data))
-    if as_json:
-        click.echo(json.dumps(found))
-    else:
-        click.echo("healthy" if found["healthy"] else "not healthy")
-        for name, value in found.items():
-            if name != "healthy":
-                click.echo(f"  {name.replace('_', ' ')}: {_listed(value)}")
-    fail_unless(found["healthy"])
-
-
-def diagnose(
-    info: ClusterInfo,
-    topics: Iterable[TopicInfo],
-    moving: Mapping[TopicPartition, ReplicaAssignment],
-    known: Iterable[int],
-) -> dict[str, Any]:
-    """Return the object of `health --json`. `known`: ids of all brokers of the cluster, up or down.
-
-    A replica that a reassignment is still adding does not make its partition under-replicated.
-    """
-    offline, under_replicated, not_preferred = [], [], []
-    for topic in topics:
-        for number, partition in sorted(topic.partitions.items()):
-            tp = TopicPartition(topic.name, number)
-            adding = moving[tp].adding if tp in moving else ()
-            if partition.leader < 0:
-                offline.append(str(tp))
-            if set(partition.replicas) - set(adding) - set(partition.isr):
-                under_replicated.append(str(tp))
-            if partition.replicas and partition.leader != partition.replicas[0]:
-                not_preferred.append(str(tp))
-    down = sorted(set(known) - info.brokers.keys())
-    controller = info.controller_id if info.controller_id >= 0 else None
-    return {
-        "healthy": not (offline or under_replicated or down) and controller is not None,
-        "controller": controller,
-        "brokers_away": down,
-        "offline_partitions": offline,
-        "under_replicated_partitions": under_replicated,
-        "not_led_by_preferred": not_preferred,
-        "reassignments": len(moving),
-    }
-
-
-def _listed(value: Any) -> str:
-    if not isinstance(value, list):
-        return _or_dash(value)
-    more = ", …" if len(value) > 10 else ""
-    return f"{len(value)}" + (f" ({', '.join(map(str, value[:10]))}{more})" if value else "")
+cluster.add_command(health)

@@ -7,26 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from minikafka.base.config import ClusterConfig
+from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.errors import ConfigError
 
 _CLUSTER_FILE: Final = Path("cluster.toml")
 
 
 def load_cluster_config(file: str | None) -> ClusterConfig:
-    """Return the configuration in `file`, else in ./cluster.toml, else Kafka's defaults.
+    """Return the configuration in `file`, else in ./cluster.toml, else the one without a file.
+
+    Without a file all keys have Kafka's defaults, but new topics are replicated.
 
     Raises ConfigError, which names the file.
     """
     path = find_cluster_file(file)
     if path is None:
-        return ClusterConfig()
+        return ClusterConfig(replicates_topics=True)
     text = read_config(path, "name a cluster.toml, or leave --config out for Kafka's defaults")
     with errors_name_file(path):
-        return ClusterConfig.parse(text)
+        return replace(ClusterConfig.parse(text), was_named=file is not None)
 
 
 def find_cluster_file(file: str | None) -> Path | None:

@@ -15,14 +15,21 @@ import click
 from minikafka.base.errors import KafkaError
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import bootstrap_option, data_option, json_option, key_value_pairs
+from minikafka.cli.group import Group
+from minikafka.cli.options import (
+    bootstrap_option,
+    data_option,
+    json_option,
+    key_value_pairs,
+    timeout_option,
+)
 
 if TYPE_CHECKING:
     from minikafka.client import Client
     from minikafka.client.admin_results import Resource, Setting, Settings
 
 
-@click.group()
+@click.group(cls=Group)
 def configs() -> None:
     """Show and change settings of topics and brokers without a restart."""
 
@@ -55,6 +62,7 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--all", "all_", is_flag=True, help="Also settings that have their default value.")
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def describe(
     resource: Resource, all_: bool, bootstrap: str | None, data: str | None, as_json: bool
@@ -85,6 +93,7 @@ def describe(
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE…", callback=key_value_pairs)
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def set_(
     resource: Resource,
@@ -102,6 +111,7 @@ def set_(
 @click.argument("keys", nargs=-1, required=True, metavar="KEY…")
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def delete(
     resource: Resource,

@@ -1,46 +1,58 @@
-"""`consume`: print the records of a topic to standard output, one per line."""
+"""`consume`: print the records of a topic to standard output."""
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.errors import MinikafkaError
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import bootstrap_option, data_option, json_option, topic_argument
+from minikafka.cli.offsets import Range, parse_offsets, resolve
+from minikafka.cli.options import (
+    bootstrap_option,
+    data_option,
+    json_option,
+    timeout_option,
+    topic_argument,
+)
+from minikafka.cli.record_format import (
+    COLUMNS,
+    format_writer,
+    json_writer,
+    line_writer,
+    unescape,
+)
 from minikafka.cli.topic_errors import explain_topic_errors
 
 if TYPE_CHECKING:
+    from minikafka.cli.record_format import Writer
     from minikafka.client import Client
-    from minikafka.client.consumer import ConsumedRecord
+
+_EPILOG = r"""
+Formats of -f: %s or %v value, %k key, %h headers (name=value,…), %t topic, %p partition, %o offset,
+%T or %d timestamp in Unix ms, %S %V %K sizes of value and key (-1 for null), %H number of headers, %R size
+of the value as four bytes, %h{%k=%v } each header, %% a percent sign; \n \r \t \xNN \NNN \\. A format
+prints no line end of its own: -f '%p:%o %k=%s\n'.
+
+TIME is Unix milliseconds (ten digits: seconds), or a date and time such as 2026-11-22T13:00:00Z, UTC
+unless it has another zone.
+"""
 
 
-class Offsets(NamedTuple):
-    """The offset at which to start (or earliest, latest), and the offset before which to stop, if any."""
-
-    start: Any
-    end: int | None
-
-
-def parse_offsets(context: click.Context, option: click.Parameter, text: str) -> Offsets:
-    """Parse the value of --offset: earliest, latest, N or N:M; a click callback. Raises BadParameter."""
-    if text in ("earliest", "latest"):
-        return Offsets(text, None)
-    start, separator, end = text.partition(":")
-    if start.isdecimal() and (end.isdecimal() or not separator):
-        if separator and int(start) > int(end):
-            raise click.BadParameter(f"{text!r} ends before it begins", context, option)
-        return Offsets(int(start), int(end) if separator else None)
-    problem = f"{text!r} is not earliest, latest, an offset or FROM:TO"
-    raise click.BadParameter(problem, context, option)
+def _columns(context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
+    names = [name.strip() for name in text.split(",")] if text is not None else []
+    for name in names:
+        if name not in COLUMNS:
+            allowed = ", ".join(COLUMNS)
+            problem = f"{name!r} is not one of {allowed} (-K prints the key)"
+            raise click.BadParameter(problem, context, option)
+    return names
 
 
-@click.command()
+@click.command(epilog=_EPILOG)
 @topic_argument
 @click.option(
     "-p",
@@ -52,53 +64,81 @@ def parse_offsets(context: click.Context, option: click.Parameter, text: str) ->
 @click.option(
     "-o",
     "--offset",
+    "where",
+    multiple=True,
     callback=parse_offsets,
-    default="earliest",
-    show_default=True,
     metavar="WHERE",
-    help="Where to start: earliest, latest, an offset, or FROM:TO (stops before TO).",
+    help="Where to start in each partition: beginning (default), end, offset N, -N (the last N records), "
+    "+N (without the first N) or s@TIME. Where to stop: e@TIME, before the first record of that time, or "
+    "FROM:TO, before offset TO. A start and a stop can be combined: -o s@TIME -o e@TIME.",
 )
 @click.option(
     "-e", "--exit", "until_end", is_flag=True, help="Stop at the end that each partition has now."
 )
-@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after N records.")
 @click.option(
-    "-K", "--key-delimiter", metavar="DELIM", help="Print the key and DELIM in front of each value."
+    "-n",
+    "-c",
+    "--num",
+    "--count",
+    "count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop after N records.",
 )
+@click.option(
+    "-f", "--format", "layout", metavar="FORMAT", help="Print records in a format; see below."
+)
+@click.option(
+    "-K",
+    "--key-delimiter",
+    metavar="DELIM",
+    help=r"Print the key and DELIM in front of each value; \t is a tab.",
+)
+@click.option(
+    "--print",
+    "columns",
+    callback=_columns,
+    metavar="NAMES",
+    help="Print these in front of each record, separated by tabs: any of timestamp,partition,offset,headers.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Do not report the end of a partition.")
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def consume(
     topic: str,
     partition: int | None,
-    offset: Offsets,
+    where: Range,
     until_end: bool,
     count: int | None,
+    layout: str | None,
     key_delimiter: str | None,
+    columns: list[str],
+    quiet: bool,
     bootstrap: str | None,
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Print the records of TOPIC, in order within each partition, and wait for more until Ctrl-C."""
-    delimiter = key_delimiter.encode() if key_delimiter else None
+    """Print the records of TOPIC, in order within each partition, and wait for more until Ctrl-C.
+
+    On standard error a line tells where a partition ends (-q: none).
+    """
+    write = _writer(topic, layout, key_delimiter, columns, as_json)
     if sys.stdout is None:
         raise MinikafkaError("standard output is closed: the records cannot be printed")
+
+    def report_end(partition: int, offset: int) -> None:
+        if not quiet:
+            click.echo(f"% Reached end of topic {topic} [{partition}] at offset {offset}", err=True)
 
     async def work(client: Client) -> None:
         left = count
         partitions = None if partition is None else [partition]
-        if isinstance(offset.start, int):
-            await _check_start(client, topic, partitions, offset.start)
-        records = client.consume(
-            topic,
-            partitions=partitions,
-            start=offset.start,
-            until_end=until_end or offset.end is not None,
-        )
+        start, ends = await resolve(client, topic, partitions, where, until_end)
+        records = client.consume(topic, start=start, until_end=ends or False, on_end=report_end)
         async for record in records:
-            if offset.end is not None and record.offset >= offset.end:
-                continue
-            _write(as_line(record, delimiter) if not as_json else as_json_line(topic, record))
+            _print(write(record))
             left = left and left - 1
             if left == 0:
                 break
@@ -108,53 +148,33 @@ def consume(
         run_with_client(work, bootstrap_servers(bootstrap, data))
 
 
-async def _check_start(
-    client: Client, topic: str, partitions: list[int] | None, start: int
-) -> None:
-    """Raise KafkaError unless `start` is from the first to the end offset of each partition."""
-    first = await client.list_offsets(topic, "earliest", partitions)
-    end = await client.list_offsets(topic, "latest", list(first))
-    for number, lowest in sorted(first.items()):
-        if not lowest <= start <= end[number]:
-            text = f"{topic}-{number} has no offset {start}: valid offsets are {lowest} to {end[number]}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-
-
-def _write(line: bytes) -> None:
-    """Write a line to standard output and flush it. Raises BrokenPipeError and MinikafkaError."""
+def _writer(
+    topic: str,
+    layout: str | None,
+    key_delimiter: str | None,
+    columns: list[str],
+    as_json: bool,
+) -> Writer:
+    """Return the writer that the options choose. Raises UsageError."""
+    is_line = key_delimiter is not None or bool(columns)
+    if [layout is not None, is_line, as_json].count(True) > 1:
+        raise click.UsageError("choose one of -f, --json, and -K with --print")
+    if as_json:
+        return json_writer(topic)
+    if layout is None:
+        return line_writer(columns, unescape(key_delimiter) if key_delimiter else None)
     try:
-        sys.stdout.buffer.write(line + b"\n")
+        return format_writer(layout, topic)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-f") from None
+
+
+def _print(data: bytes) -> None:
+    """Write to standard output and flush it. Raises BrokenPipeError and MinikafkaError."""
+    try:
+        sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         raise MinikafkaError(f"standard output: {error.strerror}") from error
-
-
-def as_line(record: ConsumedRecord, delimiter: bytes | None) -> bytes:
-    """Return a record as a line: its value, with the key and `delimiter` in front if that is given."""
-    value = record.value or b""
-    return value if delimiter is None else (record.key or b"") + delimiter + value
-
-
-def as_json_line(topic: str, record: ConsumedRecord) -> bytes:
-    """Return a record as a line of JSON; bytes that are not UTF-8 become {"base64": …}."""
-    fields = {
-        "topic": topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": [[name, _text(value)] for name, value in record.headers],
-    }
-    return json.dumps(fields, ensure_ascii=False).encode()
-
-
-def _text(data: bytes | None) -> str | dict[str, str] | None:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}

@@ -17,7 +17,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import bootstrap_option, data_option, json_option
+from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
+from minikafka.cli.partition_arguments import Named, partitions_argument
 from minikafka.cli.topic_errors import unknown_topics
 
 if TYPE_CHECKING:
@@ -36,33 +37,17 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Elect any live replica if there is no leader; acknowledged records may be lost.",
 )
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC",
-    help="Topic of the --partition; without --partition, all its partitions.",
-)
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(0),
-    multiple=True,
-    metavar="N",
-    help="Partition of the --topic; may be repeated.",
-)
+@partitions_argument
 @click.option("--all", "all_", is_flag=True, help="Every partition of the cluster.")
 @click.option("--file", metavar="FILE", help="JSON file in the format of Kafka's election tool.")
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def elect(
     preferred: bool,
     unclean: bool,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
+    named: Named,
     all_: bool,
     file: str | None,
     bootstrap: str | None,
@@ -72,16 +57,14 @@ def elect(
     """Elect leaders of partitions: the preferred ones, or any live replica (--unclean)."""
     if preferred == unclean:
         raise click.UsageError("give exactly one of --preferred and --unclean")
-    if sum(map(bool, (topics, all_, file))) != 1 or (partitions and not topics):
-        raise click.UsageError("give --topic (and --partition), or --file, or --all")
-    named = placement.partitions_file(file) if file else None
-    if partitions:
-        named = placement.given_partitions(topics, partitions)
+    if sum(map(bool, (any(named), all_, file))) != 1:
+        ways = "TOPIC-PARTITION, or --topic (and --partition), or --file, or --all"
+        raise click.UsageError(f"name the partitions: {ways}")
+    wanted = placement.partitions_file(file) if file else list(named.partitions) or None
 
     async def work(client: Client) -> dict[TopicPartition, Outcome]:
-        whole_topics = topics and not partitions
-        wanted = await _partitions_of(client.admin, topics) if whole_topics else named
-        return await client.admin.elect_leaders(wanted, unclean=unclean)
+        whole = await _partitions_of(client.admin, named.topics) if named.topics else wanted
+        return await client.admin.elect_leaders(whole, unclean=unclean)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
     outcomes = dict(sorted(found.items()))

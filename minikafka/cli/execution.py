@@ -11,34 +11,67 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from minikafka.base.errors import MinikafkaError
+from minikafka.cli.options import time_limit
+
 if TYPE_CHECKING:
     from minikafka.client import Client
 
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(
+    work: Coroutine[Any, Any, T], *, limit: float | None = None, late: str = "not finished"
+) -> T:
     """Run a coroutine to its end and return its result; Ctrl-C and SIGTERM cancel it.
 
-    Until this call Ctrl-C ends the process: Python can lose a KeyboardInterrupt that is raised in an import.
+    `limit`: maximum time in seconds, default that of `--timeout`; after it MinikafkaError is raised, which
+    begins with `late`. Until this call Ctrl-C ends the process: Python can lose a KeyboardInterrupt that is
+    raised in an import.
     """
     import asyncio
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, interrupt)
-    return asyncio.run(work)
+    return asyncio.run(_within(limit or time_limit(), work, late))
 
 
-def run_with_client(work: Callable[[Client], Coroutine[Any, Any, T]], servers: str) -> T:
-    """Connect a client to the brokers `servers`, run `work` with it, and return the result."""
+async def _within(limit: float | None, work: Coroutine[Any, Any, T], late: str) -> T:
+    import asyncio
+
+    timer = asyncio.timeout(limit)
+    try:
+        async with timer:
+            return await work
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        raise MinikafkaError(f"{late} within {limit:g} s (--timeout)") from None
+
+
+def run_with_client(
+    work: Callable[[Client], Coroutine[Any, Any, T]], servers: str, *, limit: float | None = None
+) -> T:
+    """Connect a client to the brokers `servers`, run `work` with it, and return the result.
+
+    `limit`: as in `run`; it also replaces the client's own time limits.
+    """
     from minikafka.client import Client
 
-    async def connected() -> T:
-        async with Client(servers) as client:
-            return await work(client)
+    limit = limit or time_limit()
 
-    return run(connected())
+    def client() -> Client:
+        if limit is None:
+            return Client(servers)
+        limit_ms = max(1, round(limit * 1000))
+        return Client(servers, api_timeout_ms=limit_ms, delivery_timeout_ms=limit_ms)
+
+    async def connected() -> T:
+        async with client() as opened:
+            return await work(opened)
+
+    return run(connected(), limit=limit, late=f"no complete answer from {servers}")
 
 
 def interrupt(*_: object) -> None:

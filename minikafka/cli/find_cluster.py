@@ -9,6 +9,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
     from minikafka.cluster.directory import ClusterRecord
     from minikafka.cluster.local import LocalCluster
@@ -41,6 +43,17 @@ def find_running_cluster(data: str | None) -> LocalCluster:
 def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
     """Return `bootstrap`, else the brokers of the running cluster in `data`. Raises ClusterError."""
     return bootstrap or _record_of_running_cluster(data).bootstrap
+
+
+def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -> str:
+    """Return `zookeeper`, else the ZooKeeper of the cluster in `data`. Raises ClusterError, UsageError."""
+    if zookeeper:
+        return zookeeper
+    if bootstrap:
+        raise click.UsageError("brokers do not tell their ZooKeeper: --via-zookeeper HOST:PORT")
+    from minikafka.cluster.directory import ClusterDirectory
+
+    return ClusterDirectory(Path(data_directory(data))).read_existing().zookeeper
 
 
 def _record_of_running_cluster(data: str | None) -> ClusterRecord:

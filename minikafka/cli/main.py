@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, NoReturn, TextIO
 import click
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli.group import Group, nearest
 
 _INTERRUPTED: Final = 130
 
@@ -32,7 +33,12 @@ _COMMANDS: Final = {
     "down": _Entry("processes", "Stop all brokers and the managed ZooKeeper; keep the data."),
     "start": _Entry("processes", "Start one broker that is down."),
     "stop": _Entry("processes", "Stop one broker after it has handed over its leaderships."),
+    "restart": _Entry("restart", "Restart brokers, so that they read their configuration."),
+    "kill": _Entry("faults", "Kill one broker with SIGKILL."),
+    "pause": _Entry("faults", "Pause one broker with SIGSTOP."),
+    "resume": _Entry("faults", "Let a paused broker continue."),
     "status": _Entry("status", "Show processes, controller and partitions."),
+    "logs": _Entry("logs", "Print what the brokers and ZooKeeper have logged."),
     "broker": _Entry("broker", "Run one broker in the foreground."),
     "topics": _Entry("topics", "Create, list, describe, alter and delete topics."),
     "reassign": _Entry("reassign", "Move partitions to other brokers."),
@@ -48,7 +54,11 @@ _COMMANDS: Final = {
 """Every command by its name, in the order of `--help`."""
 
 
-class _Commands(click.Group):
+_GROUPS: Final = ("topics", "cluster", "configs", "plan")
+"""The commands that have commands of their own."""
+
+
+class _Commands(Group):
     """The commands of the table, imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -61,6 +71,18 @@ class _Commands(click.Group):
         command = getattr(importlib.import_module(f"minikafka.cli.{entry.module}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def suggestions(self, ctx: click.Context, name: str) -> list[str]:
+        """Return the names of commands that `name` may stand for, else those of the groups."""
+        found = super().suggestions(ctx, name)
+        if found:
+            return found
+        below = []
+        for group in _GROUPS:
+            command = self.get_command(ctx, group)
+            assert isinstance(command, click.Group)
+            below += [f"{group} {other}" for other in nearest(name, command.list_commands(ctx))]
+        return below
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the summaries of the table; click's own method would import every command."""
@@ -128,7 +150,9 @@ def _flush(output: TextIO | None) -> OSError | None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the error's text; for an OSError, without its number."""
+    """Return the error's text with its hint; for an OSError, without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MinikafkaError) and error.hint:
+        return f"{error} ({error.hint})"
     return str(error)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Final
 
 import click
+
+_TIME_LIMIT: Final = f"{__name__}.time_limit"
 
 
 def not_blank(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -28,6 +31,12 @@ data_option = click.option(
     callback=not_blank,
     help="Data directory of the cluster (default: the one in cluster.toml, else ./data).",
 )
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    callback=not_blank,
+    help="Configuration of the cluster (default: ./cluster.toml, if it exists).",
+)
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
@@ -39,7 +48,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument TOPIC, which may also be given as `-t TOPIC`, as in kcat."""
+    """Add the argument TOPIC, which may also be given as `-t TOPIC`; it becomes `topic`."""
 
     @click.argument("topic", required=False)
     @click.option("-t", "--topic", "named", metavar="TOPIC", help="Same as TOPIC.")
@@ -50,6 +59,54 @@ def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
         command(topic=topic or named, **rest)
 
     return with_topic
+
+
+def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds TOPIC… or repeated `-t TOPIC`; they become `topics`."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @click.argument("words", nargs=-1, metavar="TOPIC…" if required else "[TOPIC]…")
+        @click.option(
+            "-t",
+            "--topic",
+            "named",
+            multiple=True,
+            metavar="TOPIC",
+            help="Same as TOPIC; may be repeated.",
+        )
+        @wraps(command)
+        def with_topics(words: tuple[str, ...], named: tuple[str, ...], **rest: object) -> None:
+            if required and not (words or named):
+                raise click.UsageError("name at least one topic, as TOPIC or as -t TOPIC")
+            command(topics=(*words, *named), **rest)
+
+        return with_topics
+
+    return add
+
+
+def _remember_time_limit(
+    context: click.Context, option: click.Parameter, seconds: float | None
+) -> None:
+    context.meta[_TIME_LIMIT] = seconds
+
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    expose_value=False,
+    callback=_remember_time_limit,
+    help="Fail if the command has not ended after this time.",
+)
+"""`execution.run` applies the limit, so the command itself need not handle it."""
+
+
+def time_limit() -> float | None:
+    """Return the seconds of `timeout_option` of the running command; None without a limit."""
+    context = click.get_current_context(silent=True)
+    found: float | None = context.meta.get(_TIME_LIMIT) if context else None
+    return found
 
 
 def key_value_pairs(

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.names import parse_replica_directory
 
 Plan: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
 """Partition to its target replicas, the preferred leader first."""
@@ -24,10 +25,11 @@ _PARTITION_MAX: Final = 2**31 - 1
 
 def parse_partition(text: str) -> TopicPartition:
     """Parse TOPIC-PARTITION, for example `t-0`. Raises UsageError."""
-    topic, _, number = text.rpartition("-")
-    if not topic or not number.isdigit():
-        raise click.UsageError(f"{text!r} is not a partition: write TOPIC-PARTITION, as in t-0")
-    return TopicPartition(topic, int(number))
+    try:
+        return parse_replica_directory(text)
+    except ValueError:
+        message = f"{text!r} is not a partition: write TOPIC-PARTITION, as in t-0"
+        raise click.UsageError(message) from None
 
 
 def broker_list(text: str) -> tuple[BrokerId, ...]:
@@ -47,15 +49,17 @@ def given_partitions(topics: Sequence[str], partitions: Sequence[int]) -> list[T
         topics = [topics[0]] * len(partitions)
     if len(topics) != len(partitions):
         raise click.UsageError("give --topic once, or once for each --partition")
-    return _once([TopicPartition(*pair) for pair in zip(topics, partitions, strict=True)])
+    return once([TopicPartition(*pair) for pair in zip(topics, partitions, strict=True)])
 
 
-def given_plan(topics: Sequence[str], partitions: Sequence[int], replicas: Sequence[str]) -> Plan:
-    """Return the plan of repeated `--topic t --partition 0 --replicas 3,4,5`. Raises UsageError."""
-    wanted = given_partitions(topics, partitions)
-    if len(replicas) != len(wanted):
-        raise click.UsageError("give --replicas once for each --partition")
-    return dict(zip(wanted, map(broker_list, replicas), strict=True))
+def given_plan(partitions: Sequence[TopicPartition], replicas: Sequence[str]) -> Plan:
+    """Return the plan that gives each partition the replicas of the `--replicas` option in the same place.
+
+    Raises UsageError if there are not as many options as partitions.
+    """
+    if len(replicas) != len(partitions):
+        raise click.UsageError("give --replicas once for each partition")
+    return dict(zip(partitions, map(broker_list, replicas), strict=True))
 
 
 def plan_file(file: str) -> Plan:
@@ -85,7 +89,7 @@ def partitions_file(file: str) -> list[TopicPartition]:
     Raises UsageError and OSError.
     """
     entries = enumerate(_entries(file))
-    return _once([_partition(entry, f"{file}: partitions[{at}]") for at, entry in entries])
+    return once([_partition(entry, f"{file}: partitions[{at}]") for at, entry in entries])
 
 
 def as_json(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> dict[str, Any]:
@@ -121,6 +125,14 @@ def manual_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
             )
         assignment[number] = _distinct(tuple(map(int, ids)), f"partition {number}: {part}")
     return assignment
+
+
+def once(partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Return the partitions. Raises UsageError if one is named twice."""
+    twice = [tp for tp, count in Counter(partitions).items() if count > 1]
+    if twice:
+        raise click.UsageError(f"{twice[0]} is named twice")
+    return partitions
 
 
 def _entries(file: str) -> list[dict[str, Any]]:
@@ -160,10 +172,3 @@ def _distinct(replicas: tuple[BrokerId, ...], where: str) -> tuple[BrokerId, ...
     if len(set(replicas)) < len(replicas):
         raise click.UsageError(f"{where}: a broker is named twice")
     return replicas
-
-
-def _once(partitions: list[TopicPartition]) -> list[TopicPartition]:
-    twice = [tp for tp, count in Counter(partitions).items() if count > 1]
-    if twice:
-        raise click.UsageError(f"{twice[0]} is named twice")
-    return partitions

@@ -15,29 +15,22 @@ import click
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_running_cluster
-from minikafka.cli.options import data_option, json_option
-from minikafka.cli.placement import given_partitions, given_plan, plan_file
+from minikafka.cli.group import Group
+from minikafka.cli.options import data_option, json_option, timeout_option, topics_argument
+from minikafka.cli.partition_arguments import Named, partitions_argument
+from minikafka.cli.placement import given_plan, plan_file
 
 if TYPE_CHECKING:
     from minikafka.cluster.local import LocalCluster
 
 _TIMEOUT_MS: Final = 60_000
 
-topics_option = click.option(
-    "-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Topic of the --partition."
-)
-partitions_option = click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    multiple=True,
-    type=click.IntRange(0),
-    metavar="N",
-    help="Partition of the --topic; may be repeated.",
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="List every step, write and request."
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def plan() -> None:
     """Show the writes and requests that an operation would cause, in order, without doing it."""
 
@@ -45,18 +38,19 @@ def plan() -> None:
 @plan.command("kill-broker")
 @click.argument("broker_id", type=int, metavar="ID")
 @data_option
+@timeout_option
+@verbose_option
 @json_option
-def kill_broker(broker_id: int, data: str | None, as_json: bool) -> None:
+def kill_broker(broker_id: int, data: str | None, verbose: bool, as_json: bool) -> None:
     """Show what would follow if broker ID died."""
-    _show({"operation": "kill-broker", "broker": broker_id}, data, as_json)
+    _show({"operation": "kill-broker", "broker": broker_id}, data, verbose, as_json)
 
 
 @plan.command(short_help="Show what moving partitions would cause.")
 @click.option(
     "--file", metavar="FILE", help="JSON file in the format of Kafka's reassignment tool."
 )
-@topics_option
-@partitions_option
+@partitions_argument
 @click.option(
     "--replicas",
     multiple=True,
@@ -64,65 +58,77 @@ def kill_broker(broker_id: int, data: str | None, as_json: bool) -> None:
     help="The partition's new brokers, the preferred leader first.",
 )
 @data_option
+@timeout_option
+@verbose_option
 @json_option
 def reassign(
     file: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
+    named: Named,
     replicas: tuple[str, ...],
     data: str | None,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Show what `minikafka reassign` with the same options would cause."""
-    if (file is None) == (not topics):
-        raise click.UsageError("give either --file, or --topic, --partition and --replicas")
-    wanted = plan_file(file) if file else given_plan(topics, partitions, replicas)
+    if named.topics or (file is None) == (not named.partitions):
+        raise click.UsageError("give either --file, or partitions and --replicas")
+    wanted = plan_file(file) if file else given_plan(named.partitions, replicas)
     targets = [[tp.topic, tp.partition, list(to)] for tp, to in wanted.items()]
-    _show({"operation": "reassign", "targets": targets}, data, as_json)
+    _show({"operation": "reassign", "targets": targets}, data, verbose, as_json)
 
 
 @plan.command("delete-topic")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC…")
+@topics_argument(required=True)
 @data_option
+@timeout_option
+@verbose_option
 @json_option
-def delete_topic(topics: tuple[str, ...], data: str | None, as_json: bool) -> None:
+def delete_topic(topics: tuple[str, ...], data: str | None, verbose: bool, as_json: bool) -> None:
     """Show what deleting these topics would cause."""
-    _show({"operation": "delete-topic", "topics": list(topics)}, data, as_json)
+    _show({"operation": "delete-topic", "topics": list(topics)}, data, verbose, as_json)
 
 
 @plan.command(short_help="Show what electing leaders would cause.")
-@topics_option
-@partitions_option
+@partitions_argument
 @click.option("--preferred", is_flag=True, help="Elect preferred leaders (the default).")
 @click.option("--unclean", is_flag=True, help="Allow leaders outside the ISR.")
 @data_option
+@timeout_option
+@verbose_option
 @json_option
 def elect(
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
+    named: Named,
     preferred: bool,
     unclean: bool,
     data: str | None,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Show what electing leaders of these partitions or topics (default: all) would cause."""
     if preferred and unclean:
         raise click.UsageError("--preferred and --unclean cannot be combined")
     question: dict[str, Any] = {"operation": "elect", "unclean": unclean, "partitions": None}
-    if partitions:
-        question["partitions"] = given_partitions(topics, partitions)
-    elif topics:
-        question["topics"] = list(topics)
-    _show(question, data, as_json)
+    if named.partitions:
+        question["partitions"] = list(named.partitions)
+    elif named.topics:
+        question["topics"] = list(named.topics)
+    _show(question, data, verbose, as_json)
 
 
-def _show(question: dict[str, Any], data: str | None, as_json: bool) -> None:
+def _show(question: dict[str, Any], data: str | None, verbose: bool, as_json: bool) -> None:
     lines = run(_ask(find_running_cluster(data), question))
     if as_json:
         click.echo(json.dumps({"question": question, "lines": lines}))
         return
+    from minikafka.explain.forecast import forecast
+
     for line in lines:
-        if line["kind"] != "decision":
+        if line["kind"] == "assumed":
+            click.echo(f"assumed: {_words(line)}")
+    for sentence in forecast(lines):
+        click.echo(sentence)
+    for line in lines if verbose else ():
+        if line["kind"] not in ("decision", "assumed"):
             click.echo(f"{line['cause']:<8} {line['kind']:<9} {_words(line)}")
 
 

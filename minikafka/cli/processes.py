@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
-from minikafka.cli.options import data_option, json_option, not_blank
+from minikafka.cli.options import (
+    config_option,
+    data_option,
+    json_option,
+    time_limit,
+    timeout_option,
+)
 
 if TYPE_CHECKING:
+    from minikafka.base.errors import KafkaError
     from minikafka.cluster.local import LocalCluster
     from minikafka.cluster.processes import ProcessId
+    from minikafka.rpc.messages import SettingChange
+
+_EFFECTS: Final = {
+    "now": "in effect now",
+    "restart": "takes effect at their next start",
+    "overridden": "no effect while `configs set` overrides it",
+}
+_LATE: Final = "the brokers did not serve clients"
 
 
 @click.command()
-@click.option(
-    "--config",
-    metavar="FILE",
-    callback=not_blank,
-    help="Configuration of the cluster (default: ./cluster.toml, if it exists).",
-)
+@config_option
 @click.option("--brokers", type=click.IntRange(1, 1000), metavar="N", help="Number of brokers.")
 @data_option
+@timeout_option
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -38,8 +50,9 @@ def up(
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
-    The cluster keeps running after the command has returned. Processes that already run are left alone. The URLs of
-    the brokers' Prometheus metrics are printed to standard error.
+    The cluster keeps running after the command has returned. Processes that already run are left alone; where
+    the configuration differs from theirs, the differences are printed to standard error, with what takes effect
+    now and what needs a restart. So are the URLs of the brokers' Prometheus metrics.
     """
     from minikafka.cli.config_files import (
         errors_name_file,
@@ -52,11 +65,81 @@ def up(
     wanted = LocalCluster(brokers, data=data or found.data, config=found, port=port, attached=False)
     before = _running(wanted)
     with errors_name_file(find_cluster_file(config)):
-        run(wanted.start())
+        differences = run(
+            _start(wanted, [int(name) for name in before if name.isdigit()]), late=_LATE
+        )
     click.echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
+    for line in (*wanted.postponed, *differences.lines(data)):
+        click.echo(line, err=True)
     if urls := wanted.metrics_urls:
         click.echo(f"metrics: {', '.join(urls.values())}", err=True)
-    click.echo(json.dumps(describe(wanted)) if as_json else wanted.bootstrap)
+    if as_json:
+        extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed)}
+        click.echo(json.dumps(describe(wanted) | extra))
+    else:
+        click.echo(wanted.bootstrap)
+
+
+async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
+    """Start what is down; return how the brokers that ran before differ from the configuration."""
+    await wanted.start(timeout_ms=start_timeout_ms())
+    return Differences.of(await wanted.reconfigure(running))
+
+
+class Differences(NamedTuple):
+    """Changed settings with the brokers that they concern, and the errors of brokers that were not compared."""
+
+    changes: Mapping[SettingChange, Sequence[int]]
+    errors: Mapping[int, Exception]
+
+    @classmethod
+    def of(
+        cls, answers: Mapping[int, Sequence[SettingChange] | OSError | KafkaError]
+    ) -> Differences:
+        """Group the answers of brokers by change."""
+        changes: dict[SettingChange, list[int]] = {}
+        errors: dict[int, Exception] = {}
+        for broker_id, answer in sorted(answers.items()):
+            if isinstance(answer, Exception):
+                errors[broker_id] = answer
+                continue
+            for change in answer:
+                changes.setdefault(change, []).append(broker_id)
+        return cls(changes, errors)
+
+    def lines(self, data: str | None) -> list[str]:
+        """Return one line per change, and the command that restarts the brokers which need it."""
+        lines = [
+            f"{_change(change)} on {_listed([str(id_) for id_ in ids])}: {_EFFECTS[change.effect]}"
+            for change, ids in self.changes.items()
+        ]
+        lines += [
+            f"broker {id_} was not compared with the configuration: {error}"
+            for id_, error in self.errors.items()
+        ]
+        late = {id_ for c, ids in self.changes.items() if c.effect == "restart" for id_ in ids}
+        if late:
+            names = " ".join(map(str, sorted(late)))
+            where = f" --data {shlex.quote(data)}" if data else ""
+            lines.append(f"to restart them: minikafka restart {names} --rolling{where}")
+        return lines
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return the changes for `up --json`."""
+        return [{**change._asdict(), "brokers": list(ids)} for change, ids in self.changes.items()]
+
+
+def _change(change: SettingChange) -> str:
+    new = "not set" if change.new is None else change.new
+    return f"{change.name} = {new} (was {'not set' if change.old is None else change.old})"
+
+
+def start_timeout_ms() -> int:
+    """Return the time in which brokers must serve: that of --timeout, else a minute."""
+    from minikafka.cluster.local import START_TIMEOUT_MS
+
+    limit = time_limit()
+    return START_TIMEOUT_MS if limit is None else round(limit * 1000)
 
 
 def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
@@ -120,6 +203,7 @@ def describe(found: LocalCluster) -> dict[str, Any]:
 
 @click.command()
 @data_option
+@timeout_option
 def down(data: str | None) -> None:
     """Stop all brokers and the managed ZooKeeper; keep the data."""
     found = find_cluster(data)
@@ -130,12 +214,13 @@ def down(data: str | None) -> None:
 @click.command()
 @click.argument("broker_id", type=int, metavar="ID")
 @data_option
+@timeout_option
 def start(broker_id: int, data: str | None) -> None:
     """Start the broker ID with its former ports and data, and wait until it serves clients."""
     from minikafka.cluster.directory import HOST
 
     found = find_cluster(data)
-    run(found.start(broker_id))
+    run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE)
     click.echo(
         f"broker {broker_id} serves on {HOST}:{found.record.broker(broker_id).port}", err=True
     )
@@ -144,6 +229,7 @@ def start(broker_id: int, data: str | None) -> None:
 @click.command()
 @click.argument("broker_id", type=int, metavar="ID")
 @data_option
+@timeout_option
 def stop(broker_id: int, data: str | None) -> None:
     """Stop the broker ID after it has handed over its leaderships (controlled shutdown)."""
     run(find_cluster(data).stop(broker_id))

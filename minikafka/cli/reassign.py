@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import click
 
 from minikafka.cli import placement
-from minikafka.cli.execution import fail_unless, run_with_client
-from minikafka.cli.find_cluster import bootstrap_servers, cluster_options
+from minikafka.cli.execution import fail_unless, run, run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers, cluster_options, zookeeper_servers
 from minikafka.cli.options import bootstrap_option, data_option, json_option
+from minikafka.cli.partition_arguments import Named, partitions_argument
 
 if TYPE_CHECKING:
     from minikafka.cli.reassign_jobs import ReassignOptions
@@ -25,28 +26,12 @@ _ACTIONS: Final = ("verify", "list", "cancel", "generate")
 
 
 @click.command()
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC",
-    help="Topic of the --partition; may be repeated.",
-)
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(0),
-    multiple=True,
-    metavar="N",
-    help="Partition to move; may be repeated.",
-)
+@partitions_argument
 @click.option(
     "--replicas",
     multiple=True,
     metavar="3,4,5",
-    help="The partition's new brokers, the preferred leader first; once per --partition.",
+    help="The partition's new brokers, the preferred leader first; once per partition.",
 )
 @click.option("--file", metavar="PLAN", help="JSON file in the format of Kafka's tool.")
 @click.option("--verify", is_flag=True, help="Show whether the moves have completed.")
@@ -69,14 +54,22 @@ _ACTIONS: Final = ("verify", "list", "cancel", "generate")
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Stop waiting after this time; the moves continue.",
+    help="Fail if the command has not ended after this time; started moves continue.",
+)
+@click.option(
+    "--via-zookeeper",
+    "zookeeper",
+    is_flag=False,
+    flag_value="",
+    metavar="[HOST:PORT]",
+    help="Ask through /admin/reassign_partitions (default: in the ZooKeeper of the cluster in --data). "
+    "Ctrl-C and --timeout take back what the controller has not begun.",
 )
 @bootstrap_option
 @data_option
 @json_option
 def reassign(
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
+    named: Named,
     replicas: tuple[str, ...],
     file: str | None,
     verify: bool,
@@ -88,19 +81,19 @@ def reassign(
     bytes_per_second: int | None,
     no_wait: bool,
     timeout: float | None,
+    zookeeper: str | None,
     bootstrap: str | None,
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Move partitions to other brokers and wait until the moves have completed.
+    """Move each TOPIC-PARTITION to its --replicas and wait until the moves have completed.
 
     Ctrl-C prints which moves have completed; the others continue.
     """
     from minikafka.cli.reassign_jobs import ReassignOptions
 
     options = ReassignOptions(
-        topics,
-        partitions,
+        named,
         replicas,
         file,
         spread,
@@ -116,12 +109,26 @@ def reassign(
     ]
     if len(chosen) > 1:
         raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} cannot be combined")
+    if zookeeper is not None:
+        if chosen or bytes_per_second or spread or brokers:
+            raise click.UsageError("--via-zookeeper can only be combined with moves, unthrottled")
+        _move_by_node(options, zookeeper_servers(zookeeper, bootstrap, data))
+        return
     job = _job(chosen[0] if chosen else None, options)
 
     async def work(client: Client) -> bool:
         return await job.do(client.admin)
 
-    fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data)))
+    # A job that waits applies the limit itself: it reports what has been done until then.
+    limit = timeout if chosen and chosen[0] != "cancel" else None
+    fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data), limit=limit))
+
+
+def _move_by_node(options: ReassignOptions, connect: str) -> None:
+    from minikafka.cli.reassign_zookeeper import MoveByNode
+
+    # The job applies the time limit itself: it takes the request back.
+    fail_unless(run(MoveByNode(options).do(connect), limit=float("inf")))
 
 
 class _Job(Protocol):
@@ -138,8 +145,8 @@ def _job(action: str | None, options: ReassignOptions) -> _Job:
 
     if action != "generate" and (options.spread or options.brokers):
         raise click.UsageError("--topics and --brokers can only be used with --generate")
-    if action and (options.throttle or (options.timeout and action != "cancel")):
-        raise click.UsageError(f"--throttle and --timeout cannot be combined with --{action}")
+    if action and options.throttle:
+        raise click.UsageError(f"--throttle cannot be combined with --{action}")
     if action == "verify":
         return Verify(
             options,

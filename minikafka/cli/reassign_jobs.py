@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from minikafka.base.errors import KafkaError
+from minikafka.base.errors import KafkaError, MinikafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.cli import placement, reassign_throttle
+from minikafka.cli.partition_arguments import Named
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Progress
 from minikafka.cli.reassign_outcome import (
@@ -26,11 +27,13 @@ from minikafka.cli.reassign_outcome import (
     count,
     ids,
     measure,
+    print_results,
     read_results,
     wait_until_finished,
 )
 from minikafka.cli.topic_errors import unknown_topics
 from minikafka.client.admin import POLL_MS, Admin
+from minikafka.client.admin_results import Outcome
 from minikafka.runtime.clock import SystemClock
 
 LAST_CHECK_S: Final = 5
@@ -41,8 +44,7 @@ _SHORT_PATIENCE_MS: Final = 1_000
 class ReassignOptions(NamedTuple):
     """The options of `reassign`. `target`: the options that name the cluster."""
 
-    topics: tuple[str, ...]
-    partitions: tuple[int, ...]
+    named: Named
     replicas: tuple[str, ...]
     file: str | None
     spread: str | None
@@ -58,44 +60,39 @@ class ReassignOptions(NamedTuple):
         self._check_one_way()
         if self.file:
             return placement.plan_file(self.file)
-        if not self.partitions:
+        if not self.named.partitions:
             raise click.UsageError(
-                "name the partitions to move: --topic t --partition 0 --replicas 1,2,3 (may be "
-                "repeated) or --file plan.json"
+                "name the partitions to move: t-0 --replicas 1,2,3 (may be repeated), or --file plan.json"
             )
-        return placement.given_plan(self.topics, self.partitions, self.replicas)
+        return placement.given_plan(self.named.partitions, self.replicas)
 
     def named_partitions(self) -> list[TopicPartition]:
         """Return the named partitions; none if only topics are named. Raises UsageError."""
         self._check_one_way()
         if self.file:
             return placement.partitions_file(self.file)
-        if not self.topics:
-            raise click.UsageError(
-                "name the partitions: --topic t --partition 0 (or only --topic t), or --file plan.json"
-            )
-        return placement.given_partitions(self.topics, self.partitions) if self.partitions else []
+        if not any(self.named):
+            raise click.UsageError("name the partitions: t-0 (or --topic t), or --file plan.json")
+        return list(self.named.partitions)
 
     def command_for(self, action: str) -> str:
         """Return the command line of `reassign` with another action for the same partitions and cluster."""
         words = ["minikafka", "reassign", action]
         if self.file:
             words += ["--file", self.file]
-        for topic in self.topics if len(self.topics) == 1 else ():
-            words += ["--topic", topic]
-        for at, partition in enumerate(self.partitions):
-            if len(self.topics) > 1:
-                words += ["--topic", self.topics[at]]
-            words += ["--partition", str(partition)]
+        words += [word for topic in self.named.topics for word in ("--topic", topic)]
+        has_one_topic = len({tp.topic for tp in self.named.partitions}) == 1
+        for at, tp in enumerate(self.named.partitions):
+            if at == 0 or not has_one_topic:
+                words += ["--topic", tp.topic]
+            words += ["--partition", str(tp.partition)]
             if action == "--verify":
                 words += ["--replicas", self.replicas[at]]
         return shlex.join([*words, *self.target])
 
     def _check_one_way(self) -> None:
-        if self.file and (self.topics or self.partitions or self.replicas):
-            raise click.UsageError(
-                "--file cannot be combined with --topic, --partition or --replicas"
-            )
+        if self.file and (any(self.named) or self.replicas):
+            raise click.UsageError("--file cannot be combined with partitions or --replicas")
 
 
 class Move:
@@ -105,22 +102,34 @@ class Move:
         self._options = options
         self._plan = plan
         self._clock = SystemClock()
+        self._has_started = False
         self._rejected: dict[TopicPartition, MoveResult] = {}
         self._current: dict[TopicPartition, tuple[BrokerId, ...]] = {}
 
     async def do(self, admin: Admin) -> bool:
         """Return True if all moves completed (with --no-wait: were accepted)."""
         try:
-            await self._start(admin)
+            await self._start_and_follow(admin)
             if not self._options.waits:
                 return await self._report_started(admin)
-            await self._follow(admin)
             results = await self._results(admin)
         except asyncio.CancelledError:
             await self._report_interrupted(admin)
             raise
         self._print_results(results, interrupted=False)
         return await self._finish(admin, results)
+
+    async def _start_and_follow(self, admin: Admin) -> None:
+        timeout = self._options.timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await self._start(admin)
+                if self._options.waits:
+                    await self._follow(admin)
+        except TimeoutError:
+            if not self._has_started:
+                raise MinikafkaError(f"the moves were not accepted within {timeout:g} s") from None
+            click.echo(f"not completed within {timeout:g} s", err=True)
 
     async def _start(self, admin: Admin) -> None:
         self._current = await _replicas(admin, self._plan)
@@ -137,6 +146,7 @@ class Move:
                 self._rejected[tp] = MoveResult(
                     self._plan[tp], MoveState.REJECTED, replicas, outcome
                 )
+        self._has_started = True
 
     async def _set_throttle(self, admin: Admin, bytes_per_second: int) -> None:
         missed = await reassign_throttle.set_throttle(
@@ -152,11 +162,7 @@ class Move:
     async def _follow(self, admin: Admin) -> None:
         shown = not self._options.as_json
         with Progress(self._clock, "partitions moved", shown=shown) as progress:
-            try:
-                async with asyncio.timeout(self._options.timeout):
-                    await wait_until_finished(admin, self._clock, self._accepted, progress)
-            except TimeoutError:
-                click.echo(f"not completed within {self._options.timeout:g} s", err=True)
+            await wait_until_finished(admin, self._clock, self._accepted, progress)
 
     async def _results(self, admin: Admin, *patience: int) -> dict[TopicPartition, MoveResult]:
         found = await read_results(admin, self._accepted, *patience) if self._accepted else {}
@@ -206,18 +212,8 @@ class Move:
     def _print_results(
         self, results: Mapping[TopicPartition, MoveResult], *, interrupted: bool
     ) -> None:
-        rows = sorted(results.items())
-        if not self._options.as_json:
-            for tp, result in rows:
-                click.echo(result.sentence(tp))
-            return
-        shown = {
-            "completed": all(result.state is MoveState.COMPLETED for _, result in rows),
-            "interrupted": interrupted,
-            "partitions": [result.as_json(tp) for tp, result in rows],
-            "current": placement.as_json(self._current),
-        }
-        click.echo(json.dumps(shown))
+        as_json = self._options.as_json
+        print_results(results, self._current, interrupted=interrupted, as_json=as_json)
 
     async def _finish(self, admin: Admin, results: Mapping[TopicPartition, MoveResult]) -> bool:
         if count(results.values(), MoveState.IN_PROGRESS):
@@ -252,7 +248,7 @@ class Verify:
         """Return True if all partitions have their target replicas."""
         plan = self._wanted
         if isinstance(plan, list):
-            plan = await _current_targets(admin, self._options.topics, plan)
+            plan = await _current_targets(admin, self._options.named.topics, plan)
         results = await read_results(admin, plan, _SHORT_PATIENCE_MS)
         removed = await reassign_throttle.remove_throttle(admin, {tp.topic for tp in plan})
         rows = sorted(results.items())
@@ -311,14 +307,13 @@ class Cancel:
         self._options = options
         self._wanted = wanted
         self._clock = SystemClock()
+        self._chosen: list[TopicPartition] = []
+        self._outcomes: dict[TopicPartition, Outcome] = {}
 
     async def do(self, admin: Admin) -> bool:
         """Return True if all moves were cancelled and undone (with --no-wait: cancelled)."""
-        active = await admin.list_reassignments()
-        chosen = self._wanted or [tp for tp in active if tp.topic in self._options.topics]
-        outcomes = await admin.alter_reassignments(dict.fromkeys(chosen))
-        cancelled = [tp for tp, outcome in outcomes.items() if outcome.ok]
-        back = not self._options.waits or await self._wait_until_undone(admin, cancelled)
+        is_undone = await self._cancel_and_wait(admin)
+        chosen, outcomes = self._chosen, self._outcomes
         await reassign_throttle.remove_throttle(admin, {tp.topic for tp in chosen})
         if self._options.as_json:
             rows = [
@@ -338,16 +333,28 @@ class Cancel:
             for tp, outcome in sorted(outcomes.items()):
                 end = "was cancelled." if outcome.ok else f"was not cancelled: {outcome}"
                 click.echo(f"Reassignment of partition {tp} {end}")
-        return bool(chosen) and len(cancelled) == len(outcomes) and back
+        return bool(chosen) and all(outcome.ok for outcome in outcomes.values()) and is_undone
 
-    async def _wait_until_undone(self, admin: Admin, cancelled: list[TopicPartition]) -> bool:
-        """Wait until the cancelled moves are undone; return False after the timeout."""
+    async def _cancel_and_wait(self, admin: Admin) -> bool:
+        """Cancel the moves and wait until they are undone; return False after the timeout.
+
+        Raises MinikafkaError if the timeout passes before the controller has answered.
+        """
+        timeout = self._options.timeout
         try:
-            async with asyncio.timeout(self._options.timeout):
-                while cancelled and await admin.list_reassignments(cancelled):
-                    await self._clock.sleep(POLL_MS)
+            async with asyncio.timeout(timeout):
+                active = await admin.list_reassignments()
+                topics = self._options.named.topics
+                self._chosen = self._wanted or [tp for tp in active if tp.topic in topics]
+                self._outcomes = await admin.alter_reassignments(dict.fromkeys(self._chosen))
+                cancelled = [tp for tp, outcome in self._outcomes.items() if outcome.ok]
+                while self._options.waits and cancelled:
+                    cancelled = list(await admin.list_reassignments(cancelled))
+                    await self._clock.sleep(POLL_MS if cancelled else 0)
         except TimeoutError:
-            click.echo(f"not undone within {self._options.timeout:g} s", err=True)
+            if self._chosen and not self._outcomes:
+                raise MinikafkaError(f"the moves were not cancelled within {timeout:g} s") from None
+            click.echo(f"not undone within {timeout:g} s", err=True)
             return False
         return True
 

@@ -6,12 +6,16 @@ replicas equal the target, in the same order.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+import click
+
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
+from minikafka.cli import placement
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Amount, Progress, size
 from minikafka.client.admin import METADATA_LAG_MS, POLL_MS, Admin
@@ -145,6 +149,28 @@ def _amount(
         return Amount(0, None, note)
     done = sum(min(sizes.get(broker, {}).get(tp, 0), whole) for broker in moving.adding)
     return Amount(done, total, note or f"{size(done)} of {size(total)}")
+
+
+def print_results(
+    results: Mapping[TopicPartition, MoveResult],
+    current: Mapping[TopicPartition, tuple[BrokerId, ...]],
+    *,
+    interrupted: bool,
+    as_json: bool,
+) -> None:
+    """Print a sentence per partition; with `as_json` one object, with the replicas before the move."""
+    rows = sorted(results.items())
+    if not as_json:
+        for tp, result in rows:
+            click.echo(result.sentence(tp))
+        return
+    shown = {
+        "completed": all(result.state is MoveState.COMPLETED for _, result in rows),
+        "interrupted": interrupted,
+        "partitions": [result.as_json(tp) for tp, result in rows],
+        "current": placement.as_json(current),
+    }
+    click.echo(json.dumps(shown))
 
 
 def count(results: Iterable[MoveResult], state: MoveState) -> int:

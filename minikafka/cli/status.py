@@ -11,7 +11,7 @@ import click
 from minikafka.base.model import TopicPartition
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
-from minikafka.cli.options import data_option, json_option
+from minikafka.cli.options import data_option, json_option, timeout_option
 from minikafka.cli.processes import describe
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @data_option
+@timeout_option
 @json_option
 def status(data: str | None, as_json: bool) -> None:
     """Show processes, controller and partitions, as reported by the brokers that answer."""

@@ -16,7 +16,16 @@ from minikafka.base.errors import ErrorCode
 from minikafka.cli import placement
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import bootstrap_option, data_option, json_option, key_value_pairs
+from minikafka.cli.group import Group
+from minikafka.cli.options import (
+    bootstrap_option,
+    data_option,
+    json_option,
+    key_value_pairs,
+    timeout_option,
+    topic_argument,
+    topics_argument,
+)
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
@@ -30,13 +39,13 @@ assignment_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """Create, list, describe, alter and delete topics."""
 
 
 @topics.command()
-@click.argument("name")
+@topic_argument
 @click.option(
     "--partitions",
     type=click.IntRange(1),
@@ -58,39 +67,48 @@ def topics() -> None:
     callback=key_value_pairs,
     help="A topic setting; may be repeated.",
 )
+@click.option(
+    "--if-not-exists", is_flag=True, help="Succeed if the topic exists; leave it as it is."
+)
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def create(
-    name: str,
+    topic: str,
     partitions: int | None,
     replication_factor: int | None,
     assignment: str | None,
     configs: dict[str, str],
+    if_not_exists: bool,
     bootstrap: str | None,
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Create the topic NAME."""
-    from minikafka.client import NewTopic
+    """Create TOPIC."""
+    from minikafka.client import NewTopic, Outcome
 
     if assignment and (partitions or replication_factor):
         raise click.UsageError(
             "give --replica-assignment, or --partitions and --replication-factor, not both"
         )
     replicas = placement.manual_assignment(assignment) if assignment else {}
-    topic = NewTopic(name, partitions or -1, replication_factor or -1, configs, replicas)
+    wanted = NewTopic(topic, partitions or -1, replication_factor or -1, configs, replicas)
 
     async def work(client: Client) -> dict[str, Outcome]:
-        return await client.admin.create_topics([topic])
+        return await client.admin.create_topics([wanted])
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
-    _report(outcomes, as_json, "Created topic {}.")
+    done = "Created topic {}."
+    if if_not_exists and outcomes[topic].code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        outcomes, done = {topic: Outcome(ErrorCode.NONE)}, "Topic {} already exists."
+    _report(outcomes, as_json, done)
 
 
 @topics.command("list")
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def list_(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     """Print the names of all topics, one per line."""
@@ -107,27 +125,28 @@ def list_(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 @topics.command(short_help="Show partitions, leaders, replicas and ISRs.")
-@click.argument("names", nargs=-1)
+@topics_argument(required=False)
 @click.option(
     "--under-replicated", is_flag=True, help="Only partitions with a replica outside the ISR."
 )
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def describe(
-    names: tuple[str, ...],
+    topics: tuple[str, ...],
     under_replicated: bool,
     unavailable: bool,
     bootstrap: str | None,
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Show partitions, leaders, replicas and ISRs of the topics NAMES (default: all)."""
+    """Show partitions, leaders, replicas and ISRs of each TOPIC (default: all)."""
     from minikafka.cli.topic_view import TopicView, as_json_topic, lines, read_topics
 
     async def work(client: Client) -> TopicView:
-        return await read_topics(client.admin, names)
+        return await read_topics(client.admin, topics)
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))
     filtered = under_replicated or unavailable
@@ -142,105 +161,141 @@ def describe(
 
 
 @topics.command()
-@click.argument("name")
+@topic_argument
 @click.option(
     "--partitions",
     type=click.IntRange(1),
     metavar="N",
-    required=True,
     help="The new number of partitions; larger than the current one.",
 )
 @assignment_option
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_value_pairs,
+    help="A topic setting to change; may be repeated.",
+)
 @bootstrap_option
 @data_option
+@timeout_option
 @json_option
 def alter(
-    name: str,
-    partitions: int,
+    topic: str,
+    partitions: int | None,
     assignment: str | None,
+    configs: dict[str, str],
     bootstrap: str | None,
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Add partitions to the topic NAME."""
+    """Change settings of TOPIC, or add partitions to it.
+
+    If a setting is refused, nothing is changed.
+    """
+    if not (partitions or configs):
+        raise click.UsageError("give --partitions N, or --config KEY=VALUE, or both")
+    if assignment and not partitions:
+        raise click.UsageError("--replica-assignment can only be used with --partitions")
     replicas = list(placement.manual_assignment(assignment).values()) if assignment else []
 
     async def work(client: Client) -> dict[str, Outcome]:
-        return await client.admin.create_partitions({name: partitions}, {name: replicas})
+        if configs and not (outcome := await _configure(client.admin, topic, configs)).ok:
+            return {topic: outcome}
+        if partitions is None:
+            return {topic: outcome}
+        return await client.admin.create_partitions({topic: partitions}, {topic: replicas})
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
-    _report(outcomes, as_json, f"Topic {{}} has {partitions} partitions.")
+    now = [f"{partitions} partitions"] if partitions else []
+    now += [f"{key}={value}" for key, value in configs.items()]
+    _report(outcomes, as_json, "Topic {} has " + ", ".join(now) + ".")
+
+
+async def _configure(admin: Admin, topic: str, configs: dict[str, str]) -> Outcome:
+    from minikafka.client.admin_results import Resource, ResourceType
+
+    resource = Resource(ResourceType.TOPIC, topic)
+    return (await admin.alter_configs({resource: configs}))[resource]
 
 
 @topics.command(short_help="Mark topics for deletion.")
-@click.argument("names", nargs=-1, required=True)
+@topics_argument(required=True)
 @click.option("--wait", is_flag=True, help="Wait until no broker holds a replica of the topics.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="With --wait: stop waiting after this time; the deletion continues.",
+    help="Fail if the command has not ended after this time; the deletion continues.",
 )
 @bootstrap_option
 @data_option
 @json_option
 def delete(
-    names: tuple[str, ...],
+    topics: tuple[str, ...],
     wait: bool,
     timeout: float | None,
     bootstrap: str | None,
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Mark the topics NAMES for deletion; the controller then deletes them."""
-    if timeout and not wait:
-        raise click.UsageError("--timeout can only be used with --wait")
+    """Mark each TOPIC for deletion; the controller then deletes them."""
 
     async def work(client: Client) -> dict[str, Outcome]:
-        outcomes = await client.admin.delete_topics(names)
-        if wait:
-            marked = [name for name, outcome in outcomes.items() if outcome.ok]
-            outcomes |= await _wait_until_deleted(client.admin, marked, timeout, shown=not as_json)
-        return outcomes
+        return await _delete(client.admin, topics, wait, timeout, shown=not as_json)
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     done = "Topic {} is deleted." if wait else "Topic {} is marked for deletion."
     _report(outcomes, as_json, done)
 
 
-async def _wait_until_deleted(
-    admin: Admin, names: list[str], timeout: float | None, *, shown: bool
+async def _delete(
+    admin: Admin, names: tuple[str, ...], wait: bool, timeout: float | None, *, shown: bool
 ) -> dict[str, Outcome]:
-    """Wait until the topics are gone, and show the progress if `shown`.
+    """Delete topics, with `wait` until they are gone; return the outcomes by name.
 
-    Return REQUEST_TIMED_OUT for each topic that still exists after `timeout` seconds (None: no limit).
+    The outcome is REQUEST_TIMED_OUT for each topic that still exists after `timeout` seconds (None: no
+    limit).
     """
     import asyncio
 
-    from minikafka.cli.progress import Amount, Progress
     from minikafka.client import Outcome
+
+    outcomes = dict.fromkeys(names, Outcome(ErrorCode.REQUEST_TIMED_OUT, "no controller answers"))
+    left: set[str] = set()
+    try:
+        async with asyncio.timeout(timeout):
+            outcomes = await admin.delete_topics(names)
+            if wait:
+                left |= {name for name, outcome in outcomes.items() if outcome.ok}
+                await _wait_until_deleted(admin, left, shown=shown)
+    except TimeoutError:
+        reason = "the deletion continues; it cannot finish while a broker with a replica is down"
+        outcomes |= dict.fromkeys(left, Outcome(ErrorCode.REQUEST_TIMED_OUT, reason))
+    return outcomes
+
+
+async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> None:
+    """Wait until these topics are gone, which removes them from `left`; show the progress if `shown`."""
+    from minikafka.cli.progress import Amount, Progress
     from minikafka.client.admin import POLL_MS
     from minikafka.runtime.clock import SystemClock
 
     clock = SystemClock()
-    left = names
-    most: dict[str, int] = {}
-    try:
-        async with asyncio.timeout(timeout):
-            with Progress(clock, "topics deleted", shown=shown) as progress:
-                while left := await _still_existing(admin, left):
-                    replicas = await _replica_counts(admin, left)
-                    most |= {name: max(most.get(name, 0), replicas[name]) for name in left}
-                    amounts = {
-                        name: Amount(most[name] - replicas[name], most[name] or None)
-                        for name in left
-                    }
-                    progress.update(amounts, len(names) - len(left))
-                    await clock.sleep(POLL_MS)
-    except TimeoutError:
-        reason = "the deletion continues; it cannot finish while a broker with a replica is down"
-        return dict.fromkeys(left, Outcome(ErrorCode.REQUEST_TIMED_OUT, reason))
-    return {}
+    total = len(left)
+    most = dict.fromkeys(left, 0)
+    with Progress(clock, "topics deleted", shown=shown) as progress:
+        while existing := await _still_existing(admin, left):
+            left.intersection_update(existing)
+            replicas = await _replica_counts(admin, existing)
+            most |= {name: max(most[name], replicas[name]) for name in existing}
+            amounts = {
+                name: Amount(most[name] - replicas[name], most[name] or None) for name in existing
+            }
+            progress.update(amounts, total - len(left))
+            await clock.sleep(POLL_MS)
+        left.clear()
 
 
 async def _still_existing(admin: Admin, names: Iterable[str]) -> list[str]:
@@ -282,5 +337,5 @@ def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> Non
             detail = f": {outcome.message}" if outcome.message else ""
             click.echo(f"minikafka: {outcome.code.name}: {name}{detail}", err=True)
         elif not as_json:
-            click.echo(success.format(name))
+            click.echo(success.replace("{}", name, 1))
     fail_unless(all(outcome.ok for outcome in outcomes.values()))

@@ -16,7 +16,8 @@ import click
 from minikafka.base.model import TopicPartition
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
-from minikafka.cli.options import data_option, json_option
+from minikafka.cli.options import data_option, json_option, timeout_option
+from minikafka.cli.partition_arguments import partition_argument
 
 if TYPE_CHECKING:
     from minikafka.cluster.state import ClusterState
@@ -25,15 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Topic of the partition.")
-@click.option(
-    "-p",
-    "--partition",
-    type=click.IntRange(0),
-    required=True,
-    metavar="N",
-    help="Partition number.",
-)
+@partition_argument
 @click.option(
     "--last",
     type=click.IntRange(1),
@@ -46,26 +39,30 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show only state changes: requested, received, completed.",
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show all decisions, writes, requests and responses."
+)
 @data_option
+@timeout_option
 @json_option
 def trace(
-    topic: str,
-    partition: int,
+    tp: TopicPartition,
     last: int | None,
     as_lifecycle: bool,
+    verbose: bool,
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Show what happened to a partition: each controller event with its decisions, writes and requests.
+    """Show what happened to TOPIC-PARTITION: failures, elections and ISR changes, and how long they took.
 
     Reads the ledger files of all brokers, running or not.
     """
     from minikafka.explain.gather import ledger_lines
+    from minikafka.explain.summary import Story
     from minikafka.explain.trace import chains
 
     found = find_cluster(data)
-    tp = TopicPartition(topic, partition)
-    lines = ledger_lines(found, topic)
+    lines = ledger_lines(found, tp.topic)
     if as_lifecycle:
         _print_lifecycle(tp, lines, last, as_json)
         return
@@ -75,6 +72,10 @@ def trace(
         raise click.ClickException(
             f"{tp} is unknown to every broker and ledger in {found.directory.path}"
         )
+    story = Story(lines, tp)
+    story.summarize(history)
+    if not verbose and not as_json:
+        history = [chain for chain in history if chain.summary]
     if last is not None:
         history = history[-last:]
     if as_json:
@@ -82,7 +83,9 @@ def trace(
         click.echo(json.dumps({**now, "chains": [chain.as_json() for chain in history]}))
     else:
         for chain in history:
-            _print_chain(chain, tp)
+            _print_chain(chain, tp, verbose)
+        for sentence in story.losses():
+            click.echo(f"now: {sentence}")
         unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
         click.echo(f"now: {_as_text(current_state(state, tp)) or unknown}")
 
@@ -115,11 +118,11 @@ def _as_text(now: dict[str, Any]) -> str:
     return f"leader {leader}, epoch {now['leader_epoch']}, ISR {ids(now['isr'])}{backlog}"
 
 
-def _print_chain(chain: Chain, tp: TopicPartition) -> None:
+def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
     from minikafka.explain.trace import describe, only_about
 
-    click.echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.title}")
-    for line in chain.lines:
+    click.echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.summary or chain.title}")
+    for line in chain.lines if verbose else ():
         place = f"{line['broker']}#{line['n']}"
         click.echo(
             f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {describe(only_about(line, tp))}"

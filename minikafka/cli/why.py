@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.base.model import NO_LEADER
+from minikafka.base.model import NO_LEADER, TopicPartition
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
-from minikafka.cli.options import data_option, json_option
-from minikafka.cli.placement import parse_partition
+from minikafka.cli.options import data_option, json_option, timeout_option
+from minikafka.cli.partition_arguments import partition_argument
 
 if TYPE_CHECKING:
     from minikafka.explain.picture import Picture
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("partition", metavar="TOPIC-PARTITION")
+@partition_argument
 @click.option(
     "--offset",
     type=click.IntRange(0),
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     help="Also explain why consumers cannot read this offset.",
 )
 @data_option
+@timeout_option
 @json_option
-def why(partition: str, offset: int | None, data: str | None, as_json: bool) -> None:
+def why(tp: TopicPartition, offset: int | None, data: str | None, as_json: bool) -> None:
     """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
 
     Each reason names the broker that causes it, and the events and lines in the ledgers that show it
@@ -42,7 +43,6 @@ def why(partition: str, offset: int | None, data: str | None, as_json: bool) -> 
     from minikafka.explain.why import explain
     from minikafka.runtime.clock import SystemClock, SystemRng
 
-    tp = parse_partition(partition)
     picture = run(gather(find_cluster(data), tp, SystemClock(), SystemRng()))
     if not picture.is_known:
         deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.topic_deleted())

@@ -34,6 +34,7 @@ from minikafka.client.controller_requests import (
 )
 from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, read_metadata
 from minikafka.client.network import Address, Network, request
+from minikafka.client.probe import Probed, probe
 from minikafka.client.retries import Retries
 from minikafka.wire import versions
 
@@ -65,13 +66,18 @@ class Admin:
     """The administrative requests to a cluster, available as `client.admin`."""
 
     def __init__(
-        self, network: Network, metadata: Metadata, clock: Clock, request_timeout_ms: int
+        self,
+        network: Network,
+        metadata: Metadata,
+        clock: Clock,
+        request_timeout_ms: int,
+        api_timeout_ms: int = API_TIMEOUT_MS,
     ) -> None:
         self._network = network
         self._metadata = metadata
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._retries = Retries(clock, metadata, API_TIMEOUT_MS)
+        self._retries = Retries(clock, metadata, api_timeout_ms)
         self._controller = ControllerRequests(network, metadata, self._retries, request_timeout_ms)
 
     # Cluster and topics
@@ -92,6 +98,12 @@ class Admin:
         cluster, topics = await self._retries(lambda: self._metadata.describe(wanted))
         known = (info for info, error in topics if error is ErrorCode.NONE)
         return cluster, sorted(known, key=lambda info: info.name)
+
+    async def probe(
+        self, cluster: ClusterInfo, topics: Sequence[TopicInfo], ids: Iterable[int]
+    ) -> Probed:
+        """Ask these brokers, once, for the end of each partition that they lead; return their answers."""
+        return await probe(self._network, cluster, topics, ids)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Return these topics by name, as the controller's broker knows them; unknown ones are left out."""

@@ -10,28 +10,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Clock, Transport
+from minikafka.base.ports import Clock, Rng, Transport
 from minikafka.client import consumer
-from minikafka.client.admin import Admin, NewTopic
+from minikafka.client.admin import API_TIMEOUT_MS, Admin, NewTopic
 from minikafka.client.admin_results import Outcome
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
 from minikafka.client.retries import GRACE_MS, Retries
 from minikafka.record.batch import Record, build
-from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
 from minikafka.wire import versions
 
 BATCH_BYTES: Final = 512 * 1024
 """Approximate maximum size of one batch; half of `message.max.bytes`."""
 RECORD_OVERHEAD_BYTES: Final = 32
+KEYLESS_BYTES: Final = 16 * 1024
+"""Size of the records without key that go to one partition before the next one, as in Kafka's
+producer (KIP-794).
+"""
 _SEQUENCE_MODULUS: Final = 2**31
 
 T = TypeVar("T")
@@ -85,12 +89,14 @@ class Client:
         *,
         transport: Transport | None = None,
         clock: Clock | None = None,
+        rng: Rng | None = None,
         client_id: str = "minikafka",
         request_timeout_ms: int = 30_000,
         delivery_timeout_ms: int = 120_000,
+        api_timeout_ms: int = API_TIMEOUT_MS,
     ) -> None:
-        """Timeouts have the meaning and defaults of Kafka's `request.timeout.ms` and
-        `delivery.timeout.ms`. `transport` and `clock` default to those of this machine.
+        """Timeouts have the meaning and defaults of Kafka's `request.timeout.ms`, `delivery.timeout.ms`
+        and `default.api.timeout.ms`. `transport`, `clock` and `rng` default to those of this machine.
         """
         transport = transport or SocketTransport()
         self._clock = clock or SystemClock()
@@ -100,12 +106,14 @@ class Client:
         self._fetch_network = Network(transport, self._clock, client_id)
         self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
         self._retries = Retries(self._clock, self._metadata, delivery_timeout_ms)
-        self.admin = Admin(self._network, self._metadata, self._clock, request_timeout_ms)
+        self.admin = Admin(
+            self._network, self._metadata, self._clock, request_timeout_ms, api_timeout_ms
+        )
         self._order: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._sequences: defaultdict[tuple[int, TopicPartition], int] = defaultdict(int)
         self._producer = _NO_PRODUCER
         self._producer_lock = asyncio.Lock()
-        self._rotation = 0
+        self._rotation = int.from_bytes((rng or SystemRng()).bytes(4))
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,15 +166,16 @@ class Client:
         topic: str,
         records: Sequence[Record],
         *,
-        partition: int | None = None,
+        partition: int | Sequence[int | None] | None = None,
         acks: Literal[-1, 0, 1] = -1,
         codec: int = 0,
     ) -> list[Produced]:
         """Append records; return the partition and offset of each, in the order given.
 
-        Without `partition` a record goes to the partition of its key; records without key go to one
-        partition, a different one for each call. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. A
-        timestamp of -1 becomes the current time. A batch over `max.message.bytes` is sent in halves.
+        `partition`: one for all records, or one per record. Where it is None, a record goes to the
+        partition of its key. Records without key fill one partition with KEYLESS_BYTES, then the next
+        one; each call begins with another partition. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+        A timestamp of -1 becomes the current time. A batch over `max.message.bytes` is sent in halves.
         Raises NotProduced, which contains how many records were appended.
         """
         chosen = await self._choose_partitions(topic, records, partition)
@@ -196,19 +205,42 @@ class Client:
         return [Produced(number, next(offsets[number])) for number in chosen]
 
     async def _choose_partitions(
-        self, topic: str, records: Sequence[Record], partition: int | None
+        self,
+        topic: str,
+        records: Sequence[Record],
+        partition: int | Sequence[int | None] | None,
     ) -> list[int]:
         info = await self._retries(lambda: self._metadata.topic(topic, create=True))
-        if partition is not None:
+        if isinstance(partition, int):
             return [partition] * len(records)
+        wanted = [None] * len(records) if partition is None else partition
+        keyless = self._keyless_partitions(info)
         count = len(info.partitions)
+        chosen = []
+        for number, record in zip(wanted, records, strict=True):
+            if number is not None:
+                chosen.append(number)
+            elif record.key is not None:
+                chosen.append(partition_for_key(record.key, count))
+            else:
+                chosen.append(keyless(record))
+        return chosen
+
+    def _keyless_partitions(self, info: TopicInfo) -> Callable[[Record], int]:
+        """Return a function that chooses the partition of the next record without key."""
         led = [number for number, p in sorted(info.partitions.items()) if p.leader >= 0]
-        self._rotation += 1
-        keyless = led[self._rotation % len(led)] if led else self._rotation % count
-        return [
-            keyless if record.key is None else partition_for_key(record.key, count)
-            for record in records
-        ]
+        numbers = led or sorted(info.partitions)
+        room = 0
+
+        def choose(record: Record) -> int:
+            nonlocal room
+            if room <= 0:
+                self._rotation += 1
+                room = KEYLESS_BYTES
+            room -= _size(record)
+            return numbers[self._rotation % len(numbers)]
+
+        return choose
 
     async def _produce_in_order(
         self,
@@ -332,14 +364,16 @@ class Client:
         *,
         partitions: Sequence[int] | None = None,
         start: Start | Mapping[int, int] = "earliest",
-        until_end: bool = False,
+        until_end: bool | Mapping[int, int] = False,
         max_wait_ms: int = 500,
+        on_end: Callable[[int, int], None] | None = None,
     ) -> AsyncGenerator[consumer.ConsumedRecord, None]:
         """Yield the records of a topic, in order within each partition, through every change of leader.
 
         `start`: earliest, latest, one offset for all partitions, or an offset by partition. `until_end`:
-        stop at the end that each partition has now; otherwise wait for new records forever. Raises
-        KafkaError for errors that are not retriable, for example OFFSET_OUT_OF_RANGE.
+        stop at the end that each partition has now, or before an offset by partition; otherwise wait for
+        new records forever. `on_end(partition, offset)` is called when a partition has no further
+        record. Raises KafkaError for errors that are not retriable, for example OFFSET_OUT_OF_RANGE.
         """
         reader = consumer.Consumer(
             self._fetch_network,
@@ -348,6 +382,7 @@ class Client:
             topic,
             max_wait_ms=max_wait_ms,
             timeout_ms=max_wait_ms + self._request_timeout_ms,
+            on_end=on_end,
         )
         return self._consume(reader, topic, partitions, start, until_end)
 
@@ -357,7 +392,7 @@ class Client:
         topic: str,
         partitions: Sequence[int] | None,
         start: Start | Mapping[int, int],
-        until_end: bool,
+        until_end: bool | Mapping[int, int],
     ) -> AsyncGenerator[consumer.ConsumedRecord, None]:
         if isinstance(start, Mapping):
             positions = dict(start)
@@ -366,7 +401,9 @@ class Client:
             positions = dict.fromkeys(numbers, start)
         else:
             positions = await self.list_offsets(topic, start, partitions)
-        ends = await self.list_offsets(topic, "latest", list(positions)) if until_end else None
+        ends = until_end or None
+        if ends is True:
+            ends = await self.list_offsets(topic, "latest", list(positions))
         async for record in reader.read(positions, ends):
             yield record
 
@@ -439,13 +476,18 @@ def _chunks(records: Sequence[Record]) -> list[list[Record]]:
     chunks: list[list[Record]] = []
     room = 0
     for record in records:
-        size = len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+        size = _size(record)
         if size > room:
             chunks.append([])
             room = BATCH_BYTES
         chunks[-1].append(record)
         room -= size
     return chunks
+
+
+def _size(record: Record) -> int:
+    """Return the approximate size of a record in a batch, in bytes."""
+    return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
 
 
 def _raise_first(outcomes: Mapping[str, Outcome]) -> None:

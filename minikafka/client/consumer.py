@@ -9,14 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError
 from minikafka.base.ports import Clock
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
-from minikafka.record.batch import HEADER, HEADER_BYTES, OVERHEAD, Record, records
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_APPEND_TIME,
+    OVERHEAD,
+    Header,
+    Record,
+    records,
+)
 from minikafka.wire.versions import FETCH
 
 logger = logging.getLogger(__name__)
@@ -27,7 +39,10 @@ BACKOFF_MS: Final = 100
 
 
 class ConsumedRecord(NamedTuple):
-    """A record with its partition and offset."""
+    """A record with its partition and offset.
+
+    `has_append_time`: the timestamp is that of the append (Kafka's LogAppendTime), not the producer's.
+    """
 
     partition: int
     offset: int
@@ -35,6 +50,7 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    has_append_time: bool = False
 
 
 class _Fetch(NamedTuple):
@@ -56,13 +72,17 @@ class Consumer:
         *,
         max_wait_ms: int,
         timeout_ms: int,
+        on_end: Callable[[int, int], None] | None = None,
     ) -> None:
+        """`on_end(partition, offset)`: called when a partition has no further record."""
         self._network = network
         self._metadata = metadata
         self._clock = clock
         self._topic = topic
         self._max_wait_ms = max_wait_ms
         self._timeout_ms = timeout_ms
+        self._on_end = on_end
+        self._reported: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._ends: Mapping[int, int] | None = None
         self._in_flight: dict[Address, _Fetch] = {}
@@ -73,6 +93,8 @@ class Consumer:
         """Yield records from these positions, up to the end offsets if they are given. Raises KafkaError."""
         self._positions = dict(positions)
         self._ends = ends
+        for number in self._positions.keys() - self._unfinished():
+            self._report_end(number, self._positions[number])
         try:
             while self._unfinished():
                 await self._send_fetches()
@@ -85,6 +107,7 @@ class Consumer:
                     for partition in await self._fetched_partitions(fetch):
                         for record in self._new_records(partition, fetch.offsets):
                             yield record
+                        self._report_end(partition.partition_index, partition.high_watermark)
         finally:
             for fetch in self._in_flight.values():
                 fetch.answer.cancel()
@@ -153,12 +176,23 @@ class Consumer:
     def _new_records(self, partition: Any, offsets: Mapping[int, int]) -> Iterator[ConsumedRecord]:
         """Yield the new records of a fetched partition, then advance the partition's position."""
         number = partition.partition_index
-        found, next_offset = records_from(partition.records, offsets[number])
-        end = self._ends[number] if self._ends is not None else next_offset
-        for offset, timestamp, key, value, headers in found:
-            if offset < end:
-                yield ConsumedRecord(number, offset, timestamp, key, value, headers)
+        start = next_offset = offsets[number]
+        end = self._ends[number] if self._ends is not None else None
+        for header, batch in whole_batches(partition.records or b""):
+            has_append_time = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
+            for record in records(batch):
+                if start <= record.offset and (end is None or record.offset < end):
+                    yield ConsumedRecord(number, *record, has_append_time)
+            next_offset = max(next_offset, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
         self._positions[number] = next_offset
+
+    def _report_end(self, number: int, end: int) -> None:
+        """Call `on_end` if the partition was read to `end`, once for each end."""
+        if self._ends is not None:
+            end = self._ends[number]
+        if self._on_end and self._positions[number] >= end and self._reported.get(number) != end:
+            self._reported[number] = end
+            self._on_end(number, end)
 
     async def _handle_error(self, code: ErrorCode, detail: str) -> None:
         if not code.retriable:
@@ -213,13 +247,26 @@ def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:
     Raises CorruptBatch.
     """
     next_offset = offset
+    found: list[Record] = []
+    for header, batch in whole_batches(data or b""):
+        next_offset = max(next_offset, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
+        found += (record for record in records(batch) if record.offset >= offset)
+    return found, next_offset
+
+
+def whole_batches(data: bytes) -> Iterator[tuple[Header, memoryview]]:
+    """Yield the batches of a response with their headers; a batch that is cut off at the end is left out.
+
+    Raises CorruptBatch.
+    """
+    view = memoryview(data)
     at = 0
-    data = data or b""
     while len(data) - at >= HEADER_BYTES:
         header = HEADER.unpack_from(data, at)
-        stop = at + OVERHEAD + header[1]
-        if stop > len(data) or stop <= at:
-            break
-        next_offset = max(next_offset, header[0] + header[6] + 1)
+        stop = at + OVERHEAD + header[BATCH_LENGTH]
+        if stop - at < HEADER_BYTES:
+            raise CorruptBatch(f"no record batch of version 2 at byte {at}")
+        if stop > len(data):
+            return
+        yield header, view[at:stop]
         at = stop
-    return [record for record in records(data) if record.offset >= offset], next_offset

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, Node
-from minikafka.client.network import Address, Network, request
+from minikafka.client.network import Address, Network, Unreachable, request
 from minikafka.wire import codec
 from minikafka.wire.versions import METADATA
 
@@ -58,7 +58,14 @@ class Leader(NamedTuple):
 
 
 class NoBrokerAnswers(ConnectionError):
-    """No broker answers, neither a known one nor one of the bootstrap servers."""
+    """No broker answers, neither a known one nor one of the bootstrap servers.
+
+    `was_never_reached`: no broker ever answered this client, and no address accepts connections now.
+    """
+
+    def __init__(self, text: str, *, was_never_reached: bool) -> None:
+        super().__init__(text)
+        self.was_never_reached = was_never_reached
 
 
 class Metadata:
@@ -151,16 +158,19 @@ class Metadata:
         topics = None if names is None else [{"name": name} for name in sorted(names)]
         body = request(METADATA, topics=topics, allow_auto_topic_creation=create)
         failure: OSError = ConnectionError("no broker is known")
+        is_reachable = False
         candidates = self._candidates()
         for address in candidates:
             try:
                 return await self._network.call(address, METADATA, REFRESH_TIMEOUT_MS, body)
             except OSError as error:
                 failure = error
+                is_reachable = is_reachable or not isinstance(error, Unreachable)
         tried = ",".join(f"{address.host}:{address.port}" for address in candidates)
         raise NoBrokerAnswers(
             f"no broker answers at {tried} ({failure.strerror or failure}): "
-            "is the cluster up, and are these its addresses?"
+            "is the cluster up, and are these its addresses?",
+            was_never_reached=not is_reachable and not self._cluster.brokers,
         ) from failure
 
     def _candidates(self) -> list[Address]:

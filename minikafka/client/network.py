@@ -45,6 +45,10 @@ class Address(NamedTuple):
     port: int
 
 
+class Unreachable(ConnectionError):
+    """The address refuses connections, or does not exist."""
+
+
 class Network:
     """The connections to brokers, one per address, and the requests sent over them."""
 
@@ -100,10 +104,17 @@ class Network:
         return failed, 2 * connection.in_flight
 
     async def _connect(self, address: Address, timeout_ms: int) -> Connection:
-        async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
-            handler: Any = await self._transport.connect(
-                lambda: Connection(self._client_id, self._clock), address.host, address.port
-            )
+        try:
+            async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
+                handler: Any = await self._transport.connect(
+                    lambda: Connection(self._client_id, self._clock), address.host, address.port
+                )
+        except TimeoutError:
+            raise
+        except ConnectionRefusedError as error:
+            raise Unreachable(error.errno, "connection refused") from error
+        except OSError as error:
+            raise Unreachable(error.errno, error.strerror or str(error)) from error
         assert isinstance(handler, Connection)
         return handler
 

@@ -22,6 +22,8 @@ UNKNOWN_TOPIC_MS: Final = 5_000
 """Time for which a broker's metadata may lack a topic or partition that was just created."""
 GRACE_MS: Final = 1_000
 """Extra time for a broker whose own timeout has passed to return REQUEST_TIMED_OUT."""
+UNREACHABLE_MS: Final = 3_000
+"""Time for which bootstrap servers may refuse connections while the first broker starts."""
 WARN_AFTER_MS: Final = 3_000
 """Warn after this long without an answer; keep retrying."""
 
@@ -46,6 +48,12 @@ class Retries:
             except OSError as cause:
                 error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(cause))
                 waited = self._clock.now() - began
+                if (
+                    isinstance(cause, NoBrokerAnswers)
+                    and cause.was_never_reached
+                    and waited >= UNREACHABLE_MS
+                ):
+                    raise error from cause
                 if (
                     isinstance(cause, NoBrokerAnswers)
                     and waited >= WARN_AFTER_MS

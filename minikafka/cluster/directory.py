@@ -15,17 +15,21 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.keys import INT_MAX, LONG_MAX
+from minikafka.base.names import parse_cluster_id, parse_json
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.processes import ProcessId
 from minikafka.ledger.writer import directory_of
+from minikafka.log import checkpoints
 
 HOST: Final = "127.0.0.1"
 _ID_MAX: Final = 2**31 - 1
@@ -38,7 +42,14 @@ _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class ClusterError(MinikafkaError):
-    """A request that the cluster cannot fulfil; the text is one line for the user."""
+    """A request that the cluster cannot fulfil; the text is one line for the user.
+
+    `hint`: what to type on the command line, which the text does not contain.
+    """
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,8 @@ class ClusterRecord:
     """The content of `cluster.json`.
 
     `zookeeper`: host:port[/chroot]. `owner`: the process with which an attached cluster ends. `retired`:
-    brokers left out of a smaller cluster; they keep their ports for their return.
+    brokers left out of a smaller cluster; they keep their ports for their return. `configured`: the numbers
+    of cluster.toml that the last start used, by key, by which a later start sees what was edited.
     """
 
     brokers: tuple[BrokerRecord, ...]
@@ -65,11 +77,16 @@ class ClusterRecord:
     managed: bool = True
     owner: ProcessId | None = None
     retired: tuple[BrokerRecord, ...] = ()
+    configured: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bootstrap(self) -> str:
         """Bootstrap servers: all brokers, up or down."""
         return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
+
+    def address(self, broker_id: int) -> str:
+        """Return host:port of a broker. Raises ClusterError if the cluster has no such broker."""
+        return f"{HOST}:{self.broker(broker_id).port}"
 
     def broker(self, broker_id: int) -> BrokerRecord:
         """Return the record of a broker. Raises ClusterError if the cluster has no such broker."""
@@ -101,6 +118,19 @@ class ClusterDirectory:
         """Data directory of the managed ZooKeeper."""
         return self.path / "zookeeper"
 
+    @property
+    def logs(self) -> Path:
+        """Directory of the files `NAME.log` with the output of the processes."""
+        return self.path / "logs"
+
+    def logged_brokers(self) -> list[int]:
+        """Return the ids of the brokers that have a log: those of the cluster, or of a failed first start."""
+        record = self.read()
+        if record is not None:
+            return [broker.id for broker in record.brokers]
+        names = (file.stem.removeprefix("broker-") for file in self.logs.glob("broker-*.log"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def broker_file(self, broker_id: int) -> Path:
         """Return the path of the broker's configuration file."""
         return self.path / f"broker-{broker_id}.toml"
@@ -114,19 +144,20 @@ class ClusterDirectory:
         return Path(directory_of(str(self.broker_data(broker_id))))
 
     def cluster_id(self, broker_id: int) -> str | None:
-        """Return the cluster id stored in the broker's data; None before its first start."""
+        """Return the cluster id stored in the broker's data; None before its first start.
+
+        None too if the file is damaged: the broker says so when it starts.
+        """
+        file = self.broker_data(broker_id) / checkpoints.META_PROPERTIES
         try:
-            text = (self.broker_data(broker_id) / "meta.properties").read_text()
-        except OSError:
+            return parse_cluster_id(checkpoints.decode_properties(file.read_bytes())["cluster.id"])
+        except (OSError, ValueError, KeyError):
             return None
-        pairs = dict(line.partition("=")[::2] for line in text.splitlines())
-        return pairs.get("cluster.id")
 
     def output(self, name: str) -> Path:
         """Return the path of the file for the output of the process `name`; create its directory."""
-        logs = self.path / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        return logs / f"{name}.log"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        return self.logs / f"{name}.log"
 
     def read(self) -> ClusterRecord | None:
         """Return the record; None if no cluster was ever started in this directory.
@@ -134,12 +165,12 @@ class ClusterDirectory:
         Raises ClusterError if the record is invalid, or a file is in the place of the directory.
         """
         try:
-            return _decode(json.loads(self._record_file.read_bytes()))
+            return _decode(parse_json(self._record_file.read_bytes()))
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
             text = f"{self.path} is not a directory"
-            raise ClusterError(f"{text}: name another data directory (--data DIR)") from error
+            raise ClusterError(f"{text}: name another data directory", "--data DIR") from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             hint = "remove the file (the data of the cluster stays)"
             raise ClusterError(f"{self._record_file} is invalid ({error!r}): {hint}") from error
@@ -148,21 +179,41 @@ class ClusterDirectory:
         """Return the record. Raises ClusterError if no cluster was ever started in this directory."""
         record = self.read()
         if record is None:
-            raise ClusterError(f"there is no cluster in {self.path} (minikafka up creates one)")
+            text = f"there is no cluster in {self.path}"
+            raise ClusterError(text, "minikafka up creates one")
         return record
 
     def write(self, record: ClusterRecord) -> None:
         """Replace the record on disk."""
         write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
 
+    def remember(self) -> Memory:
+        """Return the present content of the directory, to which `Memory.restore` returns."""
+        return Memory(self)
+
+    def configuration_files(self) -> list[Path]:
+        """Return the record, the secret and the brokers' files, as far as they exist."""
+        files = [self._record_file, self.path / "secret", *self.path.glob("broker-*.toml")]
+        return [file for file in files if file.is_file()]
+
+    def data_directories(self) -> list[Path]:
+        """Return the directories with the data of ZooKeeper and of the brokers, as far as they exist."""
+        found = [self.zookeeper, *self.path.glob("broker-*")]
+        return [directory for directory in found if directory.is_dir()]
+
     def secret(self, rng: Rng, given: object = None) -> str:
         """Return the control-plane secret: the given one, else the stored one, else a new one; store it."""
         file = self.path / "secret"
         if given is not None:
             write_private(file, f"{given}\n")
-        with suppress(FileNotFoundError):
-            if text := file.read_text().strip():
+        try:
+            if text := file.read_text(encoding="utf-8").strip():
                 return text
+        except FileNotFoundError:
+            pass
+        except UnicodeDecodeError as error:
+            hint = "stop the cluster and remove the file, and the next start makes a new one"
+            raise ClusterError(f"{file} is not text: {hint}") from error
         text = rng.bytes(_SECRET_BYTES).hex()
         write_private(file, text + "\n")
         return text
@@ -174,6 +225,14 @@ class ClusterDirectory:
         write_private(file, "\n".join(["[broker]", *lines, ""]))
         return file
 
+    def broker_settings(self, broker_id: int) -> dict[str, str]:
+        """Return the settings in the broker's file in Kafka's text form, without secrets. Raises ConfigError."""
+        from minikafka.base.config import BrokerConfig
+
+        config = BrokerConfig.parse(self.broker_file(broker_id).read_text())
+        found = {name: config.text(name) for name in sorted(config.given)}
+        return {name: value for name, value in found.items() if value is not None}
+
     def serves_metrics(self, broker_id: int) -> bool:
         """True if the broker's file is readable and does not disable metrics."""
         from minikafka.base.config import BrokerConfig
@@ -181,7 +240,7 @@ class ClusterDirectory:
         try:
             text = self.broker_file(broker_id).read_text()
             return BrokerConfig.parse(text).minikafka_metrics_enable
-        except (OSError, ConfigError):
+        except (OSError, ConfigError, UnicodeDecodeError):
             return False
 
     @asynccontextmanager
@@ -195,9 +254,34 @@ class ClusterDirectory:
         with (self.path / "lock").open("ab") as file:
             while not try_lock(file):
                 if clock.now() >= deadline:
-                    raise ClusterError(f"another minikafka command is working on {self.path}")
+                    raise ClusterError(f"another process is working on {self.path}")
                 await clock.sleep(_LOCK_POLL_MS)
             yield
+
+
+class Memory:
+    """The content of a data directory before a start: its files and record, and which data it had."""
+
+    def __init__(self, directory: ClusterDirectory) -> None:
+        self._directory = directory
+        self._files = {file: file.read_text() for file in directory.configuration_files()}
+        self._data = directory.data_directories()
+        self._has_record = directory.read() is not None
+
+    def restore(self) -> None:
+        """Undo what a failed start has written, whose processes have ended.
+
+        If there was no cluster before, that includes the data directories that the start has created.
+        """
+        for file in self._directory.configuration_files():
+            if file not in self._files:
+                file.unlink()
+        for file, text in self._files.items():
+            write_private(file, text)
+        if not self._has_record:
+            for created in self._directory.data_directories():
+                if created not in self._data:
+                    shutil.rmtree(created, ignore_errors=True)
 
 
 def write_private(file: Path, text: str) -> None:
@@ -259,6 +343,7 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "brokers": list(map(_encode_broker, record.brokers)),
         "retired": list(map(_encode_broker, record.retired)),
         "owner": _encode_process(record.owner),
+        "configured": dict(record.configured),
     }
 
 
@@ -272,8 +357,9 @@ def _decode(value: Any) -> ClusterRecord:
         zookeeper_process=_decode_process(zookeeper["process"]),
         managed=bool(zookeeper["managed"]),
         owner=_decode_process(value["owner"]),
-        # Records written before brokers could retire do not have this field.
+        # Records of older versions do not have these fields.
         retired=tuple(map(_decode_broker, value.get("retired", ()))),
+        configured={str(name): int(n) for name, n in value.get("configured", {}).items()},
     )
 
 
@@ -296,9 +382,9 @@ def _decode_broker(value: Any) -> BrokerRecord:
 
 
 def _decode_number(value: Any, name: str, high: int) -> int:
-    number = int(value[name])
-    if not 0 <= number <= high:
-        raise ValueError(f"{name} {number}")
+    number = value[name]
+    if type(number) is not int or not 0 <= number <= high:
+        raise ValueError(f"{name} {number!a}")
     return number
 
 
@@ -307,7 +393,13 @@ def _encode_process(process: ProcessId | None) -> dict[str, int] | None:
 
 
 def _decode_process(value: Any) -> ProcessId | None:
-    return None if value is None else ProcessId(int(value["pid"]), int(value["started"]))
+    return (
+        None
+        if value is None
+        else ProcessId(
+            _decode_number(value, "pid", INT_MAX), _decode_number(value, "started", LONG_MAX)
+        )
+    )
 
 
 def _toml(value: object) -> str:

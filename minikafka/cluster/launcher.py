@@ -21,9 +21,10 @@ from minikafka.cluster.directory import (
     ClusterRecord,
     is_free,
 )
-from minikafka.cluster.plan import Request, plan
+from minikafka.cluster.plan import Plan, Request, Running, plan
 from minikafka.cluster.processes import (
     ProcessId,
+    find_broker,
     identify,
     is_alive,
     is_paused,
@@ -43,7 +44,10 @@ POLL_MS: Final = 50
 
 @dataclass(slots=True)
 class Launcher:
-    """The start of one cluster as requested. `spawned`: the processes started so far."""
+    """The start of one cluster as requested.
+
+    `spawned`: the processes started so far. `postponed`: what running processes prevent for now.
+    """
 
     directory: ClusterDirectory
     running: RunningProcesses
@@ -51,6 +55,9 @@ class Launcher:
     clock: Clock
     rng: Rng
     spawned: list[ProcessId] = field(default_factory=list)
+    postponed: list[str] = field(default_factory=list)
+    saved: ClusterRecord | None = None
+    """The record as this start has last written it."""
 
     @property
     def record(self) -> ClusterRecord:
@@ -61,15 +68,19 @@ class Launcher:
 
     def check(self) -> None:
         """Raise ConfigError if the cluster cannot be started as requested; write nothing."""
-        record = plan(self.directory.read(), self.request, self.rng)
+        before = self.directory.read()
+        record = plan(before, self.request, self.rng, self._running_now(before)).record
         self._check_overrides(record)
         for broker in record.brokers:
             self._broker_keys(broker, record, None)
 
     async def start_all(self) -> list[int]:
         """Start ZooKeeper and all brokers that are down, and resume paused ones; return all broker ids."""
-        record = self.write_plan(await self._finish_former_run())
-        return await self._start(record.brokers)
+        before = await self._finish_former_run()
+        planned = self.plan(before)
+        await self._check_ports(planned.record.brokers)
+        self._write(planned)
+        return await self._start(planned.record.brokers)
 
     async def start_broker(self, broker_id: int) -> list[int]:
         """Start one broker, and ZooKeeper if it is down. Raises ClusterError if the broker runs."""
@@ -94,8 +105,8 @@ class Launcher:
         process = self.running.broker(record, broker_id)
         if process is not None and not await wait_until_gone(process, self.clock, DYING_MS):
             if is_paused(process):
-                hint = f"resume it with kill -CONT {process.pid}"
-                raise ClusterError(f"broker {broker_id} is paused (SIGSTOP), not down: {hint}")
+                hint = f"minikafka resume {broker_id} lets it continue"
+                raise ClusterError(f"broker {broker_id} is paused (SIGSTOP), not down", hint)
             raise ClusterError(f"broker {broker_id} is already running")
         return broker
 
@@ -113,8 +124,8 @@ class Launcher:
             assert record.owner is not None
             raise ClusterError(f"{self.directory.path} is in use by process {record.owner.pid}")
         if record.owner is None and alive:
-            text = f"a cluster is running in {self.directory.path} (minikafka down stops it)"
-            raise ClusterError(text)
+            text = f"a cluster is running in {self.directory.path}"
+            raise ClusterError(text, "minikafka down stops it")
         # The owner has died before it could end its processes.
         for process in alive:
             await kill(process, self.clock)
@@ -137,22 +148,61 @@ class Launcher:
                 continue
             if broker.id not in kept:
                 text = f"broker {broker.id} is still running"
-                raise ClusterError(f"{text}: minikafka stop {broker.id} first")
+                raise ClusterError(text, f"minikafka stop {broker.id} first")
             if kept[broker.id].port != broker.port:
                 text = f"broker {broker.id} is running on port {broker.port}"
-                raise ClusterError(f"{text}: stop the cluster first (minikafka down)")
+                raise ClusterError(f"{text}: stop the cluster first", "minikafka down")
 
     def write_plan(self, before: ClusterRecord | None) -> ClusterRecord:
         """Plan ids, ports and keys from the former record, and write them to the directory."""
-        record = plan(before, self.request, self.rng)
+        planned = self.plan(before)
+        self._write(planned)
+        return planned.record
+
+    def plan(self, before: ClusterRecord | None) -> Plan:
+        """Return the cluster to start. Raises ClusterError and ConfigError; writes nothing."""
+        planned = plan(before, self.request, self.rng, self._running_now(before))
         if before is not None:
-            self._check_running(before, record)
+            self._check_running(before, planned.record)
+        return planned
+
+    def _running_now(self, record: ClusterRecord | None) -> Running:
+        if record is None:
+            return Running()
+        ids = self.running.running_ids(record)
+        return Running(ids, bool(ids) or self.running.zookeeper(record) is not None)
+
+    def _write(self, planned: Plan) -> None:
+        self.postponed.extend(planned.postponed)
+        self._save(planned.record)
+        self._write_files(planned.record, planned.record.brokers)
+
+    def write_files(self, ids: Collection[int]) -> None:
+        """Write the configuration of these brokers to their files, for their next start. Raises ConfigError."""
+        record = self.record
+        self._check_overrides(record)
+        self._write_files(record, [record.broker(id_) for id_ in ids])
+
+    def _write_files(self, record: ClusterRecord, brokers: Collection[BrokerRecord]) -> None:
+        secret = self._secret(record)
+        keys = {broker.id: self._broker_keys(broker, record, secret) for broker in brokers}
+        for broker_id, of_broker in keys.items():
+            self.directory.write_broker_file(broker_id, of_broker)
+
+    def _save(self, record: ClusterRecord) -> None:
         self.directory.write(record)
-        secret = self.directory.secret(self.rng, self.request.config.broker.get(SECRET_KEY))
-        for broker in record.brokers:
-            keys = self._broker_keys(broker, record, secret)
-            self.directory.write_broker_file(broker.id, keys)
-        return record
+        self.saved = record
+
+    def _secret(self, record: ClusterRecord) -> str:
+        """Return the secret of the cluster; a new one from the configuration waits until no broker runs."""
+        given = self.request.config.broker.get(SECRET_KEY)
+        if given is not None and self.running.running_ids(record):
+            stored = self.directory.secret(self.rng)
+            if stored != str(given):
+                after = "takes effect after minikafka down and minikafka up"
+                self.postponed.append(f"{SECRET_KEY}: {after}")
+            return stored
+        return self.directory.secret(self.rng, given)
 
     def _broker_keys(
         self, broker: BrokerRecord, record: ClusterRecord, secret: str | None
@@ -167,7 +217,12 @@ class Launcher:
         keys = self.request.config.keys_of(broker.id)
         for name in own.keys() & keys.keys():
             raise ConfigError(f"{name} is set by the cluster for each broker: leave it out")
-        found = {**({SECRET_KEY: secret} if secret else {}), **keys, **own}
+        found = {
+            **self.request.config.topic_defaults(len(record.brokers)),
+            **keys,
+            **({SECRET_KEY: secret} if secret else {}),
+            **own,
+        }
         BrokerConfig.from_mapping(found)
         return found
 
@@ -189,22 +244,28 @@ class Launcher:
         process = identify(server.pid)
         if process is not None:
             self.spawned.append(process)
-        self.directory.write(replace(record, zookeeper_process=process))
+        self._save(replace(record, zookeeper_process=process))
         return server
 
     async def _spawn_broker(self, broker: BrokerRecord) -> None:
         """Start the process of a broker and record it. Raises ClusterError if a port is in use."""
-        for port in (broker.port, broker.control_port):
-            if not await self._wait_until_free(port):
-                text = f"port {port} of broker {broker.id} is in use: stop what listens there"
-                others = "minikafka down, then minikafka up --port FIRST_PORT"
-                raise ClusterError(f"{text}, or choose other ports ({others})")
+        await self._check_ports([broker])
         arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
         if self.request.owner is not None:
             arguments += ["--parent", str(self.request.owner.pid)]
         process = spawn(arguments, self.output(broker.id))
         self.spawned.append(process)
-        self.directory.write(self.record.with_broker(replace(broker, process=process)))
+        self._save(self.record.with_broker(replace(broker, process=process)))
+
+    async def _check_ports(self, brokers: Collection[BrokerRecord]) -> None:
+        """Raise ClusterError if a broker that is down cannot have its ports."""
+        for broker in brokers:
+            if is_alive(broker.process) or find_broker(self.directory.broker_file(broker.id)):
+                continue
+            for port in (broker.port, broker.control_port):
+                if not await self._wait_until_free(port):
+                    text = f"port {port} of broker {broker.id} is in use: stop what listens there"
+                    raise ClusterError(f"{text}, or choose other ports", "minikafka up --port 0")
 
     async def _wait_until_free(self, port: int) -> bool:
         """Wait up to PORT_WAIT_MS for a free port; return True if it is free.
@@ -221,6 +282,12 @@ class Launcher:
     def output(self, broker_id: int) -> Path:
         """Return the file for the output of a broker's process."""
         return self.directory.output(f"broker-{broker_id}")
+
+    def last_lines(self, broker_id: int, count: int) -> list[str]:
+        """Return the last `count` lines that a broker printed."""
+        file = self.output(broker_id)
+        text = file.read_text(errors="replace") if file.exists() else ""
+        return text.splitlines()[-count:]
 
     def last_output(self, broker_id: int) -> str:
         """Return the last line that a broker printed, and the name of the file with the rest."""

@@ -8,14 +8,16 @@ keeps its id, ports and data through every start, and never has two processes.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from minikafka.base.config import ClusterConfig
+from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
@@ -32,15 +34,29 @@ from minikafka.cluster.state import (
     read_state,
 )
 from minikafka.cluster.step_watch import find_blocked_broker
-from minikafka.rpc.messages import HOLD_STEP, RELEASE_STEP, encode_step
+from minikafka.rpc.messages import (
+    HOLD_STEP,
+    RECONFIGURE,
+    RELEASE_STEP,
+    SettingChange,
+    decode_changes,
+    encode_settings,
+    encode_step,
+)
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 LOCAL_KEYS: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 6_000}
 """Broker keys of a LocalCluster that differ from Kafka's defaults, unless its configuration sets them."""
 START_TIMEOUT_MS: Final = 60_000
 WAIT_MS: Final = 60_000
+SHOWN_MAX: Final = 5
+"""Maximum number of partitions that an error names."""
+NOTED_LINES: Final = 15
+"""Lines of each broker's log in an exception that leaves `with LocalCluster()`."""
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 """A controlled shutdown may retry for Kafka's three times five seconds; then the broker is killed."""
+
+T = TypeVar("T")
 
 
 class LocalCluster:
@@ -49,9 +65,13 @@ class LocalCluster:
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
     brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1, the others
     follow (0: free ports). `zookeeper`: host:port[/chroot] of servers to use instead of a managed one. The
-    last three default to what the directory remembers, then to the configuration. Methods raise
+    last three default to what the directory remembers, then to the configuration. A `start` that fails
+    leaves the directory as it was. Methods raise
     ClusterError; `start` also raises ConfigError for invalid keys. Raises TypeError for values that are
     not numbers.
+
+    `async with LocalCluster() as cluster` starts and stops it; `with LocalCluster() as cluster` does so
+    without an event loop. An exception that leaves the block gets the last lines of each broker's log.
     """
 
     def __init__(
@@ -79,9 +99,16 @@ class LocalCluster:
         self._clock: Clock = SystemClock()
         self._rng: Rng = SystemRng()
         self._running = RunningProcesses(self.directory, self._clock)
+        self._blocking: BlockingCluster | None = None
+        self.postponed: tuple[str, ...] = ()
+        """What the configuration of the last `start` asks for and running processes prevent."""
 
     async def __aenter__(self) -> LocalCluster:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException as error:
+            self._add_logs(error)
+            raise
         return self
 
     async def __aexit__(
@@ -90,7 +117,34 @@ class LocalCluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._add_logs(error)
         await self.stop()
+
+    def __enter__(self) -> BlockingCluster:
+        """Start the cluster and return it as a BlockingCluster, for code without an event loop."""
+        self._blocking = BlockingCluster(self)
+        return self._blocking.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        blocking, self._blocking = self._blocking, None
+        assert blocking is not None, "entered before"
+        blocking.close(error)
+
+    def _add_logs(self, error: BaseException | None) -> None:
+        """Add the last lines of each broker's log to an exception, as notes below its traceback."""
+        if error is None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            return
+        launcher = self._launcher()
+        with suppress(ClusterError, OSError):  # the exception itself matters more
+            for broker_id in self.directory.logged_brokers():
+                lines = launcher.last_lines(broker_id, NOTED_LINES)
+                head = f"last lines of broker {broker_id} ({launcher.output(broker_id)}):"
+                error.add_note("\n  ".join([head, *(lines or ["no output"])]))
 
     @property
     def record(self) -> ClusterRecord:
@@ -118,23 +172,39 @@ class LocalCluster:
 
     # Start and stop
 
-    async def start(self, broker_id: int | None = None) -> None:
+    async def start(
+        self, broker_id: int | None = None, *, timeout_ms: int = START_TIMEOUT_MS
+    ) -> None:
         """Start one broker, or all that are down (and ZooKeeper); return when they serve clients.
 
-        After a failure or a cancellation the processes that this call has started are killed.
+        Raises ClusterError if they do not within `timeout_ms`. After a failure or a cancellation the
+        processes that this call has started are killed, and nothing is remembered of it.
         """
         launcher = self._launcher()
-        if broker_id is None:
-            launcher.check()
-        else:
+        if broker_id is not None:
             self.record.broker(broker_id)
+            await self._start(launcher, broker_id, timeout_ms)
+            return
+        launcher.check()
+        memory = self.directory.remember()
+        try:
+            await self._start(launcher, None, timeout_ms)
+        except BaseException:
+            if launcher.saved is not None and self.directory.read() == launcher.saved:
+                memory.restore()
+            raise
+        # From now on the cluster keeps the ports that it has.
+        self._request = self._request._replace(port=None)
+        self.postponed = tuple(launcher.postponed)
+
+    async def _start(self, launcher: Launcher, broker_id: int | None, timeout_ms: int) -> None:
         try:
             async with self.directory.locked(self._clock):
                 if broker_id is None:
                     ids = await launcher.start_all()
                 else:
                     ids = await launcher.start_broker(broker_id)
-            await self._wait_until_serving(launcher, ids)
+            await self._wait_until_serving(launcher, ids, timeout_ms)
         except BaseException:
             await self._running.kill_all(launcher.spawned)
             raise
@@ -162,6 +232,35 @@ class LocalCluster:
             await self.stop(broker_id)
         await self.start(broker_id)
 
+    async def restart_together(self, brokers: Collection[int]) -> None:
+        """Stop these brokers at the same time, without handing over their leaderships, then start them."""
+        record = self.record
+        processes = [self._running.broker(record, broker_id) for broker_id in brokers]
+        await self._running.end_brokers([process for process in processes if process is not None])
+        for broker_id in brokers:
+            await self.start(broker_id)
+
+    # Configuration
+
+    def configure(self, brokers: Collection[int]) -> None:
+        """Write the configuration to the files of these brokers, for their next start. Raises ConfigError."""
+        self._launcher().write_files(brokers)
+
+    async def reconfigure(
+        self, brokers: Collection[int]
+    ) -> dict[int, list[SettingChange] | OSError | KafkaError]:
+        """Give running brokers the settings in their files, to apply those that need no restart.
+
+        Return by broker id every difference from what the broker was started with, or the error of the call.
+        """
+
+        async def call(broker_id: int) -> list[SettingChange] | OSError | KafkaError:
+            body = encode_settings(self.directory.broker_settings(broker_id))
+            answer = (await self.ask(RECONFIGURE, body, brokers=[broker_id]))[broker_id]
+            return answer if isinstance(answer, Exception) else decode_changes(answer)
+
+        return {broker_id: await call(broker_id) for broker_id in brokers}
+
     async def start_zookeeper(self) -> None:
         """Start the managed ZooKeeper again, with its port and data."""
         async with self.directory.locked(self._clock):
@@ -172,9 +271,11 @@ class LocalCluster:
     def _launcher(self) -> Launcher:
         return Launcher(self.directory, self._running, self._request, self._clock, self._rng)
 
-    async def _wait_until_serving(self, launcher: Launcher, ids: Collection[int]) -> None:
+    async def _wait_until_serving(
+        self, launcher: Launcher, ids: Collection[int], timeout_ms: int
+    ) -> None:
         """Wait until these brokers know each other and the controller. Raises ClusterError."""
-        deadline = self._clock.now() + START_TIMEOUT_MS
+        deadline = self._clock.now() + timeout_ms
         while True:
             for broker_id in ids:
                 if self.process(broker_id) is None:
@@ -186,7 +287,7 @@ class LocalCluster:
                 return
             if self._clock.now() >= deadline:
                 names = ", ".join(map(str, waiting))
-                text = f"broker {names} did not serve clients within {START_TIMEOUT_MS // 1000} s"
+                text = f"broker {names} did not serve clients within {timeout_ms / 1000:g} s"
                 raise ClusterError(f"{text}, see {launcher.output(waiting[0]).parent}")
             await self._clock.sleep(POLL_MS)
 
@@ -257,7 +358,7 @@ class LocalCluster:
         if (leader := state.leader_of(topic, partition)) is not None:
             return leader
         if tp not in state.partitions and not await self._brokers_know(tp):
-            raise ClusterError(f"there is no partition {tp}: minikafka topics create {topic}")
+            raise ClusterError(f"there is no partition {tp}", f"minikafka topics create {topic}")
         state = await self._wait_for(
             lambda state: state.leader_of(topic, partition) is not None,
             f"{tp} has no leader",
@@ -276,13 +377,27 @@ class LocalCluster:
         """
         known = {tp.topic for tp in (await self.state()).partitions}
         if topic not in known and not await self._brokers_know(TopicPartition(topic, 0)):
-            raise ClusterError(f"there is no topic {topic}: minikafka topics create {topic}")
+            raise ClusterError(f"there is no topic {topic}", f"minikafka topics create {topic}")
         wanted = "full" if brokers is None else f"{sorted(brokers)}"
         await self._wait_for(
             lambda state: state.has_isr(topic, brokers),
             f"not every ISR of {topic} became {wanted}",
             timeout_ms,
         )
+
+    async def wait_until_in_sync(self, timeout_ms: int = WAIT_MS) -> None:
+        """Wait until every partition has a leader and its replicas on brokers that run are in the ISR.
+
+        Raises ClusterError after `timeout_ms`.
+        """
+        deadline = self._clock.now() + timeout_ms
+        while behind := (await self.state()).not_in_sync(self._running.running_ids(self.record)):
+            if self._clock.now() >= deadline:
+                names = ", ".join(map(str, behind[:SHOWN_MAX]))
+                more = ", …" if len(behind) > SHOWN_MAX else ""
+                text = f"{names}{more} did not get all replicas in sync"
+                raise ClusterError(f"{text} within {timeout_ms / 1000:g} s")
+            await self._clock.sleep(POLL_MS)
 
     async def _wait_for(
         self, condition: Callable[[ClusterState], bool], failure: str, timeout_ms: int
@@ -338,13 +453,122 @@ class LocalCluster:
 
     def zookeeper_process(self) -> ProcessId | None:
         """Return the process of the managed ZooKeeper; None if it is down or not managed."""
-        return self._running.zookeeper(self.record)
+        record = self.directory.read()
+        return self._running.zookeeper(record) if record is not None else None
 
     def is_running(self) -> bool:
         """True if every process of the cluster runs, whether or not it serves clients yet."""
-        record = self.record
+        record = self.directory.read()
+        if record is None:
+            return False
         brokers = len(self._running.running_ids(record)) == len(record.brokers)
         return brokers and (not record.managed or self.zookeeper_process() is not None)
 
     def _running_broker(self, broker_id: int) -> ProcessId:
         return self._running.broker_or_error(self.record, broker_id)
+
+
+class BlockingCluster:
+    """A LocalCluster for code without an event loop: each method returns when the action is done.
+
+    Created by `with LocalCluster() as cluster`. Methods raise ClusterError. All calls must come from the
+    thread that entered the block: the processes end with that thread.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._runner = asyncio.Runner()
+
+    def open(self) -> BlockingCluster:
+        """Start the cluster. Raises ClusterError, also in a thread that runs an event loop."""
+        try:
+            self._run(self._cluster.__aenter__())
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def close(self, error: BaseException | None) -> None:
+        """Stop the cluster. `error`: the exception that ended the block, if any."""
+        try:
+            self._run(self._cluster.__aexit__(type(error) if error else None, error, None))
+        finally:
+            self._runner.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if asyncio._get_running_loop() is not None:
+            work.close()
+            text = "an event loop is running in this thread"
+            raise ClusterError(f"{text}: use async with LocalCluster()")
+        return self._runner.run(work)
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers: all brokers, up or down."""
+        return self._cluster.bootstrap
+
+    @property
+    def directory(self) -> ClusterDirectory:
+        """The data directory."""
+        return self._cluster.directory
+
+    @property
+    def record(self) -> ClusterRecord:
+        """The content of `cluster.json`."""
+        return self._cluster.record
+
+    @property
+    def metrics_urls(self) -> dict[int, str]:
+        """URLs of the brokers' Prometheus metrics, by broker id."""
+        return self._cluster.metrics_urls
+
+    @property
+    def zookeeper(self) -> str:
+        """The ZooKeeper connection string, host:port[/chroot]."""
+        return self._cluster.zookeeper
+
+    def start(self, broker_id: int | None = None, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
+        """Start one broker, or all that are down; return when they serve clients."""
+        self._run(self._cluster.start(broker_id, timeout_ms=timeout_ms))
+
+    def stop(self, broker_id: int) -> None:
+        """Stop one broker by a controlled shutdown."""
+        self._run(self._cluster.stop(broker_id))
+
+    def restart(self, broker_id: int) -> None:
+        """Stop the broker if it runs, then start it with the same id, ports and data."""
+        self._run(self._cluster.restart(broker_id))
+
+    def kill(self, broker_id: int) -> None:
+        """Kill a broker with SIGKILL; return when the process is gone."""
+        self._run(self._cluster.kill(broker_id))
+
+    def pause(self, broker_id: int) -> None:
+        """Pause a broker with SIGSTOP: it keeps its connections and does nothing."""
+        self._run(self._cluster.pause(broker_id))
+
+    def resume(self, broker_id: int) -> None:
+        """Resume a paused broker with SIGCONT."""
+        self._run(self._cluster.resume(broker_id))
+
+    def kill_zookeeper(self) -> None:
+        """Kill the managed ZooKeeper with SIGKILL; return when the process is gone."""
+        self._run(self._cluster.kill_zookeeper())
+
+    def start_zookeeper(self) -> None:
+        """Start the managed ZooKeeper again, with its port and data."""
+        self._run(self._cluster.start_zookeeper())
+
+    def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
+        """Return the id of the partition's leader; wait while there is none."""
+        return self._run(self._cluster.leader_of(topic, partition, timeout_ms))
+
+    def wait_for_isr(
+        self, topic: str, brokers: Collection[int] | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
+        """Wait until the ISR of every partition is these brokers (None: all its replicas)."""
+        self._run(self._cluster.wait_for_isr(topic, brokers, timeout_ms))
+
+    def state(self) -> ClusterState:
+        """Return the current state of the cluster, as the brokers that answer report it."""
+        return self._run(self._cluster.state())

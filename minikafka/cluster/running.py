@@ -80,15 +80,18 @@ class RunningProcesses:
 
         Brokers get SIGHUP: they close their logs and sessions but hand over no leaderships.
         """
-        brokers = self.brokers(record)
+        await self.end_brokers(self.brokers(record))
+        if record.zookeeper_process is not None:
+            await end(record.zookeeper_process, self.clock)
+
+    async def end_brokers(self, brokers: Collection[ProcessId]) -> None:
+        """End brokers cleanly and at the same time, without handing over their leaderships."""
         for process in brokers:
             send_signal(process, signal.SIGHUP)
             send_signal(process, signal.SIGCONT)
         for process in brokers:
             if not await wait_until_gone(process, self.clock, END_GRACE_MS):
                 await kill(process, self.clock)
-        if record.zookeeper_process is not None:
-            await end(record.zookeeper_process, self.clock)
 
     async def kill_all(self, processes: Collection[ProcessId]) -> None:
         """Send SIGKILL to all these processes, then wait until they are gone."""

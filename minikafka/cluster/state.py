@@ -68,6 +68,16 @@ class ClusterState:
             for view in views
         )
 
+    def not_in_sync(self, ids: Collection[int]) -> list[TopicPartition]:
+        """Return the partitions with a replica on one of these brokers that is not in the ISR, or no leader."""
+        running = set(ids)
+        return [
+            tp
+            for tp, view in self.partitions.items()
+            if (hosted := running.intersection(view.replicas))
+            and (view.leader is None or not hosted <= set(view.isr))
+        ]
+
     def not_serving(self, ids: Iterable[int]) -> list[int]:
         """Return the brokers that do not answer, or do not know all of `ids` and the controller."""
         wanted = set(ids)
@@ -111,14 +121,17 @@ async def call_all(
     if control_plane is None:
         return {}
 
-    async def call(port: int) -> Mapping[str, Any] | OSError | KafkaError:
+    async def call(id_: int) -> Mapping[str, Any] | OSError | KafkaError:
+        port = record.broker(id_).control_port
         try:
-            return await control_plane.call(HOST, port, method, body, timeout_ms=timeout_ms)
+            return await control_plane.call(
+                HOST, port, method, body, target_id=id_, timeout_ms=timeout_ms
+            )
         except (OSError, KafkaError) as error:
             return error
 
     try:
-        answers = await asyncio.gather(*(call(record.broker(id_).control_port) for id_ in ids))
+        answers = await asyncio.gather(*map(call, ids))
     finally:
         await control_plane.close()
     return dict(zip(ids, answers, strict=True))

@@ -41,7 +41,12 @@ async def find_blocked_broker(
         body = encode_steps(step, ROUND_MS)
         try:
             answer = await control_plane.call(
-                HOST, port, STEPS, body, timeout_ms=ROUND_MS + CALL_TIMEOUT_MS
+                HOST,
+                port,
+                STEPS,
+                body,
+                target_id=broker,
+                timeout_ms=ROUND_MS + CALL_TIMEOUT_MS,
             )
         except (OSError, KafkaError):
             return None

@@ -64,6 +64,7 @@ class Context:
         "topics",
         "unavailable",
         "unclean_elections",
+        "unclean_elections_of",
     )
 
     def __init__(self, controller_id: BrokerId, epoch: int) -> None:
@@ -89,6 +90,7 @@ class Context:
         self.reassigning: dict[TopicPartition, None] = {}
         """Partitions with a reassignment in progress."""
         self.unclean_elections = 0
+        self.unclean_elections_of: dict[TopicPartition, int] = {}
 
     def copy_from(self, other: Context) -> None:
         """Replace this view by a copy of another one; the two share no container."""

@@ -227,7 +227,7 @@ class LeaderAndIsrWritten:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrRead:
-    """Reply to `ReadLeaderAndIsr`: the current content of the state nodes; missing nodes are absent."""
+    """Reply to `ReadLeaderAndIsr`: the current content of the state nodes that exist."""
 
     states: Mapping[TopicPartition, LeaderAndIsr]
 
@@ -404,10 +404,12 @@ class WriteAssignments:
     """Ask the runner to write these assignments to the topic nodes; it replies `AssignmentsWritten`.
 
     None removes a partition from its topic node (R65); partitions that are not listed keep their
-    assignment.
+    assignment. A topic is not written if `/admin/reassign_partitions` no longer asks for the targets
+    in `submitted`.
     """
 
     topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
+    submitted: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

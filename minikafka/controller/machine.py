@@ -66,7 +66,7 @@ from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.reassignment import Reassignments
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.state_change_log import Decision, StateChangeLog
+from minikafka.controller.state_change_log import Decision, StateChangeLog, shortened
 from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION
 
 logger = logging.getLogger(__name__)
@@ -103,6 +103,7 @@ class ControllerMachine:
         self._state_changes = StateChangeLog(controller_id, epoch)
         self._effects: list[Effect] = []
         self._procedure: Procedure[None] | None = None
+        self._has_started = False
         self._batch = RequestBatch(self.context, self._state_changes, self._effects)
         self._partitions = PartitionStateMachine(self.context, self._state_changes, self._batch)
         self._replicas = ReplicaStateMachine(self.context, self._state_changes, self._batch)
@@ -218,7 +219,11 @@ class ControllerMachine:
                 context.set_leadership(tp, state)
         yield from self._assign_topic_ids(event.topics)
         self._deletions.load_marks(event.deletions)
-        logger.info("Active brokers: %s. Topics: %d", sorted(context.brokers), len(context.topics))
+        self._has_started = True
+        logger.info("Currently active brokers in the cluster: %s", sorted(context.brokers))
+        logger.info("Currently shutting brokers in the cluster: %s", sorted(context.shutting_down))
+        topics = shortened(sorted(context.topics), len(context.topics))
+        logger.info("Current list of topics in the cluster: %s", topics)
         self._emit_update_metadata(context.brokers, context.assignments)
         yield from self._replicas.startup()
         yield from self._partitions.startup()
@@ -230,6 +235,13 @@ class ControllerMachine:
         yield from self._deletions.resume()
         if event.preferred_elections is not None:
             yield from self._elections.on_submitted(event.preferred_elections)
+
+    def shutdown(self) -> None:
+        """Log that the state machines have ended, if they have started (D10). A second call does nothing."""
+        if self._has_started:
+            self._has_started = False
+            logger.info("Stopped partition state machine")
+            logger.info("Stopped replica state machine")
 
     # Brokers.
 
@@ -247,9 +259,21 @@ class ControllerMachine:
             if id_ not in registered or registered[id_].epoch != known[id_].epoch
         ]
         if failed:
+            self._report_failed(failed, registered)
             yield from self._on_broker_failure(failed)
         if started:
             yield from self._on_broker_startup(started)
+
+    def _report_failed(
+        self, failed: Collection[BrokerId], registered: Collection[BrokerId]
+    ) -> None:
+        """Log in words why brokers are gone: the registration lives as long as the broker's session."""
+        for broker in sorted(failed):
+            again = " and has started again" if broker in registered else ""
+            if broker in self.context.shutting_down:
+                logger.info("broker %d has shut down%s", broker, again)
+            else:
+                logger.warning("broker %d died%s", broker, again or ": session expired")
 
     def _on_broker_failure(self, dead: list[BrokerId]) -> Procedure[None]:
         """Forget dead brokers and take their replicas offline (R20)."""

@@ -39,7 +39,10 @@ from minikafka.controller.state_change_log import (
     StateChangeLog,
     describe,
     ids,
+    shortened,
 )
+
+logger = logging.getLogger(__name__)
 
 LEGAL_PREVIOUS: Final = {
     PartitionStatus.NON_EXISTENT: frozenset({PartitionStatus.OFFLINE}),
@@ -84,6 +87,7 @@ class PartitionStateMachine:
     def startup(self) -> Procedure[None]:
         """Derive every partition's state after winning an election, then try to bring the rest online (F7)."""
         context = self._context
+        logger.info("Initializing partition state")
         for tp in context.assignments:
             state = context.leadership.get(tp)
             if state is None:
@@ -93,7 +97,12 @@ class PartitionStateMachine:
             else:
                 status = PartitionStatus.OFFLINE
             context.set_partition_status(tp, status)
+        logger.info("Triggering online partition state changes")
         yield from self.trigger_online()
+        statuses = context.partition_statuses
+        states = (f"{tp} -> {status.value}" for tp, status in statuses.items())
+        initial = shortened(states, len(statuses))
+        logger.info("Started partition state machine with initial state -> %s", initial)
 
     def trigger_online(self, topics: Collection[str] | None = None) -> Procedure[Results]:
         """Hold offline elections for all New and Offline partitions, or for those of `topics` (F8).
@@ -356,6 +365,8 @@ class PartitionStateMachine:
 
     def _count_unclean(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
         """Count and log an unclean election, because it may lose acknowledged records (H3)."""
-        self._context.unclean_elections += 1
+        context = self._context
+        context.unclean_elections += 1
+        context.unclean_elections_of[tp] = context.unclean_elections_of.get(tp, 0) + 1
         message = "No ISR member of partition %s is alive; elected leader %d uncleanly"
         self._state_changes.log(logging.WARNING, tp, message, tp, state.leader)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
@@ -51,6 +52,7 @@ _NO_OTHER_LEADER = PartitionResult(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     "The leader would be removed, and none of the kept replicas is both alive and in sync.",
 )
+_NOTHING: Final[Mapping[TopicPartition, tuple[BrokerId, ...]]] = {}
 _UNKNOWN = PartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
 
@@ -108,7 +110,7 @@ class Reassignments:
                 continue
             else:
                 wanted[tp] = context.assignments[tp].reassigned_to(target)
-        results = yield from self._begin(wanted)
+        results = yield from self._begin(wanted, {tp: targets[tp] for tp in wanted})
         for tp, result in results.items():
             if result.code is not ErrorCode.NONE or tp not in context.reassigning:
                 finished[tp] = targets[tp]
@@ -133,6 +135,12 @@ class Reassignments:
                 assignment = context.assignments[tp]
                 chosen = assignment.origin if target is None else target
                 wanted[tp] = assignment.reassigned_to(chosen)
+        # As in Kafka, the latest request wins: a submission that it replaces would otherwise be read again.
+        replaced = {
+            tp: context.assignments[tp].target for tp in wanted if tp in context.reassigning
+        }
+        if replaced:
+            self._effects.append(TrimReassignments(replaced))
         results.update((yield from self._begin(wanted)))
         self._effects.append(AnswerAdmin(event.ticket, results))
 
@@ -250,10 +258,12 @@ class Reassignments:
     # Phase U.
 
     def _begin(
-        self, wanted: Mapping[TopicPartition, ReplicaAssignment]
+        self,
+        wanted: Mapping[TopicPartition, ReplicaAssignment],
+        submitted: Mapping[TopicPartition, tuple[BrokerId, ...]] = _NOTHING,
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
         """Run phase U, then A or B; return a result per partition. An unchanged partition needs no
-        work (X13).
+        work (X13). A partition in `submitted` begins only while the admin node asks for it.
         """
         context = self._context
         results = {tp: PartitionResult() for tp in wanted}
@@ -261,7 +271,7 @@ class Reassignments:
         before = {tp: context.assignments[tp] for tp in changed}
         failed = yield from self._stop_unwanted(changed)
         unwritten = yield from self._write(
-            {tp: new for tp, new in changed.items() if tp not in failed}, "U1"
+            {tp: new for tp, new in changed.items() if tp not in failed}, "U1", submitted
         )
         for tp, reason in unwritten.items():
             failed[tp] = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
@@ -504,7 +514,10 @@ class Reassignments:
     # Shared.
 
     def _write(
-        self, assignments: Mapping[TopicPartition, ReplicaAssignment], step: str
+        self,
+        assignments: Mapping[TopicPartition, ReplicaAssignment],
+        step: str,
+        submitted: Mapping[TopicPartition, tuple[BrokerId, ...]] = _NOTHING,
     ) -> Procedure[dict[TopicPartition, str]]:
         """Write these assignments to the topic nodes; return the failed partitions with the reason."""
         if not assignments:
@@ -513,7 +526,8 @@ class Reassignments:
         topics: dict[str, dict[int, ReplicaAssignment | None]] = {}
         for tp, assignment in assignments.items():
             topics.setdefault(tp.topic, {})[tp.partition] = assignment
-        written = yield WriteAssignments(topics)
+        asked = {tp: submitted[tp] for tp in assignments if tp in submitted}
+        written = yield WriteAssignments(topics, asked)
         assert isinstance(written, AssignmentsWritten)
         return {tp: written.failed[tp.topic] for tp in assignments if tp.topic in written.failed}
 

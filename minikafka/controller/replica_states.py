@@ -26,7 +26,15 @@ from minikafka.controller.elections import Refusal
 from minikafka.controller.events import Procedure
 from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.state_change_log import REFUSE, REPLICA, Decision, StateChangeLog
+from minikafka.controller.state_change_log import (
+    REFUSE,
+    REPLICA,
+    Decision,
+    StateChangeLog,
+    shortened,
+)
+
+logger = logging.getLogger(__name__)
 
 _STOPPABLE: Final = frozenset(
     {
@@ -77,6 +85,7 @@ class ReplicaStateMachine:
     def startup(self) -> Procedure[None]:
         """Mark live replicas Online and others Ineligible after winning an election; inform the live ones (G11)."""
         live: dict[BrokerId, list[TopicPartition]] = {}
+        logger.info("Initializing replica state")
         for tp, assignment in self._context.assignments.items():
             for broker in assignment.replicas:
                 if self._context.is_online(tp, broker):
@@ -84,7 +93,16 @@ class ReplicaStateMachine:
                     live.setdefault(broker, []).append(tp)
                 else:
                     self._context.set_replica_status(tp, broker, ReplicaStatus.DELETION_INELIGIBLE)
+        logger.info("Triggering online replica state changes")
         yield from self.handle_state_changes(live, ReplicaStatus.ONLINE)
+        by_broker = self._context.replica_statuses
+        states = (
+            f"{tp} on {broker} -> {status.value}"
+            for broker, statuses in by_broker.items()
+            for tp, status in statuses.items()
+        )
+        initial = shortened(states, sum(map(len, by_broker.values())))
+        logger.info("Started replica state machine with initial state -> %s", initial)
 
     def handle_state_changes(
         self, replicas: Replicas, target: ReplicaStatus

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
+from itertools import islice
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import IllegalTransition
@@ -21,6 +22,8 @@ from minikafka.base.model import BrokerId, LeaderAndIsr, TopicPartition
 state_change = logging.getLogger("state-change")
 
 _REMEMBERED_LINES_MAX: Final = 20_000
+SHOWN: Final = 50
+"""Maximum number of topics, partitions or replicas in one line of a controller's start."""
 
 
 class Decision(NamedTuple):
@@ -171,3 +174,9 @@ class StateChangeLog:
             for now, about, message, arguments in self._lines
             if about == tp
         ]
+
+
+def shortened(items: Iterable[object], total: int) -> str:
+    """Return the first SHOWN of `total` items in brackets; only these are made and formatted."""
+    shown = ", ".join(map(str, islice(items, SHOWN)))
+    return f"[{shown}, and {total - SHOWN} more]" if total > SHOWN else f"[{shown}]"

@@ -18,6 +18,7 @@ from minikafka.zk.nodes import (
     registrations,
     topics,
 )
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import Node
 
 TIMEOUT_MS: Final = 3_000
@@ -43,24 +44,25 @@ async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -
 
 
 async def nodes_of(coordination: Coordination, tp: TopicPartition) -> Nodes:
-    """Return what the nodes say; None for those that are absent or not readable. Raises CoordinationError."""
+    """Read the partition's nodes; values of absent or unreadable nodes are None. Raises CoordinationError."""
     paths = [
         topics.path_of(tp.topic),
         admin_requests.deletion_path(tp.topic),
         admin_requests.REASSIGNMENTS,
     ]
     topic, mark, reassignments = await coordination.get_many(paths)
+    faults = Faults()
     try:
         names, _ = await coordination.children(registrations.DIRECTORY)
     except NoNode:
         names = []
     return Nodes(
         controller=await _controller(coordination),
-        brokers=tuple(sorted(registrations.ids(names))),
+        brokers=tuple(sorted(registrations.ids(names, faults))),
         assignment=_assignment(topic, tp),
-        state=(await partition_states.read(coordination, [tp])).get(tp),
+        state=(await partition_states.read(coordination, [tp], faults)).get(tp),
         is_marked=mark is not None,
-        target=admin_requests.targets(reassignments).get(tp),
+        target=admin_requests.targets(reassignments, faults).get(tp),
     )
 
 

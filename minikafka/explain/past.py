@@ -73,7 +73,7 @@ class Past:
             if line["kind"] in (DECISION, ISR, REQUEST, STEP, WRITE) and names_partition(line, tp)
         ]
         self._responses = [line for line in lines if line["kind"] == RESPONSE]
-        self.states = sorted(_written(self._own, tp), key=attrgetter("zxid"))
+        self.states = sorted(written_states(self._own, tp), key=attrgetter("zxid"))
         """Written states in the order of ZooKeeper's transactions."""
 
     @property
@@ -228,7 +228,8 @@ def _decode_assignment(data: str | None, partition: int) -> ReplicaAssignment | 
     return ReplicaAssignment(*lists) if lists[0] else None
 
 
-def _written(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
+def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
+    """Yield the states of the partition that these lines report as written."""
     path = re.compile(rf"/brokers/topics/{re.escape(tp.topic)}/partitions/{tp.partition}/state")
     for line in lines:
         if line.get("outcome") != "ok" or line.get("zxid") is None:

@@ -138,7 +138,7 @@ class Picture:
 
     @cached_property
     def assignment(self) -> ReplicaAssignment:
-        """The assigned replicas; sorted by id if only replica states in the ledger name them."""
+        """The assigned replicas, preferred first; sorted by id if only replica states in the ledger name them."""
         if self.nodes is not None and self.nodes.assignment is not None:
             return self.nodes.assignment
         view = self.controller["partition"] if self.controller else None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import offsets_of
 from minikafka.explain.picture import ReplicaFiles
 from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 
@@ -32,16 +33,17 @@ def _high_watermark(log_dir: Path, tp: TopicPartition) -> int | None:
 def _log_end_offset(directory: Path) -> int | None:
     """Return the offset after the last complete batch of the last segment."""
     try:
-        segments = sorted(path for path in directory.glob("*.log") if path.stem.isdigit())
-        data = segments[-1].read_bytes()
+        end = offsets_of((path.name for path in directory.iterdir()), ".log")[-1]
+        data = (directory / f"{end:020d}.log").read_bytes()
     except (OSError, IndexError):
         return None
-    end, position = int(segments[-1].stem), 0
+    position = 0
     while position + _HEADER_BYTES <= len(data):
         base, length = _BATCH.unpack_from(data, position)
         after = position + _BATCH.size + length
         if length <= 0 or after > len(data):
             break
-        end = base + _LAST_OFFSET_DELTA.unpack_from(data, position + _LAST_OFFSET_DELTA_AT)[0] + 1
+        last_delta = _LAST_OFFSET_DELTA.unpack_from(data, position + _LAST_OFFSET_DELTA_AT)[0]
+        end = int(base + last_delta + 1)
         position = after
-    return int(end)
+    return end

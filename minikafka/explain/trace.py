@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from minikafka.base.errors import code_name
 from minikafka.base.model import TopicPartition
 from minikafka.ledger.reader import name_of
 from minikafka.ledger.record import (
@@ -27,10 +28,13 @@ from minikafka.ledger.record import (
     RETRY,
     STEP,
     WRITE,
+    partitions_of,
 )
 
 Line = Mapping[str, Any]
 _UPDATE_METADATA: Final = "UpdateMetadata"
+_NAMES_MAX: Final = 5
+"""Maximum number of partitions that a sentence names."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,8 @@ class Chain:
     time: int
     title: str
     lines: list[Line] = field(default_factory=list)
+    summary: str = ""
+    """The chain in one sentence (`explain/summary.py`); "" if it changed nothing that matters."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the chain as JSON-able values, each line with all its fields and its text."""
@@ -49,6 +55,7 @@ class Chain:
             "cause": self.cause,
             "time": self.time,
             "title": self.title,
+            "summary": self.summary,
             "lines": [dict(line) | {"text": describe(line)} for line in self.lines],
         }
 
@@ -149,6 +156,13 @@ def ids(brokers: Iterable[int]) -> str:
     return ",".join(map(str, brokers)) or "none"
 
 
+def join_names(partitions: Sequence[TopicPartition]) -> str:
+    """Return the names of partitions; of many the first ones and the number of the others."""
+    names = ", ".join(map(str, partitions[:_NAMES_MAX]))
+    more = len(partitions) - _NAMES_MAX
+    return f"{names} and {more} more" if more > 0 else names
+
+
 def _leadership(fields: Line) -> str:
     if fields.get("leader") is None:
         return ""
@@ -184,21 +198,37 @@ def _operation(operation: Line) -> str:
 
 def _describe_request(line: Line) -> str:
     waiting = f" ({line['queued']} queued)" if line["queued"] > 1 else ""
-    states = [text for text in map(_leadership, line["states"]) if text]
-    leadership = f": {states[0]}" if len(states) == 1 else ""
-    stops = [
-        "delete" if state["delete"] else "stop" for state in line["states"] if "delete" in state
+    states = [_describe_state(state) for state in line["states"][:_NAMES_MAX]]
+    more = len(line["states"]) - _NAMES_MAX
+    also = f"; and {more} other states" if more > 0 else ""
+    named = f": {'; '.join(states)}{also}" if states else ""
+    return f"{line['request']} to broker {line['to']}{waiting}{named}"
+
+
+def _describe_state(state: Line) -> str:
+    """Return what a request says about partitions."""
+    names = join_names(partitions_of(state["partitions"]))
+    if "delete" in state:
+        return f"{'delete' if state['delete'] else 'stop'} {names}"
+    return f"{names} ({_leadership(state)})" if _leadership(state) else names
+
+
+def _describe_response(line: Line) -> str:
+    head = f"{line['request']} answered by broker {line['from']}"
+    whole = [code_name(line["error"])] if line["error"] else []
+    some = [
+        f"{code_name(code)} for {join_names(partitions_of(partitions))}"
+        for code, partitions in (line.get("errors") or {}).items()
     ]
-    stop = f" ({stops[0]})" if stops else ""
-    return f"{line['request']}{stop} to broker {line['to']}{waiting}{leadership}"
+    return ": ".join([head, ", ".join(whole + some)]) if whole or some else head
 
 
 def _describe_effect(line: Line) -> str:
     head = f"{line['request']} of controller {line['from']} {line['phase']}"
     if line["phase"] == "failed" or line.get("error"):
-        return f"{head}, error {line['error']}"
+        return f"{head}: {code_name(line['error'])}"
     became = {
-        f"{result['became']}" + (f" (error {result['error']})" if result["error"] else "")
+        f"{result['became']}" + (f" ({code_name(result['error'])})" if result["error"] else "")
         for result in line.get("results", ())
     }
     return f"{head}: {', '.join(sorted(became))}" if became else head
@@ -222,14 +252,11 @@ _DESCRIBE: Final[dict[str, Callable[[Line], str]]] = {
         f"no answer from broker {line['to']} to {line['request']}, "
         f"attempt {line['attempt']}: {line['error']}"
     ),
-    RESPONSE: lambda line: (
-        f"{line['request']} answered by broker {line['from']}"
-        + (f", error {line['error']}" if line["error"] else "")
-    ),
+    RESPONSE: _describe_response,
     ANSWER: lambda line: ", ".join(result["code"] for result in line["results"]),
     EFFECT: _describe_effect,
     ISR: _describe_isr,
-    BROKER: lambda line: f"{line['fact']} {line.get('error', '')}".strip(),
+    BROKER: lambda line: f"{line['fact']} {line.get('error', line.get('to', ''))}".strip(),
 }
 
 
@@ -248,7 +275,7 @@ def only_about(line: Line, tp: TopicPartition) -> Line:
     for name in ("states", "results"):
         if line.get(name):
             narrowed[name] = [
-                group
+                {**group, "partitions": {tp.topic: [tp.partition]}}
                 for group in line[name]
                 if tp.partition in group["partitions"].get(tp.topic, ())
             ]

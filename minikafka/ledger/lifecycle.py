@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from minikafka.base.errors import code_name
 from minikafka.ledger.record import EFFECT, REQUEST
 
 _OPERATIONS: Final = {"LeaderAndIsr": "start-replica", "StopReplica": "close-replica"}
@@ -49,7 +50,7 @@ class Stage:
             "requested": f"to broker id {self.peer}",
             "received": f"from controller {self.peer}",
             "completed": f"request from controller {self.peer}",
-            "refused": f"request from controller {self.peer} with error {self.error}",
+            "refused": f"request from controller {self.peer} with error {code_name(self.error)}",
         }[self.stage]
         epoch = "unknown" if self.epoch is None else self.epoch
         return (

@@ -66,7 +66,7 @@ def _parsed_lines(data: bytes, mentions: tuple[bytes, ...]) -> Iterator[Line]:
             continue
         try:
             line = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(line, dict) and "kind" in line:
             yield line

@@ -65,7 +65,8 @@ ELECTION: Final = "election"
 `zk_version` (of `/controller_epoch`), `controller` (id of the active controller, if known), `reason`."""
 BROKER: Final = "broker"
 """An event in the life of a broker: `fact` (started, registered, session lost, log directory failed,
-controlled shutdown asked, controlled shutdown answered, stopped) and the fields of that fact."""
+controlled shutdown asked, controlled shutdown answered, stopped, connection lost) and the fields of that
+fact; connection lost: to the leader `to`, from which this broker was fetching."""
 LOST: Final = "lost"
 """Lines before this one could not be written: `lines` (their number), `error`."""
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import BrokerId
+from minikafka.base.names import parse_json
 from minikafka.base.ports import Clock, File, Storage, Timer
 from minikafka.ledger.record import LOST, WRITTEN_THROUGH
 
@@ -28,6 +29,7 @@ FILE_BYTES: Final = 16 * 1024 * 1024
 FILES_MAX: Final = 8
 PREFIX: Final = "ledger-"
 SUFFIX: Final = ".jsonl"
+_DIGITS_MAX: Final = 19
 _PENDING_BYTES_MAX: Final = 1024 * 1024
 _TAIL_BYTES: Final = 1024 * 1024
 """Number of bytes read from the end of a file to find its last line; longer than any line."""
@@ -48,7 +50,9 @@ def file_name(number: int) -> str:
 def number_of(name: str) -> int | None:
     """Return the number in a ledger file's name; None for any other file."""
     digits = name.removeprefix(PREFIX).removesuffix(SUFFIX)
-    return int(digits) if digits.isdigit() and name == file_name(int(digits)) else None
+    if not (digits.isascii() and digits.isdigit() and len(digits) < _DIGITS_MAX):
+        return None
+    return int(digits) if name == file_name(int(digits)) else None
 
 
 class LedgerWriter:
@@ -128,7 +132,8 @@ class LedgerWriter:
         if self._position < size:
             file.truncate(self._position)
         with suppress(ValueError, KeyError, TypeError, IndexError):
-            self._n = max(self._n, int(json.loads(tail[:end].splitlines()[-1])["n"]))
+            last = parse_json(tail[:end].splitlines()[-1])["n"]
+            self._n = max(self._n, last if type(last) is int else 0)
 
     def flush(self) -> None:
         """Write the pending lines. Never raises."""

@@ -7,11 +7,12 @@ Invariant: decoding what was encoded returns the same values; any other content 
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Final
 
+from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import TopicPartition, topic_id_text
+from minikafka.base.names import parse_number, parse_topic, parse_topic_id
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -23,8 +24,6 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 
-_TOPIC_ID_BYTES: Final = 16
-
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """Return a checkpoint file: version 0, the count, then one `topic partition offset` per line."""
@@ -34,13 +33,16 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
     """Return the offsets in a checkpoint file. Raises ValueError."""
-    lines = data.decode().split("\n")
-    if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
+    lines = data.decode("ascii").split("\n")
+    if lines[0] != "0" or lines[-1] != "" or parse_number(lines[1]) != len(lines) - 3:
         raise ValueError("it is not an offset checkpoint of version 0")
     offsets = {}
     for line in lines[2:-1]:
         topic, partition, offset = line.split(" ")
-        offsets[TopicPartition(topic, int(partition))] = int(offset)
+        tp = TopicPartition(parse_topic(topic), parse_number(partition))
+        offsets[tp] = parse_number(offset, LONG_MAX)
+    if len(offsets) < len(lines) - 3:
+        raise ValueError("it names a partition twice")
     return offsets
 
 
@@ -52,7 +54,11 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 def decode_properties(data: bytes) -> dict[str, str]:
     """Return the properties of a file; comments and blank lines are skipped. Raises ValueError."""
     properties = {}
-    for line in data.decode().splitlines():
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise ValueError("it is not text") from None
+    for line in lines:
         if line.strip() and not line.startswith(("#", "!")):
             name, separator, value = line.partition("=")
             if not separator:
@@ -71,8 +77,4 @@ def decode_topic_id(data: bytes) -> bytes:
     lines = data.decode().split("\n")
     if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
         raise ValueError("it is not a partition.metadata of version 0")
-    text = lines[1].removeprefix("topic_id: ").strip()
-    topic_id = urlsafe_b64decode(text + "==")
-    if len(topic_id) != _TOPIC_ID_BYTES:
-        raise ValueError(f"{text!r} is not a topic id of 16 bytes in base64")
-    return topic_id
+    return parse_topic_id(lines[1].removeprefix("topic_id: ").strip())

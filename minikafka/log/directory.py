@@ -7,7 +7,6 @@ Without the marker every log is recovered from its recovery point (R25).
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -15,6 +14,12 @@ from typing import Final
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import (
+    is_deleted_replica,
+    parse_cluster_id,
+    parse_number,
+    parse_replica_directory,
+)
 from minikafka.base.ports import File, Storage
 from minikafka.log import checkpoints
 from minikafka.log.log import Log
@@ -26,8 +31,6 @@ DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
-_PARTITION: Final = re.compile(r"((?!\.{1,2}-[0-9]+\Z)[a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
-_INT_MAX: Final = 2**31 - 1
 
 
 class LogDirectory:
@@ -62,11 +65,14 @@ class LogDirectory:
         if not self.storage.exists(path):
             return {}
         try:
-            return checkpoints.decode_properties(self.storage.read(path))
+            properties = checkpoints.decode_properties(self.storage.read(path))
+            parse_number(properties.get("broker.id", "0"))
+            parse_cluster_id(properties.get("cluster.id", "none"))
         except ValueError as error:
             raise ConfigError(
                 f"{path} is invalid ({error}); restore the file or empty the directory"
             ) from None
+        return properties
 
     def write_properties(self, properties: Mapping[str, str]) -> None:
         """Replace meta.properties."""
@@ -99,12 +105,11 @@ class LogDirectory:
             self._adopt(log)
             high_watermark = min(high_watermarks.get(tp, 0), log.log_end_offset)
             self.high_watermarks[tp] = max(high_watermark, log.log_start_offset)
-        logger.info(
-            "%s: opened %d logs after %s",
-            self.path,
-            len(self.logs),
-            "a clean stop" if clean else "an unclean stop",
-        )
+        stop = "a clean stop" if clean else "an unclean stop"
+        if self.logs:
+            logger.info("%s: opened %d logs after %s", self.path, len(self.logs), stop)
+        else:
+            logger.info("%s: has no logs yet", self.path)
 
     def _read_topic_id(self, directory: str) -> bytes | None:
         """Return the topic id (16 bytes) in a log's `partition.metadata`, None if there is no valid one."""
@@ -114,23 +119,28 @@ class LogDirectory:
         try:
             return checkpoints.decode_topic_id(self.storage.read(path))
         except ValueError as error:
-            logger.warning("ignoring %s: %s", path, error)
+            logger.warning("ignoring the invalid file %s: %s", path, error)
             return None
 
     def _found(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Yield partition and path of each log; remove the directories of deleted replicas, warn of strays."""
+        """Yield partition and path of each log; remove deleted replicas, warn of all other directories."""
         for name in self.storage.names(self.path):
             path = f"{self.path}/{name}"
+            tp, is_deleted = _partition_of(name), is_deleted_replica(name)
+            if (tp or is_deleted) and self.storage.is_link(path):
+                raise ConfigError(_link_refused(path))
             if not self.storage.is_directory(path):
                 continue
-            if name.endswith(DELETED_SUFFIX):
+            if is_deleted:
                 self.storage.remove_tree(path)
             elif name.endswith(STRAY_SUFFIX):
                 logger.warning(
                     "%s is a stray replica and is not served; remove it if you do not need it", path
                 )
-            elif (tp := _parse_name(name)) is not None:
+            elif tp is not None:
                 yield tp, path
+            else:
+                logger.warning("%a is left alone: no replica has such a directory", path)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"
@@ -139,7 +149,7 @@ class LogDirectory:
         try:
             offsets = checkpoints.decode_offsets(self.storage.read(path))
         except ValueError as error:
-            logger.warning("ignoring %s: %s", path, error)
+            logger.warning("ignoring the invalid file %s: %s", path, error)
             return {}
         self._named[name] = frozenset(offsets)
         return offsets
@@ -147,9 +157,12 @@ class LogDirectory:
     # ---- logs
 
     def create(self, tp: TopicPartition, config: TopicConfig) -> Log:
-        """Create and return an empty log."""
+        """Create and return an empty log. Raises ConfigError if a symbolic link has its name."""
+        path = f"{self.path}/{tp}"
+        if self.storage.is_link(path):
+            raise ConfigError(_link_refused(path))
         self._forget_predecessor(tp)
-        log = Log.open(self.storage, f"{self.path}/{tp}", tp, config, clean=True)
+        log = Log.open(self.storage, path, tp, config, clean=True)
         self._adopt(log)
         self.high_watermarks[tp] = 0
         return log
@@ -281,9 +294,16 @@ def _ignoring_failure(action: Callable[[], None]) -> None:
         logger.warning("closing the files of a failed log directory: %s", failure)
 
 
-def _parse_name(name: str) -> TopicPartition | None:
+def _partition_of(name: str) -> TopicPartition | None:
     """Return the partition whose log lies in a directory of this name, None if it is no log directory."""
-    match = _PARTITION.fullmatch(name)
-    if match is None or int(match[2]) > _INT_MAX:
+    try:
+        return parse_replica_directory(name)
+    except ValueError:
         return None
-    return TopicPartition(match[1], int(match[2]))
+
+
+def _link_refused(path: str) -> str:
+    return (
+        f"{path} is a symbolic link, which a replica must not be: put the directory itself in its place, "
+        "or remove the link"
+    )

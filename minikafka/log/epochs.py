@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from minikafka.base.keys import LONG_MAX
+from minikafka.base.names import parse_number
 from minikafka.base.ports import Storage
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
@@ -40,7 +42,7 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Start the epoch at the offset; entries at or above either are removed (R37)."""
+        """Start the epoch at the offset; remove entries with this or a higher epoch or start offset (R37)."""
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -82,6 +84,17 @@ class LeaderEpochs:
         self._starts[0] = start_offset
         self._changed()
 
+    def forget_above(self, epoch: int) -> None:
+        """Remove the epochs above this one: no leader has had them."""
+        if self.latest > epoch:
+            self.replace([entry for entry in self.entries if entry[0] <= epoch])
+
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Use these epochs instead."""
+        self._epochs = [epoch for epoch, _ in entries]
+        self._starts = [start for _, start in entries]
+        self._changed()
+
     def clear(self) -> None:
         """Remove all epochs: the log is empty."""
         if self._epochs:
@@ -120,12 +133,13 @@ def encode(entries: list[tuple[int, int]]) -> bytes:
 def decode(data: bytes) -> list[tuple[int, int]]:
     """Return the entries of a file. Raises ValueError if it is invalid or its entries do not increase."""
     lines = data.decode("ascii").split("\n")
-    if lines[0] != "0" or lines[-1] != "" or int(lines[1]) != len(lines) - 3:
+    if lines[0] != "0" or lines[-1] != "" or parse_number(lines[1]) != len(lines) - 3:
         raise ValueError("it is not a leader epoch checkpoint of version 0")
     entries = []
     before = (-1, -1)
     for line in lines[2:-1]:
-        epoch, start = map(int, line.split(" "))
+        first, second = line.split(" ")
+        epoch, start = parse_number(first), parse_number(second, LONG_MAX)
         if epoch <= before[0] or start <= before[1]:
             raise ValueError("its leader epochs or start offsets do not rise")
         before = (epoch, start)

@@ -32,7 +32,6 @@ from minikafka.record.batch import (
     HEADER,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
     MAX_TIMESTAMP,
     OVERHEAD,
     PRODUCER_ID,
@@ -43,6 +42,7 @@ from minikafka.record.batch import (
     unsound_error,
     valid_run,
 )
+from minikafka.record.codecs import crc32c
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class Log:
         "_roll_last_offset",
         "_roll_position",
         "_roll_timestamp",
+        "_sync_after_records",
         "before_truncation",
         "config",
         "directory",
@@ -124,11 +125,13 @@ class Log:
         self.position = self.written_position = loaded.end_position
         self._roll_timestamp = _NO_BATCH_YET
         self._index_entries_max = 0
+        self._sync_after_records = config.flush_messages
         self._activate()
 
     def configure(self, config: TopicConfig) -> None:
         """Use these settings from now on, for the active segment too."""
         self.config = config
+        self._sync_after_records = config.flush_messages
         self.gaps.configure(config)
         self._activate()
 
@@ -223,6 +226,8 @@ class Log:
         self.pending = []
         try:
             self._active.file.pwritev(slices, position - self._active.start)
+            if self.log_end_offset - self.recovery_point >= self._sync_after_records:
+                self._sync_files()
         except StorageFailed as failure:
             self._fail(failure)
             raise
@@ -230,7 +235,10 @@ class Log:
             newest = b""
         self._newest, self._newest_position = newest, position
         end = self.log_end_offset
-        self.traffic.count_appends(len(pending), size, end - self.written_log_end_offset)
+        traffic = self.traffic
+        traffic.produce_requests += len(pending)
+        traffic.bytes_in += size
+        traffic.messages_in += end - self.written_log_end_offset
         self.written_position, self.written_log_end_offset = self.position, end
 
     def append_replicated(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
@@ -240,30 +248,28 @@ class Log:
         one above it unless the topic is or was compacted (nothing is appended then), and StorageFailed.
         """
         gaps = self.gaps
-        expected = self.log_end_offset
-        headers, stop = valid_run(buf, view, start, end, expected, gaps.accepted)
+        accept_gaps = gaps.accepted
+        headers, stop, next_offset = valid_run(
+            buf, view, start, end, self.log_end_offset, accept_gaps
+        )
         if stop != end or not headers:
-            raise unsound_error(buf, view, stop, end, headers, expected)
+            raise unsound_error(buf, view, stop, end, next_offset)
         if self.pending:
             self.flush()
-        if gaps.accepted and gaps.first_dirty_offset is None and has_gap(headers, expected):
+        if (
+            accept_gaps
+            and gaps.first_dirty_offset is None
+            and has_gap(headers, self.log_end_offset)
+        ):
             gaps.mark(self.log_start_offset)
         position = self.position
         end_position = position + end - start
-        last = headers[-1]
-        last_offset = last[BASE_OFFSET] + last[LAST_OFFSET_DELTA]
         if (
             end_position > self._roll_position
             or headers[0][MAX_TIMESTAMP] > self._roll_timestamp
-            or last_offset > self._roll_last_offset
+            or next_offset > self._roll_last_offset
         ):
-            if last_offset - headers[0][BASE_OFFSET] > RELATIVE_OFFSET_MAX:
-                raise CorruptBatch(
-                    f"offsets {headers[0][BASE_OFFSET]} to {last_offset} do not fit into one segment"
-                )
-            self._before_append(
-                headers[0][BASE_OFFSET], headers[0][MAX_TIMESTAMP], end_position, last_offset, -1
-            )
+            self._before_replicated(headers[0], end_position, next_offset - 1)
         segment = self._active
         try:
             segment.file.pwritev((view[start:end],), position - segment.start)
@@ -272,8 +278,22 @@ class Log:
             self._fail(failure)
             raise
         self.traffic.replication_bytes_in += end - start
-        self.log_end_offset = self.written_log_end_offset = last_offset + 1
+        self.log_end_offset = self.written_log_end_offset = next_offset
         self.position = self.written_position = end_position
+        if self.log_end_offset - self.recovery_point >= self._sync_after_records:
+            self.sync()  # before the next fetch acknowledges the records
+
+    def _before_replicated(self, first: Header, end_position: int, last_offset: int) -> None:
+        """Do what `_before_append` does, for the leader's batches from `first` to the one with `last_offset`.
+
+        Raises CorruptBatch for batches that do not fit into one segment.
+        """
+        base_offset = first[BASE_OFFSET]
+        if last_offset - base_offset > RELATIVE_OFFSET_MAX:
+            raise CorruptBatch(
+                f"offsets {base_offset} to {last_offset} do not fit into one segment"
+            )
+        self._before_append(base_offset, first[MAX_TIMESTAMP], end_position, last_offset, -1)
 
     def _note_appended(
         self, headers: list[Header], position: int, segment: Segment, view: memoryview, start: int
@@ -283,28 +303,39 @@ class Log:
         An epoch begins at the offset expected before its first batch. Where the leader's log is compacted that is
         too low, so another replica may truncate too much, but never keeps records that the leader did not have.
         """
+        last_offset = self.log_end_offset - 1
         epoch = self.epochs.latest
-        expected = self.log_end_offset
         for header in headers:
-            base_offset = header[BASE_OFFSET]
-            if header[LEADER_EPOCH] != epoch:
-                self.epochs.assign(header[LEADER_EPOCH], expected)
-                epoch = header[LEADER_EPOCH]
-            expected = base_offset + header[LAST_OFFSET_DELTA] + 1
-            if header[MAX_TIMESTAMP] > segment.max_timestamp:
-                segment.max_timestamp = header[MAX_TIMESTAMP]
-                segment.max_timestamp_offset = base_offset + header[LAST_OFFSET_DELTA]
+            (
+                base_offset,
+                length,
+                batch_epoch,
+                _,
+                _,
+                attributes,
+                delta,
+                _,
+                timestamp,
+                producer,
+                _,
+                _,
+                _,
+            ) = header
+            if batch_epoch != epoch:
+                self.epochs.assign(batch_epoch, last_offset + 1)
+                epoch = batch_epoch
+            last_offset = base_offset + delta
+            if timestamp > segment.max_timestamp:
+                segment.max_timestamp = timestamp
+                segment.max_timestamp_offset = last_offset
             if position > segment.next_index_position:
-                self._add_index_entry(
-                    base_offset + header[LAST_OFFSET_DELTA], position, base_offset
-                )
-            stop = start + OVERHEAD + header[BATCH_LENGTH]
-            if header[PRODUCER_ID] >= 0:
+                self._add_index_entry(last_offset, position, base_offset)
+            if producer >= 0:
                 self.producers.update(header, base_offset)
-                if header[ATTRIBUTES] & CONTROL:
-                    self._note_marker(header, view[start:stop])
-            position += stop - start
-            start = stop
+                if attributes & CONTROL:
+                    first = start + position - self.position
+                    self._note_marker(header, view[first : first + OVERHEAD + length])
+            position += OVERHEAD + length
 
     def _note_marker(self, header: Header, batch: memoryview) -> None:
         self.producers.update_coordinator(header[PRODUCER_ID], marker_coordinator_epoch(batch))
@@ -335,7 +366,7 @@ class Log:
         if self._roll_timestamp == _NO_BATCH_YET:
             first = timestamp if timestamp >= 0 else wall_ms
             if first >= 0:
-                self._roll_timestamp = first + self.config.segment_ms
+                self._roll_timestamp = first + self._roll_age()
 
     def _roll(self, base_offset: int) -> None:
         """Seal the active segment, pending batches included, and begin the next one at this offset."""
@@ -374,9 +405,15 @@ class Log:
         self._roll_timestamp = _NO_BATCH_YET
         if self.position > segment.start:
             first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[MAX_TIMESTAMP]
-            self._roll_timestamp = int(max(first, 0)) + self.config.segment_ms
+            self._roll_timestamp = int(max(first, 0)) + self._roll_age()
             if len(segment.index) >= self._index_entries_max:
                 self._roll_position = segment.start
+
+    def _roll_age(self) -> int:
+        """Return segment.ms less the jitter of the active segment, which stays the same over restarts."""
+        jitter_max = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        seed = f"{self.directory}/{self._active.base_offset}".encode()
+        return self.config.segment_ms - (crc32c(seed) % jitter_max if jitter_max else 0)
 
     def _end_at(self, offset: int, position: int) -> None:
         self.log_end_offset = self.written_log_end_offset = offset
@@ -549,12 +586,24 @@ class Log:
         """Write pending batches, fsync the log, and move the recovery point to its end. Raises StorageFailed."""
         self.flush()
         with self._failing_for_good():
-            for segment in [*self.segments.unsynced, self._active]:
-                segment.file.sync()
-            self.epochs.sync()
-            self.storage.sync_directory(self.directory)
+            self._sync_files()
+
+    def _sync_files(self) -> None:
+        """Fsync what is in the files, which is everything up to the log end."""
+        for segment in [*self.segments.unsynced, self._active]:
+            segment.file.sync()
+        self.epochs.sync()
+        self.storage.sync_directory(self.directory)
         self.segments.all_synced()
         self.recovery_point = self.log_end_offset
+
+    def synced(self, end_offset: int, layout_generation: int) -> None:
+        """Raise the recovery point to `end_offset`, the written log end when an fsync of all files began.
+
+        `layout_generation` is its value then; if it has changed since, the recovery point stays.
+        """
+        if layout_generation == self.layout_generation:
+            self.recovery_point = max(self.recovery_point, end_offset)
 
     def sealed_synced(self, count: int, removals: int) -> None:
         """Raise the recovery point, because the first `count` of `segments.unsynced` were fsynced.

@@ -15,10 +15,12 @@ from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError, StorageFailed
+from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from minikafka.log.log import Log
+from minikafka.log.segment import LOG as LOG_SUFFIX
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ class LogManager:
         self.offline: set[TopicPartition] = set()
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
         self._failed: list[LogDirectory] = []
+        self._unsynced_since: dict[Log, int] = {}
+        """Logs with flush.ms that have records without an fsync, each with the monotonic time (ms) it was found."""
         self._deleted: list[tuple[int, str]] = []
         """Directories that were renamed for deletion, each with the monotonic time (ms) from which it may go."""
 
@@ -153,7 +157,8 @@ class LogManager:
         """Return the partition's log; create it in the emptiest live directory if it does not exist.
 
         Raises StorageFailed for a log that is not new if a directory is offline, because the log
-        may be in it (R67). A log with another topic id is moved aside first.
+        may be in it (R67), and ConfigError if a symbolic link has its name. A log with another
+        topic id is moved aside first.
         """
         log = self.logs.get(tp)
         if log is not None and topic_id and log.topic_id and log.topic_id != topic_id:
@@ -270,6 +275,27 @@ class LogManager:
                 sync = partial(_sync_files, self.storage, log.directory, [*paths, log.epochs.path])
                 await self.executor.run(sync)
                 log.sealed_synced(count, removals)
+
+    async def sync_overdue(self, now: int) -> None:
+        """Fsync the logs that have had records without an fsync for flush.ms, outside the event loop.
+
+        Call it periodically; a log's time begins with the first call that finds such records. Raises StorageFailed.
+        """
+        unsynced = {
+            log: self._unsynced_since.get(log, now)
+            for log in self.logs.values()
+            if log.config.flush_ms != LONG_MAX and log.written_log_end_offset > log.recovery_point
+        }
+        self._unsynced_since = unsynced
+        for log, since in tuple(unsynced.items()):
+            if now - since >= log.config.flush_ms:
+                del unsynced[log]
+                log.epochs.ensure_file()
+                end_offset, generation = log.written_log_end_offset, log.layout_generation
+                segments = [*log.segments.unsynced, log.segments[-1]]
+                paths = [*(segment.path(LOG_SUFFIX) for segment in segments), log.epochs.path]
+                await self.executor.run(partial(_sync_files, self.storage, log.directory, paths))
+                log.synced(end_offset, generation)
 
     # Failure and close.
 

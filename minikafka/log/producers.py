@@ -1,8 +1,9 @@
 """The producers of one log: their last five batches (KIP-98), their transactions, and snapshots of both.
 
 Invariant: the state depends only on the batches in the log, so a new leader recognizes a retry by its own log and
-appends no batch twice (S32). A snapshot file holds the state at the offset in its name, but, as in Kafka, only the
-last batch of every producer: after loading a snapshot, a retry of an older batch is out of order, not a duplicate.
+appends no batch twice (S32). A snapshot file holds the state at the offset in its name. Kafka's format has room for
+the last batch of every producer; the earlier ones follow behind its entries, where Kafka's reader ignores them. After
+loading a snapshot of Kafka's, a retry of an older batch is out of order, not a duplicate.
 
 For each producer the state also counts the consecutive sequence numbers in the log, beyond the five batches. So a
 retry of an old batch differs from a gap in the sequence. Kafka answers both with OUT_OF_ORDER_SEQUENCE_NUMBER; its Java
@@ -13,12 +14,14 @@ retries until they expire.
 from __future__ import annotations
 
 import logging
+import struct
 from collections import deque
 from itertools import starmap
 from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
 from minikafka.record.batch import (
     ATTRIBUTES,
@@ -41,6 +44,8 @@ UNKNOWN: Final = -2
 """Result of `check`: the producer is unknown, and this is not its first batch."""
 WRITTEN: Final = -3
 """Result of `check`: a duplicate of a batch that is older than the five remembered ones."""
+EARLY: Final = -4
+"""Result of `check`: the producer is known, and the log lacks batches before this one."""
 SUFFIX: Final = ".snapshot"
 OPEN: Final = -1
 """`ProducerStates.transactions`: the transaction has no marker yet."""
@@ -57,6 +62,10 @@ _SNAPSHOT_HEAD: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 """Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of the
 open transaction (-1: none)."""
+_EARLIER_ENTRY: Final = Struct(">qii")
+"""Producer id, `run`, number of the batches that follow: those that are remembered besides the last one."""
+_EARLIER_BATCH: Final = Struct(">iiq")
+"""First sequence, last sequence, base offset."""
 _CRC_END: Final = 6
 _NONE: Final = -1
 _IN_TRANSACTION: Final = TRANSACTIONAL | CONTROL
@@ -102,7 +111,7 @@ class ProducerState:
         self.seen = True
 
     def holds(self, first: int, last: int) -> bool:
-        """True if the log has the sequence numbers `first` to `last`, all of them before the remembered batches."""
+        """True if the log has the sequence numbers `first` to `last`, and all are older than the remembered batches."""
         if not self.batches:
             return False
         oldest_first, _, _ = self.batches[0]
@@ -150,8 +159,8 @@ class ProducerStates:
 
         Return APPEND for the next batch; the base offset (>= 0) of a remembered batch that this one repeats;
         WRITTEN for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer, which may be
-        appended because the producer may have expired (KIP-360), unless its first batches may still arrive; else
-        minus the Kafka error code.
+        appended because the producer may have expired (KIP-360), unless its first batches may still arrive; EARLY
+        for a batch behind a gap; else minus the Kafka error code.
         """
         state = self._states.get(header[PRODUCER_ID])
         if state is None:
@@ -165,10 +174,17 @@ class ProducerStates:
             for known_first, known_last, base_offset in state.batches:
                 if known_first == first and known_last == last:
                     return base_offset
-            return WRITTEN if state.holds(first, last) else _OUT_OF_ORDER
+            if state.holds(first, last):
+                return WRITTEN
+            return EARLY if 0 < first - before & _LAST_SEQUENCE <= _RUN_MAX else _OUT_OF_ORDER
         if epoch < state.epoch:
             return _FENCED
-        return APPEND if first == 0 else _OUT_OF_ORDER
+        return APPEND if first == 0 else EARLY
+
+    def last_of(self, producer_id: int) -> tuple[int, int]:
+        """Return epoch and last sequence number of a producer; -1 stands for what is unknown."""
+        state = self._states.get(producer_id)
+        return (_NONE, _NONE) if state is None else (state.epoch, state.last_sequence)
 
     def written_below(self, producer_id: int) -> int:
         """Return the offset below which every WRITTEN batch lies: that of the oldest remembered batch."""
@@ -274,16 +290,12 @@ class ProducerStates:
 
     def snapshot_offsets(self) -> list[int]:
         """Return the rising offsets that have a snapshot file."""
-        names = (
-            name[: -len(SUFFIX)]
-            for name in self._storage.names(self._directory)
-            if name.endswith(SUFFIX)
-        )
-        return sorted(int(name) for name in names if name.isdecimal())
+        return offsets_of(self._storage.names(self._directory), SUFFIX)
 
     def encode(self) -> bytes:
-        """Return the bytes of Kafka's snapshot file, version 1, with only the last batch of each producer."""
+        """Return the bytes of Kafka's snapshot file, version 1, with the earlier batches behind Kafka's entries."""
         entries = b"".join(starmap(_encode, self._states.items()))
+        entries += b"".join(starmap(_encode_earlier, self._states.items()))
         data = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._states)) + entries
         return (
             _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(data[_CRC_END:]), len(self._states))
@@ -330,16 +342,28 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
     )
 
 
+def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
+    """Return what the entry of Kafka's format leaves out, b"" if that is nothing."""
+    if not state.batches:
+        return b""
+    *earlier, (first, last, _) = state.batches
+    if state.run <= last - first + 1:
+        return b""
+    batches = b"".join(starmap(_EARLIER_BATCH.pack, earlier))
+    return _EARLIER_ENTRY.pack(producer_id, state.run, len(earlier)) + batches
+
+
 def _decode(data: bytes) -> dict[int, ProducerState]:
     if len(data) < _SNAPSHOT_HEAD.size:
         raise ValueError("it is too short")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
     if version != _SNAPSHOT_VERSION or crc32c(data[_CRC_END:]) != crc:
         raise ValueError("its version is unknown or its CRC is wrong")
-    if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+    end = _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size
+    if not count >= 0 or len(data) < end:
         raise ValueError("its length does not fit its number of entries")
     states = {}
-    for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
+    for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size : end]):
         producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, start = entry
         state = states[producer_id] = ProducerState(epoch)
         state.timestamp = timestamp
@@ -349,4 +373,21 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
             state.last_sequence = last
             state.run = delta + 1
             state.batches.append((last - delta & _LAST_SEQUENCE, last, last_offset - delta))
+    _decode_earlier(states, data, end)
     return states
+
+
+def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
+    """Add the earlier batches, which begin at the position. Raises ValueError if they are not whole."""
+    try:
+        while position < len(data):
+            producer_id, run, count = _EARLIER_ENTRY.unpack_from(data, position)
+            position += _EARLIER_ENTRY.size
+            state = states[producer_id]
+            state.run = run
+            for number in range(count):
+                batch = _EARLIER_BATCH.unpack_from(data, position + number * _EARLIER_BATCH.size)
+                state.batches.insert(number, batch)
+            position += count * _EARLIER_BATCH.size
+    except (struct.error, KeyError, IndexError) as error:
+        raise ValueError("the earlier batches are not whole") from error

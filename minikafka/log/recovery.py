@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from minikafka.base.config import TopicConfig
+from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
 from minikafka.log import epochs as epoch_file
 from minikafka.log.checkpoints import PARTITION_METADATA
@@ -25,6 +26,7 @@ from minikafka.record.batch import (
     BASE_OFFSET,
     BATCH_LENGTH,
     CONTROL,
+    HEADER_BYTES,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     OVERHEAD,
@@ -101,7 +103,15 @@ def load(
     epochs = LeaderEpochs(
         storage, f"{directory}/{epoch_file.FILE_NAME}", entries, is_new=known is None
     )
-    _trim(epochs, known, log_start_offset, end_offset)
+    epochs.truncate_from_start(log_start_offset)
+    epochs.truncate_from_end(end_offset)
+    if not accept_gaps and lost_from is None:
+        batches = Batches(segments, log_start_offset, end_offset, end_position)
+        if known is not None and not batches.have_epochs(epochs.entries):
+            logger.error("%s does not describe the log and is made again", epochs.path)
+            epochs.replace(batches.epochs())
+    if epochs.entries != (known or []):
+        epochs.sync()
     producers = ProducerStates(storage, directory)
     reload_producers(producers, segments, end_offset, end_position)
     return Loaded(
@@ -109,12 +119,49 @@ def load(
     )
 
 
-def _trim(epochs: LeaderEpochs, known: Entries | None, start: int, end: int) -> None:
-    """Remove the epochs outside of the log's offsets [start, end); write the file if it differs from `known`."""
-    epochs.truncate_from_start(start)
-    epochs.truncate_from_end(end)
-    if epochs.entries != (known or []):
-        epochs.sync()
+class Batches(NamedTuple):
+    """The batches of a log without gaps, from its start offset to its end, for the check of its leader epochs."""
+
+    segments: list[Segment]
+    start: int
+    end: int
+    end_position: int
+
+    def have_epochs(self, entries: Entries) -> bool:
+        """True if the batches have these epochs, which begin and end inside of the log.
+
+        Leader epochs never fall from batch to batch, so the batches at both ends of an epoch prove it. A follower
+        with a false epoch stays out of the ISR for ever if no leader had the epoch, and a leader with a false start
+        offset lets its followers keep records that diverge. Batches without an epoch prove nothing.
+        """
+        if self.start == self.end or self._epoch_at(self.start) < 0:
+            return True
+        if not entries or entries[0][1] != self.start:
+            return False
+        ends = [*(start for _, start in entries[1:]), self.end]
+        return all(
+            self._epoch_at(first) == self._epoch_at(after - 1) == epoch
+            for (epoch, first), after in zip(entries, ends, strict=True)
+        )
+
+    def epochs(self) -> Entries:
+        """Return the epochs of all batches, each with its first offset."""
+        entries: Entries = []
+        for _, _, header in _batches_from(self.segments, self.start, self.end_position):
+            if header[LEADER_EPOCH] > (entries[-1][0] if entries else -1):
+                entries.append((header[LEADER_EPOCH], max(header[BASE_OFFSET], self.start)))
+        return entries
+
+    def _epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of the batch that contains the offset."""
+        slot = bisect_right(self.segments, offset, key=_base_offset) - 1
+        segment = self.segments[slot]
+        is_last = slot == len(self.segments) - 1
+        size = (self.end_position if is_last else self.segments[slot + 1].start) - segment.start
+        position = segment.find(offset, size) if offset > segment.base_offset else 0
+        for _, header in segment.headers(position, size, HEADER_BYTES):
+            return int(header[LEADER_EPOCH])
+        return -1
 
 
 def _is_unused(names: list[str]) -> bool:
@@ -158,11 +205,7 @@ def _batches_from(
 
 def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segment]:
     names = storage.names(directory)
-    bases = sorted(
-        int(name[: -len(LOG)])
-        for name in names
-        if name.endswith(LOG) and name[: -len(LOG)].isdecimal()
-    )
+    bases = offsets_of(names, LOG)
     for name in names:
         stem, dot, suffix = name.rpartition(".")
         orphan = dot + suffix in (INDEX, TIME_INDEX) and stem + LOG not in names
@@ -184,9 +227,9 @@ def _base_offset(segment: Segment) -> int:
 def _first_to_recover(
     segments: list[Segment], recovery_point: int, known: Entries | None, *, clean: bool
 ) -> int:
-    """Return the number of the segment that holds the recovery point; that of the first to recover.
+    """Return the index of the first segment to recover: the one that holds the recovery point.
 
-    It is 0 if there is no epoch file, since recovery finds the epochs, and the number of segments after a clean stop.
+    It is 0 if there is no epoch file, since recovery finds the epochs; after a clean stop it is the number of segments.
     """
     if known is None:
         return 0
@@ -226,7 +269,7 @@ def _recover_from(
         torn = position < size
         if torn:
             logger.warning(
-                "%s: truncating %d bytes that are no sound batches, the log ends at offset %d",
+                "%s: removing the last %d bytes, which are no whole, sound batches; the log ends at offset %d",
                 segment.path(LOG),
                 size - position,
                 end_offset,
@@ -267,7 +310,8 @@ def _drop(segments: list[Segment], first: int) -> None:
     while len(segments) > first:
         segment = segments.pop()
         logger.warning(
-            "%s: deleting the segment, the log before it was truncated", segment.path(LOG)
+            "%s: deleting the segment, because the log was truncated before it",
+            segment.path(LOG),
         )
         segment.delete()
 
@@ -280,5 +324,5 @@ def _read_epochs(storage: Storage, directory: str) -> Entries | None:
     try:
         return epoch_file.decode(storage.read(path))
     except ValueError as error:
-        logger.warning("ignoring %s: %s", path, error)
+        logger.warning("ignoring the invalid file %s: %s", path, error)
         return None

@@ -49,7 +49,10 @@ _NO_ENTRIES: Final = (0, 0)
 
 
 class Segment:
-    """A segment of the log; `next_index_position` (absolute) is the position of the next index entry."""
+    """A segment of the log; `next_index_position` (absolute) is the position of the next index entry.
+
+    `version` is raised when bytes that were written change or can no longer be read.
+    """
 
     __slots__ = (
         "_entries_on_disk",
@@ -65,6 +68,7 @@ class Segment:
         "next_index_position",
         "start",
         "storage",
+        "version",
     )
 
     def __init__(
@@ -86,6 +90,7 @@ class Segment:
         self._times = TimeIndex()
         self._index_is_loaded = False
         self._entries_on_disk = (-1, -1)
+        self.version = 0
         self.max_timestamp = self.max_timestamp_offset = -1
         self.next_index_position = start + interval
         self.file: File
@@ -282,6 +287,29 @@ class Segment:
         stop, next_offset = _whole_batches(data, max(max_bytes, first_bytes))
         return data[:stop], next_offset
 
+    def extent(self, position: int, end: int, max_bytes: int) -> tuple[int, int]:
+        """Return (bytes, offset behind them) of whole batches from [position, end): at most `max_bytes` or one batch.
+
+        The range must be longer than `max_bytes`. It ends at an index entry if one lies within `max_bytes`.
+        """
+        entry, base_offset = self.entry_at_or_before(position + max_bytes)
+        if entry > position:
+            return entry - position, base_offset
+        size, next_offset = 0, -1
+        for at, header in self.headers(position, end, _FIND_BYTES):
+            after = at + OVERHEAD + header[BATCH_LENGTH] - position
+            if size and after > max_bytes:
+                break
+            size, next_offset = after, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        return size, next_offset
+
+    def offset_at(self, end: int) -> int:
+        """Return the offset behind the batch that ends at this position."""
+        position, next_offset = self.entry_at_or_before(end)
+        for _, header in self.headers(position, end, _FIND_BYTES):
+            next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        return next_offset
+
     def offset_after(self, data: bytes, position: int) -> int:
         """Return the offset behind `data`, whole batches that were read at this position."""
         known, base_offset = self.entry_at_or_before(position + len(data))
@@ -398,7 +426,7 @@ class Segment:
         count = _SCAN_BYTES
         while size - position >= HEADER_BYTES:
             chunk = self.file.pread(min(count, size - position), position)
-            headers, _ = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset, accept_gaps)
+            headers, _, _ = valid_run(chunk, memoryview(chunk), 0, len(chunk), offset, accept_gaps)
             if not headers:
                 count = OVERHEAD + _unpack_header(chunk)[BATCH_LENGTH]
                 if count <= len(chunk) or count > size - position:
@@ -417,6 +445,7 @@ class Segment:
     def truncate(self, position: int) -> tuple[int, int]:
         """Truncate the file and the indexes; return (size, offset after the remaining batches)."""
         index, times = self.index, self.times
+        self.version += 1
         size = self.file.size()
         cut_offset = next((header[BASE_OFFSET] for _, header in self.headers(position, size)), None)
         self.file.truncate(position)
@@ -432,7 +461,7 @@ class Segment:
     def open_compacted(self, path: str, end_offset: int) -> tuple[Segment, int]:
         """Open the compacted copy of this segment at `path`, checked and indexed; return it and its size in bytes.
 
-        Raises CorruptBatch if it is not whole, sound batches of this segment, which ends below `end_offset`.
+        Raises CorruptBatch if the copy holds anything but whole, sound batches, or a record at `end_offset` or above.
         """
         file = self.storage.open(path)
         cleaned = Segment(
@@ -449,7 +478,7 @@ class Segment:
 
         The indexes go first: a crash in between leaves a log whose indexes are rebuilt.
         """
-        self.file.close()
+        self.close()
         for suffix in (INDEX, TIME_INDEX):
             self.storage.remove(self.path(suffix))
         self.storage.rename(cleaned_path, self.path(LOG))
@@ -457,11 +486,12 @@ class Segment:
 
     def close(self) -> None:
         """Close the file."""
+        self.version += 1
         self.file.close()
 
     def delete(self) -> None:
         """Delete its files."""
-        self.file.close()
+        self.close()
         for path in self.paths():
             self.storage.remove(path)
 

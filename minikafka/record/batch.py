@@ -42,6 +42,7 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 
 NO_PRODUCER_ID: Final = -1
+NO_TIMESTAMP: Final = -1
 DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
 """Maximum decompressed size of one batch's records when they are read here."""
 
@@ -64,6 +65,7 @@ _unpack_header: Final = HEADER.unpack_from
 
 _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
+_NO_TRANSACTION: Final = int(ErrorCode.INVALID_TXN_STATE)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _UNSUPPORTED_CODEC: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _MAGIC_AT: Final = 16
@@ -90,7 +92,8 @@ def check_produced(
 
     `header` is `HEADER` unpacked at `start`. The rules are those of Kafka's ProduceRequest, UnifiedLog and
     LogValidator; the CRC comes last because it costs most. `internal`: one of the broker's own coordinators wrote
-    the batch, so it may be a control batch and need not have a sequence number.
+    the batch, so it may be a control batch, be transactional, and need not have a sequence number. Transactions
+    are not served, so a client's transactional batch belongs to no open one: INVALID_TXN_STATE.
     """
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (
@@ -107,7 +110,32 @@ def check_produced(
         error = _refusal(end - start, header, internal)
         if error:
             return error
+        if attributes & TRANSACTIONAL and not internal:
+            return _NO_TRANSACTION if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
     return 0 if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
+
+
+def check_timestamps(batch: memoryview, header: Header, earliest: int, latest: int) -> int:
+    """Return INVALID_TIMESTAMP if a record has a timestamp outside of earliest … latest (Unix ms, -1 is none).
+
+    Returns 0 if all are inside, INVALID_RECORD if a record is cut off. The CRC must have been checked.
+    The header decides first: it has the first timestamp, and what the producer calls the largest.
+    """
+    base = header[BASE_TIMESTAMP]
+    if header[MAX_TIMESTAMP] > latest or not (base >= earliest or base == NO_TIMESTAMP):
+        return _INVALID_TIMESTAMP
+    try:
+        body = decompress(header[ATTRIBUTES] & CODEC_MASK, batch[HEADER_BYTES:], DECOMPRESSED_LIMIT)
+        pos = 0
+        for _ in range(header[COUNT]):
+            size, pos = read_varint(body, pos)
+            delta, _ = read_varint(body, pos + 1)
+            if not earliest <= base + delta <= latest and base + delta != NO_TIMESTAMP:
+                return _INVALID_TIMESTAMP
+            pos += max(size, 0)
+    except CorruptBatch:
+        return _INVALID_RECORD
+    return 0
 
 
 def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
@@ -164,8 +192,8 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
 
 def valid_run(
     buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool = False
-) -> tuple[list[Header], int]:
-    """Return the headers of the whole, sound batches from byte `start` on, and the position behind them.
+) -> tuple[list[Header], int, int]:
+    """Return the headers of the whole, sound batches from byte `start` on, and the position and offset behind them.
 
     Sound: magic 2, length inside [start, end), CRC right, and base offsets that continue from `offset` (the CRC
     does not cover the base offset). With `accept_gaps` a base offset may lie above the expected one, as in a
@@ -175,21 +203,21 @@ def valid_run(
     at = start
     while end - at >= HEADER_BYTES:
         header = _unpack_header(buf, at)
-        stop = at + OVERHEAD + header[BATCH_LENGTH]
-        base = header[BASE_OFFSET]
+        base, length, _, magic, crc, _, last_delta, _, _, _, _, _, _ = header
+        stop = at + OVERHEAD + length
         if (
             stop > end
-            or stop - at < HEADER_BYTES
-            or header[MAGIC] != 2
-            or header[LAST_OFFSET_DELTA] < 0
+            or length < HEADER_BYTES - OVERHEAD
+            or magic != 2
+            or last_delta < 0
             or (base != offset and (base < offset or not accept_gaps))
-            or crc32c(view[at + CRC_START : stop]) != header[CRC]
+            or crc32c(view[at + CRC_START : stop]) != crc
         ):
             break
         headers.append(header)
-        offset = base + header[LAST_OFFSET_DELTA] + 1
+        offset = base + last_delta + 1
         at = stop
-    return headers, at
+    return headers, at, offset
 
 
 def has_gap(headers: Sequence[Header], expected: int) -> bool:
@@ -201,14 +229,8 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
     return False
 
 
-def unsound_error(
-    buf: Buffer, view: memoryview, at: int, end: int, before: Sequence[Header], offset: int
-) -> CorruptBatch:
-    """Return the error for the bytes [at, end) at which `valid_run` stopped.
-
-    `valid_run` was called with `offset` and returned the headers `before`.
-    """
-    expected = before[-1][BASE_OFFSET] + before[-1][LAST_OFFSET_DELTA] + 1 if before else offset
+def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
+    """Return the error for the bytes [at, end), in which `valid_run` found no batch with the expected offset."""
     if end - at < HEADER_BYTES:
         return CorruptBatch(f"{end - at} bytes are no batch, expected offset {expected}")
     header = _unpack_header(buf, at)

@@ -6,137 +6,144 @@ invalid input is always `CorruptBatch`.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, Final
 
 import cramjam
+import lz4.block
+import zstandard
 from fastcrc import crc32
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer
-
-NONE: Final = 0
-GZIP: Final = 1
-SNAPPY: Final = 2
-LZ4: Final = 3
-ZSTD: Final = 4
+from minikafka.record.inflate import (
+    GZIP,
+    LZ4,
+    LZ4_STORED,
+    NONE,
+    SNAPPY,
+    XERIAL_HEAD,
+    ZSTD,
+    inflate,
+)
 
 crc32c = crc32.iscsi
 """crc32c(buffer, value=None) -> int: CRC-32C, continued from `value` (accepts memoryviews)."""
 
 _BLOCK: Final = Struct(">i")
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEAD: Final = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_HEAD: Final = bytes.fromhex("04224d18604082")
 """Magic, flags (version 1, independent blocks), block size 64 KiB, and the header checksum byte."""
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_SIZE: Final = Struct("<I")
-_LZ4_STORED: Final = 1 << 31
-_FIRST_GUESS_BYTES: Final = 64 * 1024
+_LZ4_FAST: Final = 9
+"""The level that is Kafka's default for lz4 selects, as in Kafka, the fast compressor."""
+_GZIP_WBITS: Final = 31
 _VARINT_BITS: Final = 63
+
+DEFAULT_LEVELS: Final = {GZIP: -1, LZ4: _LZ4_FAST, ZSTD: 3}
+"""Kafka's default compression levels."""
+
+
+class Deflater:
+    """Compresses records chunk by chunk, framed so that every client can read them.
+
+    `codec` and `level` are those of Kafka (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd); snappy has no level. A call
+    costs at most a few milliseconds for a chunk of 64 KiB.
+    """
+
+    __slots__ = ("_compress", "_finish", "_parts", "size")
+
+    def __init__(self, codec: int, level: int | None = None) -> None:
+        self._parts: list[bytes] = []
+        self._finish: Callable[[], bytes] = bytes
+        self.size = 0
+        """Bytes of output so far."""
+        if level is None:
+            level = DEFAULT_LEVELS.get(codec, 0)
+        if codec == NONE:
+            self._compress: Callable[[bytes], bytes] = bytes
+        elif codec == GZIP:
+            gzip = zlib.compressobj(level, wbits=_GZIP_WBITS)
+            self._compress, self._finish = gzip.compress, gzip.flush
+        elif codec == ZSTD:
+            zstd = zstandard.ZstdCompressor(level=level).compressobj()
+            self._compress, self._finish = zstd.compress, zstd.flush
+        elif codec == SNAPPY:
+            self._parts.append(XERIAL_HEAD)
+            self._compress = _xerial_blocks
+        else:
+            self._parts.append(_LZ4_HEAD)
+            self._compress = _lz4_blocks_of(level)
+            self._finish = _lz4_end
+
+    def add(self, chunk: Buffer) -> None:
+        """Compress the next bytes of the records."""
+        part = self._compress(bytes(chunk))
+        self.size += len(part)
+        self._parts.append(part)
+
+    def finish(self) -> bytes:
+        """Return the compressed bytes; the last call."""
+        self._parts.append(self._finish())
+        return b"".join(self._parts)
 
 
 def compress(codec: int, data: Buffer) -> bytes:
     """Return record bytes compressed with a codec of the batch attributes (0 none, 1 gzip, 2
     snappy, 3 lz4, 4 zstd).
     """
-    if codec == NONE:
-        return bytes(data)
-    if codec == SNAPPY:
-        return _xerial(bytes(data))
-    if codec == LZ4:
-        return _lz4_frame(bytes(data))
-    return bytes(_module(codec).compress(bytes(data)))
+    deflater = Deflater(codec)
+    deflater.add(data)
+    return deflater.finish()
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     """Return the decompressed record bytes. Raises CorruptBatch if invalid or larger than `limit`."""
-    if codec == NONE:
-        return bytes(data)
-    if codec == SNAPPY:
-        return _unsnappy(bytes(data), limit)
-    return _decompress_growing(_module(codec), bytes(data), limit)
+    return b"".join(_limited(inflate(codec, memoryview(data)), limit))
 
 
-def _module(codec: int) -> Any:
-    if codec == GZIP:
-        return cramjam.gzip
-    if codec == LZ4:
-        return cramjam.lz4
-    if codec == ZSTD:
-        return cramjam.zstd
-    raise CorruptBatch(f"compression codec {codec} is unknown")
+def _limited(chunks: Iterable[Buffer], limit: int) -> Iterable[Buffer]:
+    for chunk in chunks:
+        limit -= len(chunk)
+        if limit < 0:
+            raise CorruptBatch("decompressed records are larger than allowed")
+        yield chunk
 
 
-def _decompress_growing(module: Any, data: bytes, limit: int) -> bytes:
-    """Decompress into a buffer that grows as needed, so that a size claimed by the input allocates
-    nothing.
-    """
-    size = min(limit, max(_FIRST_GUESS_BYTES, 4 * len(data)))
-    while True:
-        out = bytearray(size)
-        try:
-            return bytes(memoryview(out)[: module.decompress_into(data, out)])
-        except cramjam.DecompressionError as error:
-            if size >= limit:
-                raise CorruptBatch(
-                    f"records do not decompress within {limit} bytes: {error}"
-                ) from None
-        size = min(limit, 4 * size)
-
-
-def _unsnappy(data: bytes, limit: int) -> bytes:
-    if not data.startswith(_XERIAL_MAGIC):
-        return _unsnappy_block(data, limit)
-    out = []
-    pos = len(_XERIAL_HEAD)
-    while pos < len(data):
-        if pos + 4 > len(data):
-            raise CorruptBatch("a snappy block is cut off")
-        (size,) = _BLOCK.unpack_from(data, pos)
-        pos += 4
-        if size < 0 or pos + size > len(data):
-            raise CorruptBatch("a snappy block is cut off")
-        block = _unsnappy_block(data[pos : pos + size], limit)
-        limit -= len(block)
-        out.append(block)
-        pos += size
-    return b"".join(out)
-
-
-def _unsnappy_block(data: bytes, limit: int) -> bytes:
-    try:
-        if cramjam.snappy.decompress_raw_len(data) > limit:
-            raise CorruptBatch("snappy records are larger than allowed")
-        return bytes(cramjam.snappy.decompress_raw(data))
-    except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"snappy records do not decompress: {error}") from None
-
-
-def _xerial(data: bytes) -> bytes:
-    """Return snappy bytes in the framing of the Java client, which every client can read."""
-    out = [_XERIAL_HEAD]
+def _xerial_blocks(data: bytes) -> bytes:
+    """Return snappy blocks in the framing of the Java client, which every client can read."""
+    out: list[bytes] = []
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         out += (_BLOCK.pack(len(block)), block)
     return b"".join(out)
 
 
-def _lz4_frame(data: bytes) -> bytes:
-    """Return an LZ4 frame of independent 64 KiB blocks: the Java client reads no others, cramjam
-    writes linked ones.
-    """
-    out = [_LZ4_HEAD]
-    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
-        raw = data[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
-        if len(block) < len(raw):
-            out += (_LZ4_SIZE.pack(len(block)), block)
-        else:
-            out += (_LZ4_SIZE.pack(len(raw) | _LZ4_STORED), raw)
-    out.append(_LZ4_SIZE.pack(0))
-    return b"".join(out)
+def _lz4_blocks_of(level: int) -> Callable[[bytes], bytes]:
+    """Return a function that compresses to independent blocks of 64 KiB, the only ones that the Java client reads."""
+    mode: dict[str, Any] = {"mode": "default"}
+    if level != _LZ4_FAST:
+        mode = {"mode": "high_compression", "compression": level}
+
+    def blocks(data: bytes) -> bytes:
+        out: list[bytes] = []
+        for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+            raw = data[start : start + _LZ4_BLOCK_BYTES]
+            block = lz4.block.compress(raw, store_size=False, **mode)
+            if len(block) < len(raw):
+                out += (_LZ4_SIZE.pack(len(block)), block)
+            else:
+                out += (_LZ4_SIZE.pack(len(raw) | LZ4_STORED), raw)
+        return b"".join(out)
+
+    return blocks
+
+
+def _lz4_end() -> bytes:
+    return _LZ4_SIZE.pack(0)
 
 
 def varint(number: int) -> bytes:

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import CorruptBatch, ErrorCode, OffsetGap, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.replication.partition import Partition
+from minikafka.replication.throttle import RETRY_MS
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,8 @@ class Follower:
 
     `on_storage_failed(partition, failure)` is called when the local disk fails. A partition is in `unreconciled` until
     the leader is asked for its epochs, in `to_list` if the next fetch must list it, in `forgotten` if the next fetch
-    removes it from the session, in `listed` while the session fetches it, in `delayed` while it waits for a timer.
+    removes it from the session, in `listed` while the session fetches it, in `delayed` while it waits for a timer, in
+    `held` while it waits for the throttle of its broker; `limits` holds the bytes that the throttle then allows.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class Follower:
         self.unreconciled: dict[Key, Followed] = {}
         self.to_list: dict[Key, Followed] = {}
         self.delayed: dict[Key, Followed] = {}
+        self.held: dict[Key, Followed] = {}
+        self.limits: dict[Key, int] = {}
         self.forgotten: dict[Key, None] = {}
         self.listed: set[Key] = set()
 
@@ -108,6 +112,7 @@ class Follower:
         self.unreconciled.pop(key, None)
         self.to_list.pop(key, None)
         self.delayed.pop(key, None)
+        self.held.pop(key, None)
         self.forgotten.pop(key, None)
 
     def disconnected(self) -> None:
@@ -120,7 +125,7 @@ class Follower:
                 followed.state = TRUNCATING
                 self.unreconciled[key] = followed
             elif followed.state == FETCHING:
-                self.to_list[key] = followed
+                self._fetch_next(key, followed)
 
     # ---- truncating
 
@@ -153,7 +158,7 @@ class Follower:
             return
         if reconciled:
             followed.state = FETCHING
-            self.to_list[key] = followed
+            self._fetch_next(key, followed)
         else:
             followed.state = TRUNCATING
             self.unreconciled[key] = followed
@@ -162,10 +167,36 @@ class Follower:
 
     def has_fetch(self) -> bool:
         """True if any partition may be fetched; an incremental request need not list any."""
-        return bool(self.listed or self.to_list)
+        return bool(self.to_list) or len(self.listed) > len(self.forgotten)
+
+    def _fetch_next(self, key: Key, followed: Followed) -> None:
+        """List the partition in the next fetch, or hold it until `release_held` if it is throttled."""
+        (self.to_list if followed.partition.follower_throttle is None else self.held)[key] = (
+            followed
+        )
+
+    def release_held(self) -> None:
+        """List held partitions in the next fetch as far as the throttle allows, each with its share of the bytes.
+
+        The others leave the session, so that the leader does not send them either. Call it before each fetch.
+        """
+        granted = 0
+        for key, followed in tuple(self.held.items()):
+            throttle = followed.partition.follower_throttle
+            if throttle is not None:
+                room = throttle.room() - granted
+                if room < 0 or (granted and not room):
+                    if key in self.listed:
+                        self.forgotten[key] = None
+                    continue
+                limit = self.limits[key] = max(min(room, self.partition_max_bytes), 1)
+                granted += limit
+            del self.held[key]
+            self.forgotten.pop(key, None)
+            self.to_list[key] = followed
 
     def next_row(self) -> tuple[bytes, Row] | None:
-        """Return topic and row of the next fetch if it has one row and forgets nothing, the common case, else None."""
+        """Return topic and row of the next fetch if it lists one partition and forgets none (the common case)."""
         if len(self.to_list) != 1 or self.forgotten:
             return None
         key, followed = self.to_list.popitem()
@@ -176,14 +207,10 @@ class Follower:
         log = followed.partition.log
         offset = followed.sent_offset = log.log_end_offset
         epoch = log.epochs.latest
-        return (
-            key[1],
-            followed.epoch,
-            offset,
-            epoch,
-            log.log_start_offset,
-            self.partition_max_bytes,
-        )
+        max_bytes = self.partition_max_bytes
+        if self.limits:
+            max_bytes = self.limits.pop(key, max_bytes)
+        return (key[1], followed.epoch, offset, epoch, log.log_start_offset, max_bytes)
 
     def next_fetch(self) -> tuple[dict[bytes, list[Row]], dict[bytes, list[int]]]:
         """Return the rows by topic of the next fetch, and the partitions it forgets; call it once per request."""
@@ -256,10 +283,23 @@ class Follower:
             except StorageFailed as failure:
                 self._disk_failed(key, followed, failure)
                 return
-            self.to_list[key] = followed
+            if partition.follower_throttle is None:
+                self.to_list[key] = followed
+            else:
+                self._count_throttled(key, followed, end - start, high_watermark)
         partition.follow_high_watermark(high_watermark)
         if log_start_offset > partition.log.log_start_offset:
             self._forget_below(key, followed, min(log_start_offset, partition.high_watermark))
+
+    def _count_throttled(
+        self, key: Key, followed: Followed, size: int, high_watermark: int
+    ) -> None:
+        """Count received bytes of a throttled replica; it is fetched at once only while it is in sync."""
+        partition = followed.partition
+        assert partition.follower_throttle is not None
+        partition.follower_throttle.record(size)
+        is_in_sync = partition.log.log_end_offset >= high_watermark
+        (self.to_list if is_in_sync else self.held)[key] = followed
 
     def _found_gap(self, key: Key, followed: Followed, gap: OffsetGap) -> None:
         """Refuse a gap in the leader's log at first and fetch again; accept the same gap the second time.
@@ -273,13 +313,17 @@ class Follower:
             logger.warning("partition %s: %s in the leader's response", partition.tp, gap)
             self._delay(key, followed, self.backoff_ms)
             return
-        logger.warning("partition %s: %s, the topic was compacted before", partition.tp, gap)
+        logger.warning(
+            "partition %s: accepting that %s, because the topic was compacted before",
+            partition.tp,
+            gap,
+        )
         try:
             partition.log.gaps.mark(partition.log.log_start_offset)
         except StorageFailed as failure:
             self._disk_failed(key, followed, failure)
             return
-        self.to_list[key] = followed
+        self._fetch_next(key, followed)
 
     def _forget_below(self, key: Key, followed: Followed, offset: int) -> None:
         try:
@@ -307,7 +351,7 @@ class Follower:
             except StorageFailed as failure:
                 self._disk_failed(key, followed, failure)
                 return
-            self.to_list[key] = followed
+            self._fetch_next(key, followed)
         elif error:
             self._refused(key, followed, error)
         else:
@@ -341,14 +385,17 @@ class Follower:
         self.delayed[key] = followed
 
     def get_timer(self, now: int) -> int | None:
-        """Return the time (monotonic ms) at which to call handle_timer(), None without delayed partitions.
+        """Return the time (monotonic ms) at which to call handle_timer(); None without delayed or held partitions.
 
         A delay begins with the first call after the partition was delayed.
         """
         for followed in self.delayed.values():
             if followed.retry_at <= 0:
                 followed.retry_at = now - followed.retry_at
-        return min((followed.retry_at for followed in self.delayed.values()), default=None)
+        due = min((followed.retry_at for followed in self.delayed.values()), default=None)
+        if self.held:
+            return now + RETRY_MS if due is None else min(due, now + RETRY_MS)
+        return due
 
     def handle_timer(self, now: int) -> None:
         """Resume the partitions whose delay is over; they are reconciled again."""
@@ -378,6 +425,15 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     end = log.log_end_offset
     if end == log.log_start_offset:
         target, agreed = end, True
+    elif end_offset < 0 and log.epochs.latest > partition.leader_epoch:
+        logger.warning(
+            "partition %s: forgetting leader epoch %d of %s, which no leader had",
+            partition.tp,
+            log.epochs.latest,
+            log.epochs.path,
+        )
+        log.epochs.forget_above(partition.leader_epoch)
+        target, agreed = end, False
     elif end_offset < 0:
         target, agreed = min(partition.high_watermark, end), True
     else:
@@ -389,7 +445,12 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
         else:
             target, agreed = min(own_end, end_offset, end), True
     if target < end:
-        logger.info("partition %s: truncating from %d to %d", partition.tp, end, target)
+        logger.info(
+            "partition %s: truncating the log, whose end offset is %d, to offset %d",
+            partition.tp,
+            end,
+            target,
+        )
         partition.truncate_to(target)
     log.epochs.truncate_from_end(target)  # removes an epoch that this replica led without a record
     return agreed

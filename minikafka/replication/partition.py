@@ -19,18 +19,23 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
-from minikafka.log.producers import APPEND, UNKNOWN, WRITTEN
+from minikafka.log.producers import APPEND, EARLY, UNKNOWN, WRITTEN
 from minikafka.record.batch import (
     COUNT,
     HEADER,
     HEADER_BYTES,
     PRODUCER_ID,
+    Header,
     check_produced,
     refusal_of_fragment,
     stamp_append_time,
 )
+from minikafka.record.walk import rules_of
+from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
+from minikafka.replication.limits import check_limits, unchecked_bytes
 from minikafka.replication.progress import FollowerProgress
+from minikafka.replication.throttle import Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +43,7 @@ _unpack_header: Final = HEADER.unpack_from
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
-_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _DUPLICATE: Final = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
@@ -46,13 +51,6 @@ _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 UNKNOWN_OFFSET: Final = -1
 _NO_GENERATION: Final = -1
 """Layout generation of positions that have not been located."""
-FIRST_BATCHES_MS: Final = 60_000
-"""Time after an election in which a leader refuses a later batch of an unknown producer, whose first batch may
-still arrive: a client may wait this long for the former leader (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
-FIRST_BATCH_WAIT_MS: Final = 5_000
-"""Maximum time for which one producer is refused so: a client that has the first batch sends it in its next retry.
-
-In a topic that was created again there is no first batch to wait for."""
 
 
 class ProduceWaiter(Protocol):
@@ -85,12 +83,14 @@ class Partition:
         "_high_watermark_position",
         "_last_stable_position",
         "_positions_generation",
+        "adding",
         "appended_base",
         "broker_id",
         "controller_epoch",
+        "early_batches",
         "epoch_start_offset",
         "fetch_waiting",
-        "first_batches_until",
+        "follower_throttle",
         "followers",
         "high_watermark",
         "is_alive",
@@ -100,15 +100,18 @@ class Partition:
         "last_stable_offset",
         "leader",
         "leader_epoch",
+        "leader_throttle",
         "log",
         "log_append_time",
         "min_isr",
         "offline",
         "produce_waiting",
-        "refused_since",
+        "record_rules",
+        "removing",
         "replicas",
         "topic",
         "tp",
+        "unchecked_bytes",
         "under_min_isr",
         "zk_version",
     )
@@ -135,6 +138,8 @@ class Partition:
         self.zk_version = -1
         self.epoch_start_offset = 0
         self.replicas: tuple[BrokerId, ...] = ()
+        self.adding: tuple[BrokerId, ...] = ()
+        self.removing: tuple[BrokerId, ...] = ()
         self.isr_state: IsrState = Committed(())
         self.followers: dict[BrokerId, FollowerProgress] = {}
         self.high_watermark = self.last_stable_offset = log.log_start_offset
@@ -142,12 +147,15 @@ class Partition:
         self._positions_generation = _NO_GENERATION
         self.min_isr = 1
         self.log_append_time = False
+        self.unchecked_bytes = -1
+        self.record_rules = rules_of(log.config)
+        self.leader_throttle: Throttle | None = None
+        self.follower_throttle: Throttle | None = None
         self.under_min_isr = False
         self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.fetch_waiting: dict[FetchWaiter, None] = {}
         self.appended_base = -1
-        self.first_batches_until = 0
-        self.refused_since: dict[int, int] = {}
+        self.early_batches = EarlyBatches()
 
     # ---- roles
 
@@ -165,8 +173,7 @@ class Partition:
         """
         new_epoch = state.leader_epoch > self.leader_epoch
         if not self.is_leader and state.leader_epoch > 0:
-            self.first_batches_until = now + FIRST_BATCHES_MS
-            self.refused_since = {}
+            self.early_batches.unknown_until = now + FIRST_BATCHES_MS
         self._set_state(state)
         self.is_leader = True
         if new_epoch:
@@ -175,10 +182,12 @@ class Partition:
         # A replica that a reassignment removes counts until it has left the ISR: it could still be elected.
         others = dict.fromkeys((*state.replicas, *state.isr))
         others.pop(self.broker_id, None)
-        self.followers = {
-            replica: self.followers.get(replica) or FollowerProgress(self.log, replica, now)
-            for replica in others
-        }
+        self._set_followers(
+            {
+                replica: self.followers.get(replica) or FollowerProgress(self.log, replica, now)
+                for replica in others
+            }
+        )
         if new_epoch:
             for progress in self.followers.values():
                 progress.restart(now)
@@ -195,7 +204,7 @@ class Partition:
         was_leader = self.is_leader
         self._set_state(state)
         self.is_leader = False
-        self.followers = {}
+        self._set_followers({})
         self.under_min_isr = False
         if was_leader:
             self.fail_produces(_NOT_LEADER)
@@ -205,8 +214,14 @@ class Partition:
         """Stop being leader or follower; waiting produce requests fail with NOT_LEADER_OR_FOLLOWER."""
         self.is_leader = False
         self.leader = NO_LEADER
-        self.followers = {}
+        self._set_followers({})
         self.fail_produces(_NOT_LEADER)
+
+    def _set_followers(self, followers: dict[BrokerId, FollowerProgress]) -> None:
+        for replica, progress in self.followers.items():
+            if replica not in followers:
+                progress.release()
+        self.followers = followers
 
     def _set_state(self, state: PartitionState) -> None:
         assert state.leader_epoch >= self.leader_epoch, (state, self.leader_epoch)
@@ -215,6 +230,7 @@ class Partition:
         self.controller_epoch = state.controller_epoch
         self.zk_version = state.zk_version
         self.replicas = state.replicas
+        self.adding, self.removing = state.adding, state.removing
         self.isr_state = Committed(state.isr)
 
     # ---- questions
@@ -314,11 +330,13 @@ class Partition:
         now: int,
         wall_ms: int,
         internal: bool = False,
+        invalid: int = 0,
     ) -> int:
         """Append one batch as leader: bytes [start, end) of the buffer, the records field of a produce request.
 
         Return the offset behind its last record, with its base offset in `appended_base`, or minus an error code.
-        `internal`: one of the broker's own coordinators wrote the batch. Raises StorageFailed.
+        `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code of its records
+        (`record/walk.py`), for which it is refused if its header is valid. Raises StorageFailed.
         """
         log = self.log
         if not self.is_leader or self.offline:
@@ -328,35 +346,44 @@ class Partition:
         if end - start < HEADER_BYTES:
             return -refusal_of_fragment(buf, start, end)
         header = _unpack_header(buf, start)
-        error = check_produced(view, start, end, header, internal)
+        error = check_produced(view, start, end, header, internal) or invalid
         if error:
             return -error
-        if end - start > log.config.max_message_bytes:
-            return -_TOO_LARGE
+        if end - start > self.unchecked_bytes and (
+            error := check_limits(log.config, view[start:end], header, wall_ms)
+        ):
+            return -error
         if header[PRODUCER_ID] >= 0 and not internal:
             known = log.producers.check(header)
-            if known == UNKNOWN:
-                # The first batch may wait at the former leader; librdkafka would take it for written as well.
-                if now < self.first_batches_until and self._wants_first_batch(
-                    header[PRODUCER_ID], now
-                ):
-                    return -_NOT_AVAILABLE
-            elif known == WRITTEN:
-                # For the client this means success, so the batch must be committed.
-                committed = log.producers.written_below(header[PRODUCER_ID]) <= self.high_watermark
-                return -_DUPLICATE if committed else -_NOT_AVAILABLE
-            elif known != APPEND:
-                self.appended_base = known
-                return known + header[COUNT] if known >= 0 else known
+            if known != APPEND and (result := self._unexpected(header, known, now)):
+                return result
         if self.log_append_time:
             stamp_append_time(buf, start, end, wall_ms)
             header = _unpack_header(buf, start)
         self.appended_base = log.append(buf, view, start, end, header, self.leader_epoch, wall_ms)
         return log.log_end_offset
 
-    def _wants_first_batch(self, producer_id: int, now: int) -> bool:
-        since = self.refused_since.setdefault(producer_id, now)
-        return now < since + FIRST_BATCH_WAIT_MS
+    def _unexpected(self, header: Header, known: int, now: int) -> int:
+        """Return the result for a batch for which `ProducerStates.check` returned `known`, 0 to append it."""
+        if known == UNKNOWN:
+            is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
+            return -_NOT_AVAILABLE if is_early else 0
+        if known == EARLY:
+            return -(_NOT_AVAILABLE if self._may_be_early(header, now) else _OUT_OF_ORDER)
+        producers = self.log.producers
+        if known == WRITTEN:
+            # For the client this means success, so the batch must be committed.
+            committed = producers.written_below(header[PRODUCER_ID]) <= self.high_watermark
+            return -(_DUPLICATE if committed else _NOT_AVAILABLE)
+        self.appended_base = known
+        return known + header[COUNT] if known >= 0 else known
+
+    def _may_be_early(self, header: Header, now: int) -> bool:
+        """True until the wait is over and a follower has fetched since, or no other replica can have been elected."""
+        after = self.log.producers.last_of(header[PRODUCER_ID])
+        end = self.early_batches.end_of_wait(header[PRODUCER_ID], after, now)
+        alone = len(self.isr_state.maximal) == 1
+        return now < end or not (alone or any(p.has_fetched(end) for p in self.followers.values()))
 
     def written(self, now: int) -> bool:
         """Advance the high watermark after a flush if this is the only replica in the ISR; True if it moved."""
@@ -462,7 +489,7 @@ class Partition:
     def next_to_join(self, now: int) -> FollowerProgress | None:
         """Return a follower that may join the ISR without a further fetch, None if there is none.
 
-        When it caught up, another change was pending or it was not known to be alive; now it has nothing to fetch.
+        It could not join at its last fetch, because another change was pending or it was not known to be alive.
         """
         if len(self.isr_state.isr) == len(self.replicas):
             return None
@@ -527,6 +554,8 @@ class Partition:
         self.log.configure(config)
         self.min_isr = config.min_insync_replicas
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.unchecked_bytes = unchecked_bytes(config)
+        self.record_rules = rules_of(config)
         if self.is_leader:
             self._isr_changed()
 
@@ -553,7 +582,10 @@ class Partition:
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)
         if high_watermark > self.high_watermark:
-            self._set_high_watermark(high_watermark)
+            self.high_watermark = self.last_stable_offset = high_watermark
+            self._positions_generation = _NO_GENERATION
+            if self.log.producers.transactions:
+                self._hold_back_last_stable_offset()
 
     def truncate_to(self, offset: int) -> None:
         """Remove the batches that reach the offset, and lower the high watermark to the log end if it is higher.

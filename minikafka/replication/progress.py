@@ -20,6 +20,9 @@ class SessionItem(Protocol):
     def last_fetch(self) -> int:
         """Return the time (monotonic ms) of the last fetch in the session, of any partition."""
 
+    def unbind(self) -> None:
+        """Drop the progress; the next fetch of the partition looks it up again."""
+
 
 class FollowerProgress:
     """What a leader knows of one follower since the leader's epoch began.
@@ -56,6 +59,16 @@ class FollowerProgress:
         self.caught_up_to = UNKNOWN
         self.generation = self.log.layout_generation
         self.last_fetch = self.last_caught_up = now
+
+    def release(self) -> None:
+        """Leave the fetch session: the partition no longer counts this progress."""
+        if self.item is not None:
+            self.item.unbind()
+            self.item = None
+
+    def has_fetched(self, since: int) -> bool:
+        """True if the follower has fetched at that time or later, in a session that still has the partition."""
+        return self.item is not None and self.item.last_fetch() >= since
 
     def current_position(self) -> int:
         """Return the byte position of `offset` in the leader's log. Raises StorageFailed."""

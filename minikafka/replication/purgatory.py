@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Histogram
-from minikafka.base.ports import Buffer, Clock
+from minikafka.base.ports import Clock, Slice
 from minikafka.replication.partition import FetchWaiter, Partition, ProduceWaiter
 
 logger = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class Slot:
 
     __slots__ = ("answer",)
 
-    def __init__(self, answer: Sequence[Buffer] | None = None) -> None:
+    def __init__(self, answer: Sequence[Slice] | None = None) -> None:
         self.answer = answer
 
-    def take(self) -> Sequence[Buffer] | None:
+    def take(self) -> Sequence[Slice] | None:
         """Return the response and clear the slot, which may be used again; None if there is no response yet."""
         answer, self.answer = self.answer, None
         return answer
@@ -94,7 +94,7 @@ class MultiProduce:
         self.encode = encode
         self.deadline = deadline
 
-    def take(self) -> Sequence[Buffer] | None:
+    def take(self) -> Sequence[Slice] | None:
         """Return the response, or None while any partition waits."""
         if any(part.waits() for part in self.parts):
             return None
@@ -120,20 +120,20 @@ class AnswerQueue:
 
     __slots__ = ("considered", "entries", "measured", "measured_since", "purgatory", "send")
 
-    def __init__(self, purgatory: Purgatory, send: Callable[[Sequence[Buffer]], None]) -> None:
+    def __init__(self, purgatory: Purgatory, send: Callable[[Sequence[Slice]], None]) -> None:
         self.purgatory = purgatory
         self.send = send
         self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
         self.measured = 0
         """Responses to send up to the one whose time is measured; 0 if none is."""
         self.measured_since = 0
-        self.considered = 0
+        self.considered = -1
         """Millisecond of the last call of `measure`, which is called at most once in each."""
 
     def measure(self, now: int) -> None:
         """Measure the time until the newest produce is answered, unless an earlier one is being measured."""
         self.considered = now
-        if not self.measured and self.entries and type(self.entries[-1]) is tuple:
+        if not self.measured:
             self.measured = len(self.entries)
             self.measured_since = now
 
@@ -143,7 +143,7 @@ class AnswerQueue:
         self.entries.append(slot)
         return slot
 
-    def answer(self, slot: Slot, answer: Sequence[Buffer]) -> None:
+    def answer(self, slot: Slot, answer: Sequence[Slice]) -> None:
         """Set the response of a slot: sent at once if it is the only one, else at the end of the tick.
 
         The records that the response acknowledges or holds are already written.
@@ -178,9 +178,9 @@ class AnswerQueue:
     def drain(self) -> None:
         """Send the ready responses at the head of the queue with one write. Only after the tick's logs are written."""
         entries = self.entries
-        out: list[Buffer] = []
-        small = True
-        slots = extra = 0
+        waiting = len(entries)
+        slots = 0
+        out: list[Slice] = []
         while entries:
             entry = entries[0]
             if isinstance(entry, tuple):
@@ -193,24 +193,22 @@ class AnswerQueue:
                 if answer is None:
                     break
                 if type(entry) is Slot:
-                    small = False
                     slots += 1
-                    extra += len(answer) - 1
                 out.extend(answer)
             entries.popleft()
         if out:
-            sent = len(out) - extra
+            sent = waiting - len(entries)
             self.purgatory.finished_produces += sent - slots
             if self.measured:
                 self._sent(sent)
-            self.send((b"".join(out),) if small and len(out) > 1 else out)
+            self.send(out if slots or sent == 1 else (b"".join(out),))  # type: ignore[arg-type]
 
     def _sent(self, sent: int) -> None:
         """Record the time of the measured response if it is among those sent."""
         self.measured -= sent
         if self.measured <= 0:
             self.measured = 0
-            self.purgatory.produce_times.record(self.purgatory.now - self.measured_since)
+            self.purgatory.record_produce_time(self.measured_since)
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
         """Fail every produce that waits on the partition; the responses are sent at the end of the tick."""
@@ -292,7 +290,6 @@ class Purgatory:
         "dirty",
         "fetches",
         "finished_produces",
-        "now",
         "on_storage_failed",
         "produce_times",
         "ready",
@@ -309,8 +306,6 @@ class Purgatory:
         self.fetches: dict[FetchWaiter, None] = {}
         self.sessions: dict[ParkedSession, None] = {}
         self.on_storage_failed = on_storage_failed
-        self.now = 0
-        """Monotonic milliseconds at which the last tick began."""
         self.finished_produces = 0
         """Produce requests answered since the start; those with acks=0 included."""
         self.produce_times = Histogram()
@@ -327,6 +322,7 @@ class Purgatory:
         now: int,
         wall_ms: int,
         internal: bool = False,
+        invalid: int = 0,
     ) -> int:
         """Append one batch as leader; it is written at the end of the tick.
 
@@ -335,7 +331,9 @@ class Purgatory:
         if not partition.log.pending:
             self.dirty.append(partition)
         try:
-            return partition.append_as_leader(buf, view, start, end, acks, now, wall_ms, internal)
+            return partition.append_as_leader(
+                buf, view, start, end, acks, now, wall_ms, internal, invalid
+            )
         except StorageFailed as failure:
             self.storage_failed(partition, failure)
             return -_STORAGE_ERROR
@@ -352,6 +350,10 @@ class Purgatory:
         if partition.fetch_waiting:
             self.fetches.update(partition.fetch_waiting)
 
+    def record_produce_time(self, arrived: int) -> None:
+        """Record the time (ms) of a produce request that arrived at this monotonic millisecond and is answered now."""
+        self.produce_times.record(self._clock.now() - arrived)
+
     def finish_soon(self) -> None:
         """Call `finish_tick` in the next turn of the event loop, whether or not a tick is in progress now."""
         if not self._is_finish_due:
@@ -364,7 +366,6 @@ class Purgatory:
 
     def finish_tick(self, now: int) -> None:
         """Write the logs, then answer followers and consumers, then send every response that is ready."""
-        self.now = now
         if self.dirty:
             self._write(now)
         if self.sessions:
@@ -393,6 +394,11 @@ class Purgatory:
             for progress in partition.followers.values():
                 if progress.item is not None:
                     progress.item.mark_dirty()
+
+    def read_failed(self, partition: Partition, failure: StorageFailed) -> None:
+        """Do what `storage_failed` does, at any time, also while responses are sent."""
+        self.storage_failed(partition, failure)
+        self.finish_soon()
 
     def storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         """Fail every pending produce of the partition and take its log directory offline (S37)."""

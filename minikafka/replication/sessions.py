@@ -11,11 +11,13 @@ newer high watermark, which is sent at the latest when the follower's wait ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Buffer
+from minikafka.base.ports import Slice
+from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
@@ -36,14 +38,26 @@ _SCAN_MS: Final = 500
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 Answer: TypeAlias = tuple[
-    int, int, int, int, int, Sequence[Buffer], int, "tuple[int, int] | None", None
+    int, int, int, int, int, Sequence[Slice], int, "tuple[int, int] | None", None
 ]
 """partition, error, high watermark, last stable offset, log start offset, slices, bytes, diverging, aborted
 transactions (never sent to a follower)."""
 _SIZE: Final = 6
 """Field of an Answer: bytes of records."""
 Topics: TypeAlias = list[tuple[bytes, list[Answer]]]
-NOTHING: Final[Sequence[Buffer]] = ()
+
+
+class Responder(Protocol):
+    """Sends the responses to one follower's fetches."""
+
+    def respond(self, error: int, topics: Topics) -> None:
+        """Send a response with an error code, or with these partitions."""
+
+    def respond_one(self, session_id: int, topic: bytes, answer: Answer) -> None:
+        """Do what `respond` does, for one partition. Saves 1.5 of 2.5 µs."""
+
+
+NOTHING: Final[Sequence[Slice]] = ()
 
 
 class Item:
@@ -98,13 +112,18 @@ class Item:
         """Return the time of the session's last fetch (ms)."""
         return self.session.seen
 
+    def unbind(self) -> None:
+        """Drop the partition and the follower's progress; the next fetch of the partition looks them up again."""
+        self.partition = self.progress = None
+
 
 class Session:
     """The partitions that one follower fetches over one connection.
 
     `epoch` is the session epoch that the next request must have. `lookup(topic, partition)` finds hosted
-    partitions, `respond(error, topics)` sends the response, `expand(partition, progress)` proposes the follower
-    for the ISR. A parked fetch is answered at `deadline` (ms) at the latest.
+    partitions, `responder` sends the responses, `expand(partition, progress)` proposes the follower
+    for the ISR. A parked fetch is answered at `deadline` (ms) at the latest. `held`: partitions that wait because the
+    rate of throttled replicas is exceeded.
     """
 
     __slots__ = (
@@ -113,13 +132,15 @@ class Session:
         "dirty",
         "epoch",
         "expand",
+        "held",
         "id",
         "items",
         "lookup",
         "max_bytes",
+        "min_bytes",
         "parked",
         "purgatory",
-        "respond",
+        "responder",
         "scanned",
         "seen",
     )
@@ -130,7 +151,7 @@ class Session:
         broker_id: BrokerId,
         purgatory: Purgatory,
         lookup: Callable[[bytes, int], Partition | None],
-        respond: Callable[[int, Topics], None],
+        responder: Responder,
         expand: Callable[[Partition, FollowerProgress], None],
     ) -> None:
         self.id = session_id
@@ -138,15 +159,17 @@ class Session:
         self.epoch = 0
         self.purgatory = purgatory
         self.lookup = lookup
-        self.respond = respond
+        self.responder = responder
         self.expand = expand
         self.items: dict[bytes, dict[int, Item]] = {}
         self.dirty: list[Item] = []
+        self.held: dict[Item, None] = {}
         self.parked = False
         self.deadline = 0
         self.scanned = 0
         self.seen = 0
         self.max_bytes = 0
+        self.min_bytes = 1
 
     def fetch(
         self,
@@ -195,7 +218,9 @@ class Session:
 
     def _begin(self, max_bytes: int, deadline: int, now: int) -> None:
         self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
-        self.max_bytes = max_bytes
+        self.max_bytes = (
+            max_bytes if max_bytes > 0 else 1
+        )  # a first batch is sent however large it is (KIP-74)
         self.deadline = deadline
         self.seen = now
         self.parked = True
@@ -203,15 +228,9 @@ class Session:
     def _fetched(
         self, item: Item, leader_epoch: int, offset: int, last_epoch: int, now: int
     ) -> None:
-        progress = item.progress
-        partition = item.partition
-        if (
-            progress is None
-            or partition is None
-            or partition.followers.get(self.broker_id) is not progress
-        ):
+        if item.progress is None:
             self._bind(item)
-            progress, partition = item.progress, item.partition
+        partition, progress = item.partition, item.progress
         if (
             partition is None
             or progress is None
@@ -257,13 +276,13 @@ class Session:
             self.expand(partition, progress)
 
     def _bind(self, item: Item) -> None:
-        item.partition = self.lookup(item.topic, item.number)
-        item.progress = (
-            item.partition.followers.get(self.broker_id) if item.partition is not None else None
-        )
-        if item.progress is not None:
-            item.progress.item = item
         item.sent_high_watermark = -1
+        partition = self.lookup(item.topic, item.number)
+        progress = partition.followers.get(self.broker_id) if partition is not None else None
+        if progress is not None:
+            progress.release()  # from an earlier session of the follower
+            progress.item = item
+        item.partition, item.progress = partition, progress
 
     def _refusal(self, partition: Partition | None, leader_epoch: int, offset: int) -> int:
         if partition is None:
@@ -277,6 +296,7 @@ class Session:
         """Drop a partition that the follower no longer fetches."""
         item = self.items.get(topic, {}).pop(number, None)
         if item is not None:
+            self.held.pop(item, None)
             if item.progress is not None and item.progress.item is item:
                 item.progress.item = None
             if item.dirty:
@@ -292,15 +312,15 @@ class Session:
 
     def serve(self, now: int) -> None:
         """Answer the parked fetch with the dirty partitions; stay parked if none of them has anything to send."""
-        if not self.parked:
+        if not self.parked or (self.min_bytes > 1 and self._waits_for_more(now)):
             return
-        if len(self.dirty) == 1 and now < self.scanned + _SCAN_MS and self.max_bytes > 0:
+        if len(self.dirty) == 1 and now < self.scanned + _SCAN_MS:
             item = self.dirty.pop()
             item.dirty = False
             answer = self._answer(item, self.max_bytes)
             if answer is not None:
                 self.parked = False
-                self.respond(0, [(item.topic, [answer])])
+                self.responder.respond_one(self.id, item.topic, answer)
             return
         topics: dict[bytes, list[Answer]] = {}
         left = self.max_bytes
@@ -320,42 +340,78 @@ class Session:
         if topics:
             self.answer_now(list(topics.items()))
 
+    def _waits_for_more(self, now: int) -> bool:
+        """Return True while the dirty partitions have fewer than `min_bytes` to send; the next tick looks again."""
+        if now >= self.deadline:
+            return False
+        available = 0
+        for item in self.dirty:
+            partition, progress = item.partition, item.progress
+            if item.error or item.diverging is not None or partition is None or progress is None:
+                return False
+            available += partition.log.written_position - progress.current_position()
+        if available >= self.min_bytes:
+            return False
+        self.purgatory.sessions[self] = None
+        return True
+
     def answer_now(self, topics: Topics) -> None:
         """Answer the parked fetch with these topics; an empty list makes a response without partitions."""
         self.parked = False
-        self.respond(0, topics)
+        self.responder.respond(0, topics)
 
     def expire(self, now: int) -> None:
-        """Answer a parked fetch after its deadline with the high watermarks that have moved."""
+        """Answer a parked fetch after its deadline with the high watermarks that have moved.
+
+        Also try again to send the partitions that were held. Call it every `throttle.RETRY_MS`.
+        """
+        if self.held:
+            held, self.held = self.held, {}
+            for item in held:
+                item.mark_dirty()
+        if self.parked and now >= self.deadline and self.dirty:
+            self.serve(now)
         if self.parked and now >= self.deadline:
             topics: dict[bytes, list[Answer]] = {}
             self._add_high_watermarks(topics, now)
             self.answer_now(list(topics.items()))
 
     def _answer(self, item: Item, left: int) -> Answer | None:
-        partition, progress = item.partition, item.progress
-        if partition is None or progress is None or item.error or item.diverging is not None:
+        if item.error or item.diverging is not None:
             return self._refused(item)
-        log = partition.log
-        if (
-            progress.position < 0
-            or not partition.is_leader
-            or partition.followers.get(self.broker_id) is not progress
-        ):
-            # Not the current progress: the partition was followed and led again, and its log may be truncated.
+        partition, progress = item.partition, item.progress
+        if partition is None or progress is None or progress.position < 0:
             return None
+        log = partition.log
+        limit = min(left, item.max_bytes)
+        throttle = partition.leader_throttle
+        if throttle is not None and self.broker_id not in partition.isr_state.isr:
+            room = throttle.room()
+            if room < 0:
+                self.held[item] = None
+                return None
+            limit = max(min(limit, room), 1)
         try:
             position = progress.position
             if progress.generation != log.layout_generation:
                 position = progress.current_position()
-            data, progress.next_offset, progress.next_position = log.read(
-                position, log.written_position, min(left, item.max_bytes)
-            )
+            end = log.written_position
+            data: bytes | Deferred
+            if end - position > EAGER_BYTES or self.max_bytes - left > EAGER_BYTES:
+                data, progress.next_offset, progress.next_position = defer(
+                    log, position, end, limit, self.max_bytes - left > EAGER_BYTES
+                )
+                if type(data) is Deferred:
+                    data.failed = partial(self.purgatory.read_failed, partition)
+            else:
+                data, progress.next_offset, progress.next_position = log.read(position, end, limit)
         except StorageFailed as failure:
             self._disk_failed(item, partition, failure)
             return self._refused(item)
         if not data:
             return None
+        if throttle is not None:
+            throttle.record(len(data))
         log.traffic.replication_bytes_out += len(data)
         high_watermark = item.sent_high_watermark = partition.high_watermark
         return (
@@ -392,10 +448,8 @@ class Session:
                 if (
                     partition is None
                     or progress is None
-                    or not partition.is_leader
                     or item.error
                     or item.diverging is not None
-                    or partition.followers.get(self.broker_id) is not progress
                 ):
                     continue
                 if self.broker_id not in partition.isr_state.isr:

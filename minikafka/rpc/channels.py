@@ -189,7 +189,12 @@ class _Channel:
             raise ConnectionError(f"broker has no listener {self._listener}")
         try:
             answer = await self._control_plane.call(
-                endpoint.host, endpoint.port, method, body, timeout_ms=CALL_TIMEOUT_MS
+                endpoint.host,
+                endpoint.port,
+                method,
+                body,
+                target_id=broker.id,
+                timeout_ms=CALL_TIMEOUT_MS,
             )
             return decode_response(answer)
         except KafkaError as error:

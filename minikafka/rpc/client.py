@@ -11,6 +11,7 @@ from typing import Any, Final
 import aiohttp
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Rng
 from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
 from minikafka.rpc.signatures import Signer
@@ -34,14 +35,22 @@ class ControlPlaneClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def call(
-        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        method: str,
+        body: dict[str, Any],
+        *,
+        target_id: BrokerId,
+        timeout_ms: int,
     ) -> dict[str, Any]:
-        """Make one call. Raises OSError (TimeoutError included) without a response, `KafkaError` if
-        refused.
+        """Make one call to the broker `target_id`; another broker at the address refuses it.
+
+        Raises OSError (TimeoutError included) without a response, `KafkaError` if refused.
         """
         path = f"/{method}"
         data = pack(body)
-        headers = self._signer.headers("POST", path, data, self._clock.wall_ms())
+        headers = self._signer.headers(target_id, "POST", path, data, self._clock.wall_ms())
         url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
         try:
             async with self._http_client().post(
@@ -77,7 +86,8 @@ def _outcome(status: int, data: bytes) -> dict[str, Any]:
     """Return the response of a call, or raise the KafkaError in it."""
     if status == 401:
         raise KafkaError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the cluster secret or the clock differs"
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            "the cluster secret or the clock differs, or another broker has this address",
         )
     if status not in (200, 409):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"HTTP status {status}")

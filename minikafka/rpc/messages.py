@@ -10,7 +10,7 @@ thousands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
@@ -29,6 +29,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.base.names import TOPIC_NAME
 
 LEADER_AND_ISR: Final = "leader_and_isr"
 UPDATE_METADATA: Final = "update_metadata"
@@ -45,6 +46,10 @@ PLAN: Final = "plan"
 """Read-only, to the active controller: a planned change in, its consequences as lines out
 (`minikafka plan`).
 """
+RECONFIGURE: Final = "reconfigure"
+"""From a tool: the settings in the broker's file, which may have changed; applies those that can be
+altered at run time, and returns every difference.
+"""
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
 """Requests of the controller to brokers, delivered to each broker's handler in order."""
 HOLD_STEP: Final = "hold_step"
@@ -59,8 +64,6 @@ GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
 ROWS_MAX: Final = 262_144
 """Maximum number of partitions, brokers or topics in one body."""
 REPLICAS_MAX: Final = 1024
-TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
-"""Kafka's rule for topic names, which become directory names."""
 _LISTENER_NAME: Final = re.compile(r"[A-Z0-9._-]{1,255}")
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
 _REQUEST_FIELDS: Final = (
@@ -71,6 +74,8 @@ _REQUEST_FIELDS: Final = (
     "cause",
 )
 _CAUSE: Final = re.compile(r"[a-zA-Z0-9-]{0,64}")
+_SETTING: Final = re.compile(r"[a-z.]{1,100}")
+_VALUE: Final = re.compile(r"(?s).{0,10000}")
 _STEP: Final = re.compile(r"[a-zA-Z0-9._-]{1,64}")
 _STEP_WAIT_MAX_MS: Final = 60_000
 _INT16_MAX: Final = 2**15 - 1
@@ -87,6 +92,19 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int
     replication_factor: int
+
+
+class SettingChange(NamedTuple):
+    """A setting whose value in a broker's file differs from the one it runs with.
+
+    Values are in Kafka's text form, None if unset. `effect`: `now`, `restart` (from the next start on) or
+    `overridden` (a setting altered at run time takes precedence).
+    """
+
+    name: str
+    old: str | None
+    new: str | None
+    effect: str
 
 
 class Rows(list[list[Any]]):
@@ -213,6 +231,26 @@ def decode_created(body: object) -> dict[str, int]:
     return dict(_rows(_fields(body, "topics")["topics"], _created))
 
 
+def encode_settings(settings: Mapping[str, str]) -> Body:
+    """Return the body with the settings of a broker's file."""
+    return {"settings": [[name, value] for name, value in settings.items()]}
+
+
+def decode_settings(body: object) -> dict[str, str]:
+    """Return the settings by name; the broker checks them. Raises KafkaError(INVALID_REQUEST)."""
+    return dict(_rows(_fields(body, "settings")["settings"], _setting))
+
+
+def encode_changes(changes: Iterable[SettingChange]) -> Body:
+    """Return the response to reconfigure."""
+    return {"changes": [list(change) for change in changes]}
+
+
+def decode_changes(body: object) -> list[SettingChange]:
+    """Return the differences. Raises KafkaError(INVALID_REQUEST)."""
+    return list(_rows(_fields(body, "changes")["changes"], _change))
+
+
 def encode_step(step: str) -> Body:
     """Return the body with which a tool holds or releases a named step."""
     return {"step": step}
@@ -245,6 +283,22 @@ def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
     """Return (held steps, blocked steps). Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "held", "blocked")
     return list(_rows(fields["held"], _step)), list(_rows(fields["blocked"], _step))
+
+
+def _setting(row: object) -> tuple[str, str]:
+    name, value = _list(row, 2)
+    return _text(name, _SETTING), _text(value, _VALUE)
+
+
+def _change(row: object) -> SettingChange:
+    name, old, new, effect = _list(row, 4)
+    return SettingChange(
+        _text(name, _SETTING), _optional_text(old), _optional_text(new), _text(effect, _SETTING)
+    )
+
+
+def _optional_text(value: object) -> str | None:
+    return None if value is None else _text(value, _VALUE)
 
 
 def _step(value: object) -> str:

@@ -2,8 +2,9 @@
 
 Invariant: no byte of a body is read before the signature of the headers is verified, the body is
 not decoded before its hash is verified, and state changes of one sender reach the handler one at a
-time, in the order in which they were sent. Every connection has a deadline for a whole request,
-which aiohttp does not provide. A caller without a valid signature gets 401 without a reason.
+time, in the order in which they were sent. The number of connections is limited, and each has a
+deadline for a whole request, which aiohttp does not provide (`connections.py`). A caller without a
+valid signature gets 401 without a reason.
 """
 
 from __future__ import annotations
@@ -12,25 +13,21 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import CONTENT_TYPE
-from minikafka.base.ports import Call, Clock, Listener, Rng, Timer
+from minikafka.base.ports import Call, Clock, Listener, Rng
 from minikafka.rpc.client import ControlPlaneClient
+from minikafka.rpc.connections import Connections, ServedConnection
 from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
 from minikafka.rpc.messages import STATE_CHANGES
 from minikafka.rpc.signatures import Sealed, Verifier, body_hash
 
 logger = logging.getLogger(__name__)
 
-READ_TIMEOUT_MS: Final = 30_000
-"""A connection without a whole request for this long is closed, whether idle or very slow."""
-CONNECTIONS_MAX: Final = 256
 INCARNATIONS_MAX: Final = 1024
 """Number of senders whose last state change is remembered; far more than can be alive."""
 _SERVER_NAME: Final = {"Server": "minikafka"}
@@ -52,9 +49,9 @@ class HttpControlPlane(ControlPlaneClient):
     def __init__(
         self, secret: bytes, cluster_id: str, sender_id: int, clock: Clock, rng: Rng
     ) -> None:
-        """`sender_id`: the broker's id, -1 for a tool."""
+        """`sender_id`: the broker's id, also the target of every call that it accepts; -1 for a tool."""
         super().__init__(secret, cluster_id, sender_id, clock, rng)
-        self._verifier = Verifier(secret, cluster_id)
+        self._verifier = Verifier(secret, cluster_id, sender_id)
         self._servers: list[_Server] = []
 
     async def serve(
@@ -87,7 +84,7 @@ class _Server:
         self._clock = clock
         self._latest: dict[str, int] = {}
         self._state_changes = asyncio.Lock()
-        self._deadlines: dict[RequestHandler, Timer] = {}
+        self._connections = Connections(clock)
         self._running: set[asyncio.Task[Any]] = set()
         application = web.Application(client_max_size=BODY_MAX_BYTES)
         application.router.add_route("*", "/{path:.*}", self._on_request)
@@ -123,42 +120,24 @@ class _Server:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        for timer in self._deadlines.values():
-            timer.cancel()
-        self._deadlines.clear()
+        self._connections.close()
 
-    def _accept(self) -> RequestHandler:
-        server = cast("web.Server", self._runner.server)
-        crowded = len(server.connections) >= CONNECTIONS_MAX
-        connection = server()
-        self._expect_request(connection, 0 if crowded else READ_TIMEOUT_MS)
-        return connection
-
-    def _expect_request(self, connection: RequestHandler, limit_ms: int) -> None:
-        """Start the time limit for a whole request."""
-        expire = partial(self._expire, connection)
-        self._deadlines[connection] = self._clock.call_later(limit_ms, expire)
-
-    def _expire(self, connection: RequestHandler) -> None:
-        self._deadlines.pop(connection, None)
-        if connection.transport is not None:
-            connection.transport.abort()
+    def _accept(self) -> ServedConnection:
+        return self._connections.accept(cast("web.Server", self._runner.server)())
 
     async def _on_request(self, request: web.Request) -> web.Response:
-        connection = request.protocol
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._running.add(task)
         try:
             return await self._respond(request)
         finally:
             self._running.discard(task)
-            if connection not in self._deadlines and connection.transport is not None:
-                self._expect_request(connection, READ_TIMEOUT_MS)
+            self._connections.expect_request(request.protocol)
 
     async def _respond(self, request: web.Request) -> web.Response:
         """Verify the headers, then the body's hash, then decode the body and call the handler."""
         if self._metrics is not None and (request.method, request.raw_path) == METRICS:
-            self._request_is_whole(request)
+            self._connections.request_is_whole(request.protocol)
             return await self._metrics_page(self._metrics)
         sealed = self._verifier.verify(
             request.method,
@@ -170,12 +149,13 @@ class _Server:
         if isinstance(sealed, str):
             logger.warning("control-plane call from %s refused: %s", request.remote, sealed)
             return _refusal(401)
+        self._connections.is_signed(request.protocol)
         if "Content-Encoding" in request.headers:
             return _refusal(415)
         if request.method != "POST":
             return _refusal(405)
         body = await request.read()
-        self._request_is_whole(request)
+        self._connections.request_is_whole(request.protocol)
         if not hmac.compare_digest(body_hash(body), sealed.body_hash):
             return _refusal(401)
         try:
@@ -183,11 +163,6 @@ class _Server:
         except ValueError:
             return _refusal(400)
         return await self._answer(call, sealed)
-
-    def _request_is_whole(self, request: web.Request) -> None:
-        deadline = self._deadlines.pop(request.protocol, None)
-        if deadline is not None:
-            deadline.cancel()
 
     async def _metrics_page(self, metrics: Page) -> web.Response:
         """Return the metrics page, and let other tasks run between two metrics."""

@@ -1,9 +1,10 @@
 """Authentication of control-plane calls: HMAC-SHA256 with the cluster's secret, and replay protection.
 
 Pure: times are passed in. The signature covers method, path, hash of the body, cluster id, sender,
-wall time and nonce, so a server can refuse an unauthenticated call from its headers alone, before
-it reads a byte of the body. Invariant of a `Verifier`: a nonce is accepted once, and only while its
-time is within `WINDOW_MS` of the server's; it is remembered for that long.
+target, wall time and nonce, so a server can refuse an unauthenticated call from its headers alone,
+before it reads a byte of the body. Invariant of a `Verifier`: a call is accepted only by the broker
+that it was signed for, and a nonce only once, while its time is within `WINDOW_MS` of the server's;
+it is remembered for that long.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ WINDOW_MS: Final = 60_000
 """Maximum difference between two brokers' clocks, and maximum age of a call when it is read."""
 CLUSTER: Final = "X-Minikafka-Cluster"
 SENDER: Final = "X-Minikafka-Sender"
+TARGET: Final = "X-Minikafka-Target"
 TIME: Final = "X-Minikafka-Time"
 NONCE: Final = "X-Minikafka-Nonce"
 BODY_HASH: Final = "X-Minikafka-Body"
@@ -56,12 +58,15 @@ class Signer:
         self._incarnation = incarnation.hex()
         self._sequence = 0
 
-    def headers(self, method: str, path: str, body: bytes, wall_ms: int) -> dict[str, str]:
-        """Return the headers for one call; never the same twice."""
+    def headers(
+        self, target_id: int, method: str, path: str, body: bytes, wall_ms: int
+    ) -> dict[str, str]:
+        """Return the headers for one call to the broker `target_id`; never the same twice."""
         self._sequence += 1
         headers = {
             CLUSTER: self._cluster_id,
             SENDER: self._sender,
+            TARGET: str(target_id),
             TIME: str(wall_ms),
             NONCE: f"{self._incarnation}-{self._sequence}",
             BODY_HASH: body_hash(body),
@@ -71,12 +76,13 @@ class Signer:
 
 
 class Verifier:
-    """Verifies the headers of incoming calls."""
+    """Verifies the headers of incoming calls to the broker `own_id`."""
 
-    def __init__(self, secret: bytes, cluster_id: str) -> None:
+    def __init__(self, secret: bytes, cluster_id: str, own_id: int) -> None:
         assert secret, "a control plane without a secret would trust everybody"
         self._secret = secret
         self._cluster_id = cluster_id
+        self._own_id = str(own_id)
         self._seen: set[str] = set()
         self._expiries: deque[tuple[int, str]] = deque()
 
@@ -94,6 +100,8 @@ class Verifier:
             return "its time or nonce is malformed"
         if headers[CLUSTER] != self._cluster_id:
             return "it is meant for another cluster"
+        if headers[TARGET] != self._own_id:
+            return f"it is meant for broker {headers[TARGET]}"
         if abs(wall_ms - int(headers[TIME])) > WINDOW_MS:
             return f"its clock differs by more than {WINDOW_MS} ms"
         if not self._remember(headers[NONCE], now):
@@ -113,6 +121,6 @@ class Verifier:
 
 def _signature(secret: bytes, method: str, path: str, headers: Mapping[str, str]) -> str:
     """Return the hex HMAC over the signed lines; header values cannot contain a line feed."""
-    signed = (CLUSTER, SENDER, TIME, NONCE, BODY_HASH)
+    signed = (CLUSTER, SENDER, TARGET, TIME, NONCE, BODY_HASH)
     text = "\n".join((method, path, *(headers.get(name, "") for name in signed)))
     return hmac.new(secret, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()

@@ -6,6 +6,7 @@ raises.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -26,6 +27,16 @@ def _failing_as(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageFailed(path, error) from error
+
+
+def _open(path: str, flags: int, mode: int = 0o644) -> int:
+    """Open a file that is no symbolic link: through a link, writes would leave the log directory."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", path) from None
+        raise
 
 
 class DiskFile:
@@ -50,10 +61,14 @@ class DiskFile:
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
         """Write all slices at a position; return the number of bytes."""
         try:
-            if len(slices) > _SLICES_MAX:
-                slices = (b"".join(slices),)
-            written = os.pwritev(self._fd, slices, position)
-            size = len(slices[0]) if len(slices) == 1 else sum(map(len, slices))
+            if len(slices) == 1:
+                size = len(slices[0])
+                written = os.pwrite(self._fd, slices[0], position)
+            else:
+                if len(slices) > _SLICES_MAX:
+                    slices = (b"".join(slices),)
+                size = sum(map(len, slices))
+                written = os.pwritev(self._fd, slices, position)
             if written < size:
                 self._write_rest(b"".join(slices), written, position)
             return size
@@ -95,11 +110,9 @@ class DiskStorage:
     """The Storage port backed by the local file system."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open a file for reading and writing."""
+        """Open a file for reading and writing; a symbolic link is refused."""
         with _failing_as(path):
-            return DiskFile(
-                path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-            )
+            return DiskFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
     def read(self, path: str) -> bytes:
         """Return the content of a file."""
@@ -112,11 +125,8 @@ class DiskStorage:
         """Replace a file as a whole: write a temporary file, fsync, rename, fsync the directory."""
         temporary = path + ".tmp"
         with _failing_as(path):
-            fd = os.open(
-                temporary,
-                os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
-                0o600 if private else 0o644,
-            )
+            mode = 0o600 if private else 0o644
+            fd = _open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             try:
                 if private:
                     os.fchmod(fd, 0o600)
@@ -143,6 +153,10 @@ class DiskStorage:
     def is_directory(self, path: str) -> bool:
         """True if the path is a directory."""
         return os.path.isdir(path)
+
+    def is_link(self, path: str) -> bool:
+        """True if the path itself is a symbolic link, whether or not its target exists."""
+        return os.path.islink(path)
 
     def make_directories(self, path: str) -> bool:
         """Create a directory with its parents; False if it already existed."""
@@ -205,7 +219,7 @@ class DiskStorage:
     def lock(self, path: str) -> DiskFile | None:
         """Hold an exclusive lock file until it is closed; None if another process holds it."""
         with _failing_as(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = _open(path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

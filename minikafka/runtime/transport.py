@@ -16,10 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
-from minikafka.base.ports import Buffer, Listener, StreamHandler
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Listener, StreamHandler
 
-QUEUE_MARK_BYTES: Final = 64 * 1024
-"""`StreamHandler.drained` is called each time the queue shrinks to this size or below."""
 SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `writev` refuses more slices in one call."""
 BACKLOG: Final = 1024
@@ -75,9 +73,13 @@ class SocketConnection(asyncio.BufferedProtocol):
             return
         if len(slices) > SLICES_MAX:
             slices = (b"".join(slices),)
-        size = len(slices[0]) if len(slices) == 1 else sum(map(len, slices))
         try:
-            taken = os.writev(self._fd, slices)
+            if len(slices) == 1:
+                size = len(slices[0])
+                taken = os.write(self._fd, slices[0])
+            else:
+                size = sum(map(len, slices))
+                taken = os.writev(self._fd, slices)
         except BlockingIOError:
             taken = 0
         except OSError as error:

@@ -85,8 +85,7 @@ def _partitions(leaders: Leaders, options: ReadOptions, deadline: Deadline) -> l
 
 
 def _unknown(topics: Sequence[str]) -> KafkaError:
-    fix = f"correct option subscribe, or create it: minikafka topics create {topics[0]}"
-    text = f"{', '.join(topics)}: no such topic; {fix}"
+    text = f"{', '.join(topics)}: no such topic; correct option subscribe, or create it"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 

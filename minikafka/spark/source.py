@@ -6,7 +6,10 @@ else, so Spark may retry a task. Rows have the columns, names and types of Spark
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -22,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark import checksum, offsets
 from minikafka.spark.batches import grouped, sections
 from minikafka.spark.deadline import Deadline
@@ -50,6 +53,21 @@ _GROUP_BYTES: Final = 2 << 20
 """Decompressed bytes per Arrow batch: fastest size for processor caches in measurements; bounds memory."""
 
 
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Have a worker of Spark report an expected error as one line instead of a traceback.
+
+    The worker ends with the error, so the variable affects nothing else.
+    """
+    try:
+        yield
+    except MinikafkaError:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
 class RangePartition(InputPartition):
     """The work of one task: one offset range of one partition."""
 
@@ -68,16 +86,18 @@ class MinikafkaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns. Raises `ConfigError` for invalid options, so that `load()` reports them."""
-        return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
+        with _one_line_errors():
+            return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader. Raises `ConfigError` for invalid options or a schema given by
         the user.
         """
-        options = parse(self.options)
-        if schema.simpleString() != self.schema().simpleString():
-            raise ConfigError("the minikafka source has a fixed schema: remove schema(…)")
-        return BatchReader(options)
+        with _one_line_errors():
+            options = parse(self.options)
+            if schema.simpleString() != self.schema().simpleString():
+                raise ConfigError("the minikafka source has a fixed schema: remove schema(…)")
+            return BatchReader(options)
 
 
 class BatchReader(DataSourceReader):
@@ -91,12 +111,14 @@ class BatchReader(DataSourceReader):
 
         Spark turns an empty list into one `InputPartition(None)`.
         """
-        return [RangePartition(wanted) for wanted in offsets.plan(self._options)]
+        with _one_line_errors():
+            return [RangePartition(wanted) for wanted in offsets.plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range in offset order."""
         if isinstance(partition, RangePartition):
-            yield from read_range(self._options, partition.wanted)
+            with _one_line_errors():
+                yield from read_range(self._options, partition.wanted)
 
 
 def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ arrays tuples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from functools import cache, partial
@@ -26,7 +26,15 @@ from kio.static.constants import uuid_zero
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer
-from minikafka.wire.primitives import INT32, NO_TAGS, NULL_UUID, skip_tags, string
+from minikafka.wire.primitives import (
+    INT32,
+    NO_TAGS,
+    NULL_UUID,
+    array,
+    compact_array,
+    skip_tags,
+    string,
+)
 from minikafka.wire.shapes import Shape, array_element, checked, shape_of, without_none
 from minikafka.wire.versions import (
     NAMES,
@@ -106,6 +114,65 @@ def response(api: int, version: int, **values: Any) -> Entity:
     """Return a response entity made from plain values, as `request` does for requests."""
     names = partial(_field_names, load_response_schema, api)
     return _build(load_response_schema(api, version), values, names)
+
+
+def encode_element(api: int, version: int, name: str, values: Mapping[str, Any]) -> bytes:
+    """Return one encoded element of the array `name` of a response, made from plain values."""
+    element = _element_type(load_response_schema(api, version), name)
+    return encode_body(_build(element, values, partial(_field_names, load_response_schema, api)))
+
+
+def with_elements(api: int, version: int, elements: Sequence[bytes], **values: Any) -> bytes:
+    """Return an encoded response whose last field is an array of these encoded elements.
+
+    `values` are its other fields.
+    """
+    empty = encode_body(response(api, version, **values))
+    return _filled(empty, elements, load_response_schema(api, version).__flexible__)
+
+
+def element_with_rows(
+    api: int, version: int, name: str, values: Mapping[str, Any], rows: Sequence[bytes]
+) -> bytes:
+    """Return what `encode_element` returns, for an element whose last field is an array of these encoded rows."""
+    empty = encode_element(api, version, name, values)
+    return _filled(empty, rows, load_response_schema(api, version).__flexible__)
+
+
+def row_encoder(
+    api: int, version: int, name: str, rows: str
+) -> Callable[[Mapping[str, int]], bytes]:
+    """Return a function that encodes one element of the array `rows` within the array `name` of a response.
+
+    Its fields must be integers. It takes a tenth of the time of kio, which matters for thousands of partitions.
+    """
+    layout, names, tail = _row(api, version, name, rows)
+    return lambda values: layout.pack(*[values[name] for name in names]) + tail
+
+
+_INTEGERS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "error_code": "h"}
+
+
+@cache
+def _row(api: int, version: int, name: str, rows: str) -> tuple[Struct, tuple[str, ...], bytes]:
+    element = _element_type(load_response_schema(api, version), name)
+    row = _element_type(element, rows)
+    columns = fields(row)
+    layout = Struct(">" + "".join(_INTEGERS[field.metadata["kafka_type"]] for field in columns))
+    return layout, tuple(field.name for field in columns), NO_TAGS if row.__flexible__ else b""
+
+
+def _element_type(entity_type: Any, name: str) -> Any:
+    (field,) = (field for field in fields(entity_type) if field.name == name)
+    return array_element(field.type)
+
+
+def _filled(empty: bytes, elements: Sequence[bytes], is_flexible: bool) -> bytes:
+    """Return an encoded entity, whose last field is an empty array, with these encoded elements in the array."""
+    if is_flexible:
+        head = empty[: -len(compact_array(0) + NO_TAGS)]
+        return b"".join((head, compact_array(len(elements)), *elements, NO_TAGS))
+    return b"".join((empty[: -len(array(0))], array(len(elements)), *elements))
 
 
 def request(api: int, version: int, **values: Any) -> Entity:

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.base.ports import Buffer
+from minikafka.base.ports import Slice
 from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
 FLEXIBLE: Final = 12
@@ -46,7 +46,7 @@ PartitionRow: TypeAlias = tuple[
     int,
     int,
     int,
-    Sequence[Buffer],
+    Sequence[Slice],
     int,
     "tuple[int, int] | None",
     "AbortedTransactions | None",
@@ -66,7 +66,7 @@ class PartitionData(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    slices: Sequence[Buffer]
+    slices: Sequence[Slice]
     size: int
     diverging: tuple[int, int] | None = None
     aborted: AbortedTransactions | None = None
@@ -268,7 +268,7 @@ def encode_response(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
-) -> list[Buffer]:
+) -> list[Slice]:
     """Return the whole response as slices, length prefix included."""
     if version >= FLEXIBLE:
         return _encode_flexible(correlation, error, session_id, topics)
@@ -276,7 +276,7 @@ def encode_response(
         head = bytearray(_PREFIX_V7.pack(0, correlation, 0, error, session_id, len(topics)))
     else:
         head = bytearray(_PREFIX_V4.pack(0, correlation, 0, len(topics)))
-    out: list[Buffer] = []
+    out: list[Slice] = []
     total, current = 0, head
     for topic, partitions in topics:
         current += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
@@ -312,10 +312,10 @@ def _encode_flexible(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
-) -> list[Buffer]:
+) -> list[Slice]:
     head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
     current += uvarint(len(topics) + 1)
-    out: list[Buffer] = []
+    out: list[Slice] = []
     total = 0
     for topic, partitions in topics:
         current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)

@@ -7,8 +7,9 @@ anything is allocated for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 
@@ -22,11 +23,21 @@ _SIZE_MIN: Final = 10
 _unpack = HEADER.unpack_from
 
 
-Route: TypeAlias = Callable[[bytearray, memoryview, int, int, int, int, int], None]
+class Again(Enum):
+    """The type of `AGAIN`."""
+
+    AGAIN = "again"
+
+
+AGAIN: Final = Again.AGAIN
+"""Returned by a route that has not handled the request: parse nothing for now, and then this request again."""
+Route: TypeAlias = Callable[
+    [bytearray, memoryview, int, int, int, int, int], bool | Literal[Again.AGAIN] | None
+]
 """Handles a whole request: (buf, view, version, correlation id, start, body, end). The frame is [start, end), and
-`body` the first byte after the client id."""
-Other: TypeAlias = Callable[[memoryview, int, int, int, int, int, int], None]
-"""Handles a request of an API without a route: (view, api, version, correlation id, start, body, end)."""
+`body` the first byte after the client id. True: parse no further request for now."""
+Other: TypeAlias = Callable[[memoryview, int, int, int, int, int, int], bool | None]
+"""Handles a request of an API without a route: (view, api, version, correlation id, start, body, end) -> as a route."""
 
 
 def frames(
@@ -38,14 +49,15 @@ def frames(
     other: Other,
     size_max: int,
 ) -> int:
-    """Call the route of every whole frame in [start, end), in order; return the position of the first partial one.
+    """Call the route of every whole frame in [start, end), in order; return the position of the first partial one,
+    of the first one after a route that returned True, or of that whose route returned AGAIN.
 
     Raises ProtocolViolation for a size or a client id length that is not valid.
     """
     while end - start >= 14:
         size, api, version, correlation, client = _unpack(buf, start)
         stop = start + 4 + size
-        if stop > end:
+        if stop > end or size > size_max:
             if size > size_max:
                 raise ProtocolViolation(f"request of {size} bytes exceeds socket.request.max.bytes")
             break
@@ -56,9 +68,11 @@ def frames(
             )
         route = routes.get(api)
         if route is not None:
-            route(buf, view, version, correlation, start, body, stop)
+            is_enough = route(buf, view, version, correlation, start, body, stop)
         else:
-            other(view, api, version, correlation, start, body, stop)
+            is_enough = other(view, api, version, correlation, start, body, stop)
+        if is_enough:
+            return start if is_enough is AGAIN else stop
         if stop == end:
             return end
         start = stop

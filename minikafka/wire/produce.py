@@ -15,6 +15,7 @@ from minikafka.base.errors import ProtocolViolation
 from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
 FLEXIBLE: Final = 9
+NULL_RECORDS: Final = -1
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -22,7 +23,7 @@ _PARTITION: Final = Struct(">ii")
 
 
 class PartitionRecords(NamedTuple):
-    """Position of one partition's records in the receive buffer; `start` is -1 for a null field."""
+    """Position of one partition's records in the receive buffer; both ends are NULL_RECORDS for a null field."""
 
     partition: int
     start: int
@@ -72,9 +73,7 @@ def _decode(buf: bytearray, position: int, end: int) -> ProduceRequest:
             partition, size = _PARTITION.unpack_from(buf, position)
             head_end = position + 4
             position += 8
-            partitions.append(
-                PartitionRecords(partition, position if size >= 0 else -1, position + max(size, 0))
-            )
+            partitions.append(_records(partition, position, size))
             position = _within(position + max(size, 0), end)
         topics.append((topic or b"", partitions))
     return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
@@ -95,14 +94,18 @@ def _decode_flexible(buf: bytearray, position: int, end: int) -> ProduceRequest:
             (partition,) = _INT32.unpack_from(buf, position)
             head_end = position + 4
             size, position = read_uvarint(buf, head_end)
-            partitions.append(
-                PartitionRecords(partition, position if size else -1, position + max(size - 1, 0))
-            )
+            partitions.append(_records(partition, position, size - 1))
             position = skip_tags(buf, _within(position + max(size - 1, 0), end))
         position = skip_tags(buf, position)
         topics.append((topic or b"", partitions))
     position = skip_tags(buf, position)
     return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
+
+
+def _records(partition: int, position: int, size: int) -> PartitionRecords:
+    if size < 0:
+        return PartitionRecords(partition, NULL_RECORDS, NULL_RECORDS)
+    return PartitionRecords(partition, position, position + size)
 
 
 def _finish(

@@ -14,7 +14,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
-from minikafka.base.ports import Buffer
+from minikafka.base.ports import Slice
 from minikafka.wire.fetch import FOLLOWER_VERSION, FetchPartition, PartitionRow
 from minikafka.wire.primitives import read_uvarint, uvarint
 from minikafka.wire.versions import FETCH
@@ -83,11 +83,11 @@ def encode_single_response(
     correlation: int,
     session_id: int,
     topic: bytes,
-    rows: Sequence[PartitionRow],
-) -> Sequence[Buffer] | None:
-    """Return the response for one topic as slices, length prefix included, or None where the shape does not fit.
+    row: PartitionRow,
+) -> Sequence[Slice] | None:
+    """Return the response for one partition as slices, length prefix included, or None where the shape does not fit.
 
-    It fits one partition without an error, a divergence or a list of aborted transactions.
+    It fits a partition without an error, a divergence or a list of aborted transactions.
     """
     name = len(topic) + 1
     (
@@ -100,8 +100,8 @@ def encode_single_response(
         count,
         diverging,
         aborted,
-    ) = rows[0]
-    if len(rows) != 1 or error or diverging is not None or aborted is not None or name > _NAME_MAX:
+    ) = row
+    if error or diverging is not None or aborted is not None or name > _NAME_MAX:
         return None
     layout = _RESPONSE_LAYOUTS[name]
     length = _length(count + 1)
@@ -121,7 +121,7 @@ def encode_single_response(
         -1,
     )
     if size < _JOIN_BELOW_BYTES:
-        return (b"".join((head, length, *slices, _RESPONSE_TAIL)),)
+        return (b"".join((head, length, *slices, _RESPONSE_TAIL)),)  # type: ignore[arg-type]  # small ones are read
     return (head + length, *slices, _RESPONSE_TAIL)
 
 

@@ -1,23 +1,24 @@
 """The paths and the JSON of Kafka 3's znodes.
 
 Pure. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data encoded here, and the reverse; no
-fields are added to Kafka's. Anyone may write to ZooKeeper, so every field is checked: malformed data raises
-ValueError with a text that names the fault. The caller adds the path.
+fields are added to Kafka's. Anyone may write to ZooKeeper, so every field is checked, names and numbers by
+`base/names.py`: malformed data raises ValueError with a text that names the fault. The caller adds the path. Where
+a node lists partitions, `skip` is called with the fault of each row that can name no partition, and the other rows
+count, as in Kafka; without `skip` such a row is refused with the node.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 
 from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol, parse_endpoint
 from minikafka.base.errors import ConfigError
+from minikafka.base.keys import INT_MAX, LONG_MAX
 from minikafka.base.model import (
     Broker,
     BrokerId,
@@ -25,6 +26,14 @@ from minikafka.base.model import (
     ReplicaAssignment,
     TopicPartition,
     topic_id_text,
+)
+from minikafka.base.names import (
+    parse_cluster_id,
+    parse_json,
+    parse_number,
+    parse_text,
+    parse_topic,
+    parse_topic_id,
 )
 from minikafka.base.ports import Stat
 
@@ -70,10 +79,14 @@ PERSISTENT: Final = (
 """Nodes that every broker creates at its start if they are absent; the list is Kafka's."""
 
 _LOG_DIR_FAILURE: Final = 1
-_TOPIC_ID_BYTES: Final = 16
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
-_INT_MAX: Final = 2**31 - 1
-"""The largest id, epoch and partition number that Kafka's protocol can carry."""
+
+
+Skip: TypeAlias = Callable[[ValueError], None]
+
+
+def _refuse(fault: ValueError) -> NoReturn:
+    raise fault
 
 
 def broker_path(broker_id: BrokerId) -> str:
@@ -138,9 +151,9 @@ def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
 
 def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
     """Return the broker of a registration; its epoch is the node's czxid (R5). Raises ValueError."""
-    if broker_id > _INT_MAX:
-        raise ValueError(f"broker id {broker_id} is above {_INT_MAX}")
-    fields = _decode(data)
+    if broker_id > INT_MAX:
+        raise ValueError(f"broker id {broker_id} is above {INT_MAX}")
+    fields = parse_json(data)
     protocols = fields.get("listener_security_protocol_map")
     endpoints = tuple(_endpoint(text, protocols) for text in _list(fields, "endpoints"))
     if not endpoints or len({item.name for item in endpoints}) < len(endpoints):
@@ -149,17 +162,6 @@ def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
     if rack is not None and not (type(rack) is str and rack.isprintable() and len(rack) < 256):
         raise ValueError("rack is not a printable string of at most 255 characters")
     return Broker(broker_id, endpoints, epoch=stat.czxid, rack=rack)
-
-
-def parse_topic_id(text: str) -> bytes:
-    """Return the 16 bytes of a topic id printed by `topic_id_text`. Raises ValueError."""
-    try:
-        topic_id = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        topic_id = b""
-    if len(topic_id) != _TOPIC_ID_BYTES:
-        raise ValueError("the topic id is not 22 characters of URL-safe base64")
-    return topic_id
 
 
 def topic_id_of_node(topic: str, czxid: int) -> bytes:
@@ -191,7 +193,7 @@ def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignm
 
 def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment]]:
     """Return the topic id (None in versions before 3) and the assignment by partition. Raises ValueError."""
-    fields = _decode(data)
+    fields = parse_json(data)
     text = fields.get("topic_id")
     if text is not None and type(text) is not str:
         raise ValueError("topic_id is not a string")
@@ -199,8 +201,8 @@ def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment
     adding = _replica_lists(fields, "adding_replicas") if "adding_replicas" in fields else {}
     removing = _replica_lists(fields, "removing_replicas") if "removing_replicas" in fields else {}
     for partition, brokers in replicas.items():
-        if not brokers or len(set(brokers)) != len(brokers) or min(brokers) < 0:
-            raise ValueError(f"partition {partition} has no replicas, one twice, or a negative one")
+        if not brokers or len(set(brokers)) != len(brokers):
+            raise ValueError(f"partition {partition} has no replicas, or one twice")
     assignment = {
         partition: ReplicaAssignment(
             replicas[partition], adding.get(partition, ()), removing.get(partition, ())
@@ -227,11 +229,11 @@ def decode_state(data: bytes, zk_version: int) -> LeaderAndIsr:
 @lru_cache(maxsize=4096)
 def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
     """Return the fields of a `LeaderAndIsr` before the version; cached, because most state nodes have equal data."""
-    fields = _decode(data)
-    isr = _ints(_list(fields, "isr"), "isr")
+    fields = parse_json(data)
+    isr = _ids(_list(fields, "isr"), "isr")
     leader, epoch = _int(fields, "leader"), _int(fields, "leader_epoch")
     controller_epoch = _int(fields, "controller_epoch")
-    if leader < -1 or min(epoch, controller_epoch, *isr) < 0:
+    if leader < -1 or min(epoch, controller_epoch) < 0:
         raise ValueError("a negative number")
     return leader, epoch, isr, controller_epoch
 
@@ -243,7 +245,12 @@ def encode_controller(broker_id: BrokerId, wall_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> BrokerId:
     """Return the id of the active controller from the data of `/controller`. Raises ValueError."""
-    return _int(_decode(data), "brokerid")
+    return _id(parse_json(data), "brokerid")
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    """Return the number of the last controller election from the data of `/controller_epoch`. Raises ValueError."""
+    return parse_number(data.decode("ascii", "replace"), INT_MAX - 1)
 
 
 def encode_config(overrides: Mapping[str, str]) -> bytes:
@@ -255,10 +262,10 @@ def decode_config(data: bytes) -> dict[str, str]:
     """Return the overrides in a settings node; an empty node has none. Raises ValueError."""
     if not data:
         return {}
-    config = _decode(data).get("config")
-    if type(config) is not dict or not all(type(value) is str for value in config.values()):
+    config = parse_json(data).get("config")
+    if type(config) is not dict:
         raise ValueError("config is not an object of strings")
-    return config
+    return {parse_text(name): parse_text(value) for name, value in config.items()}
 
 
 def encode_config_change(kind: str, name: str) -> bytes:
@@ -267,14 +274,22 @@ def encode_config_change(kind: str, name: str) -> bytes:
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    """Return (kind, name) of the settings node that a notification names, in versions 1 and 2. Raises ValueError."""
-    fields = _decode(data)
+    """Return (kind, name) of the settings node that a notification names, in versions 1 and 2. Raises ValueError.
+
+    The name of a topic or broker is a possible one; other kinds have no effect, and their names are not checked.
+    """
+    fields = parse_json(data)
     parts: list[Any] = [fields.get("entity_type"), fields.get("entity_name")]
     if "entity_path" in fields:
         parts = str(fields["entity_path"]).split("/", 1)
     if len(parts) != 2 or not all(type(part) is str and part for part in parts):
         raise ValueError("neither entity_path nor entity_type and entity_name say whose settings")
-    return parts[0], parts[1]
+    kind, name = parts
+    if kind == "topics":
+        parse_topic(name)
+    elif kind == "brokers" and name != ALL_BROKERS:
+        parse_number(name)
+    return kind, name
 
 
 def encode_isr_change(changed: Sequence[TopicPartition]) -> bytes:
@@ -283,14 +298,9 @@ def encode_isr_change(changed: Sequence[TopicPartition]) -> bytes:
     return _encode({"version": 1, "partitions": partitions})
 
 
-def decode_isr_change(data: bytes) -> list[TopicPartition]:
+def decode_isr_change(data: bytes, skip: Skip = _refuse) -> list[TopicPartition]:
     """Return the partitions whose ISRs a notification announces. Raises ValueError."""
-    changed = []
-    for row in _list(_decode(data), "partitions"):
-        if type(row) is not dict or type(row.get("topic")) is not str:
-            raise ValueError("a row of partitions names no topic")
-        changed.append(TopicPartition(row["topic"], _int(row, "partition")))
-    return changed
+    return [tp for tp, _ in _partition_rows(data, skip)]
 
 
 def encode_reassignments(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:
@@ -302,15 +312,11 @@ def encode_reassignments(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -
     return _encode({"version": 1, "partitions": partitions})
 
 
-def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+def decode_reassignments(
+    data: bytes, skip: Skip = _refuse
+) -> dict[TopicPartition, tuple[BrokerId, ...]]:
     """Return the target replicas in `/admin/reassign_partitions`; ignore Kafka's `log_dirs`. Raises ValueError."""
-    targets = {}
-    for entry in _list(_decode(data), "partitions"):
-        if not isinstance(entry, dict):
-            raise ValueError("a partition is not an object")
-        tp = _named_partition(entry)
-        targets[tp] = _ints(entry.get("replicas"), "replicas")
-    return targets
+    return {tp: _ids(row.get("replicas"), "replicas") for tp, row in _partition_rows(data, skip)}
 
 
 def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
@@ -319,21 +325,29 @@ def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
     return _encode({"version": 1, "partitions": entries})
 
 
-def decode_preferred_election(data: bytes) -> list[TopicPartition]:
+def decode_preferred_election(data: bytes, skip: Skip = _refuse) -> list[TopicPartition]:
     """Return the partitions in `/admin/preferred_replica_election`. Raises ValueError."""
-    partitions = []
-    for entry in _list(_decode(data), "partitions"):
-        if not isinstance(entry, dict):
-            raise ValueError("a partition is not an object")
-        partitions.append(_named_partition(entry))
-    return partitions
+    return [tp for tp, _ in _partition_rows(data, skip)]
 
 
-def _named_partition(entry: dict[str, Any]) -> TopicPartition:
-    topic = entry.get("topic")
-    if type(topic) is not str:
-        raise ValueError("topic is not a string")
-    return TopicPartition(topic, _int(entry, "partition"))
+def _partition_rows(data: bytes, skip: Skip) -> list[tuple[TopicPartition, dict[str, Any]]]:
+    """Return each row of `partitions` with the partition that it names. Raises ValueError."""
+    rows = []
+    for row in _list(parse_json(data), "partitions"):
+        if type(row) is not dict or type(row.get("topic")) is not str:
+            raise ValueError("a row of partitions names no topic")
+        number = _int(row, "partition")
+        try:
+            rows.append((TopicPartition(parse_topic(row["topic"]), _natural(number)), row))
+        except ValueError as fault:
+            skip(fault)
+    return rows
+
+
+def _natural(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"{number} is no partition number")
+    return number
 
 
 def encode_log_dir_event(broker_id: BrokerId) -> bytes:
@@ -343,7 +357,7 @@ def encode_log_dir_event(broker_id: BrokerId) -> bytes:
 
 def decode_log_dir_event(data: bytes) -> BrokerId:
     """Return the broker that a log directory notification names. Raises ValueError."""
-    return _int(_decode(data), "broker")
+    return _id(parse_json(data), "broker")
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -353,10 +367,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 def decode_cluster_id(data: bytes) -> str:
     """Return the cluster id from the data of `/cluster/id`. Raises ValueError."""
-    cluster_id = _decode(data).get("id")
-    if type(cluster_id) is not str:
-        raise ValueError("id is not a string")
-    return cluster_id
+    return parse_cluster_id(parse_json(data).get("id"))
 
 
 def encode_producer_ids(broker_id: BrokerId, first: int, last: int) -> bytes:
@@ -367,26 +378,16 @@ def encode_producer_ids(broker_id: BrokerId, first: int, last: int) -> bytes:
 
 def decode_producer_ids(data: bytes) -> tuple[BrokerId, int, int]:
     """Return (broker, first, last) of the latest producer id block. Raises ValueError."""
-    fields = _decode(data)
+    fields = parse_json(data)
     bounds = fields.get("block_start"), fields.get("block_end")
-    if not all(type(bound) is str and bound.isdecimal() for bound in bounds):
+    if not all(type(bound) is str for bound in bounds):
         raise ValueError("block_start and block_end are not numbers in text")
-    return _int(fields, "broker"), int(str(bounds[0])), int(str(bounds[1]))
+    first, last = (parse_number(str(bound), LONG_MAX) for bound in bounds)
+    return _id(fields, "broker"), first, last
 
 
 def _encode(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _decode(data: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object, whatever its `version`, as Kafka does. Raises ValueError."""
-    try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ValueError("not JSON") from None
-    if type(fields) is not dict:
-        raise ValueError("not a JSON object")
-    return fields
 
 
 def _int(fields: dict[str, Any], name: str) -> int:
@@ -403,25 +404,30 @@ def _list(fields: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _ints(values: Any, name: str) -> tuple[int, ...]:
+def _id(fields: dict[str, Any], name: str) -> BrokerId:
+    value = _int(fields, name)
+    if value < 0:
+        raise ValueError(f"{name} is negative")
+    return value
+
+
+def _ids(values: Any, name: str) -> tuple[BrokerId, ...]:
     if type(values) is not list or not all(map(_is_int, values)):
         raise ValueError(f"{name} is not a list of whole numbers of 32 bits")
+    if min(values, default=0) < 0:
+        raise ValueError(f"{name} has a negative id")
     return tuple(values)
 
 
 def _is_int(value: Any) -> TypeGuard[int]:
-    return type(value) is int and -_INT_MAX <= value <= _INT_MAX
+    return type(value) is int and -INT_MAX <= value <= INT_MAX
 
 
 def _replica_lists(fields: dict[str, Any], name: str) -> dict[int, tuple[BrokerId, ...]]:
     rows = fields.get(name)
-    if type(rows) is not dict or not all(map(_is_partition, rows)):
+    if type(rows) is not dict:
         raise ValueError(f"{name} is not an object of partition numbers")
-    return {int(key): _ints(brokers, name) for key, brokers in rows.items()}
-
-
-def _is_partition(key: str) -> bool:
-    return key.isdecimal() and len(key) <= len(str(_INT_MAX)) and int(key) <= _INT_MAX
+    return {parse_number(key): _ids(brokers, name) for key, brokers in rows.items()}
 
 
 def _endpoint(text: Any, protocols: Any) -> Endpoint:

@@ -38,7 +38,7 @@ SIGTERM_EXIT: Final = 143
 _EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
 
 _JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
-"""The jars that a server needs; without a logging provider it prints almost nothing."""
+"""The jars that a server needs; without a logging provider it prints only errors at its start."""
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # The heap is large enough for about 500,000 partitions; a nearly full heap is very slow.
 _FLAGS: Final = (
@@ -49,6 +49,7 @@ _FLAGS: Final = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Dzookeeper.preAllocSize=4096",
+    "-Dslf4j.internal.verbosity=ERROR",  # otherwise it warns that there is no logging provider
 )
 _CONFIG: Final = """\
 dataDir=./data

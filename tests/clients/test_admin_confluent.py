@@ -269,7 +269,7 @@ async def _isr_is(cluster: LocalCluster, topic: str, isr: tuple[int, ...]) -> bo
     return all(tuple(view.isr) == isr for tp, view in views.items() if tp.topic == topic)
 
 
-@pytest.mark.row("L1", "L6")
+@pytest.mark.row("L1")
 async def test_deleted_topic_can_be_created_again(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:

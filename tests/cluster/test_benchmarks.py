@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +33,10 @@ def test_benchmarks_compare_the_cluster_with_the_floor(tmp_path):
     ran = run("--rounds=1", "--scale=0.01", f"--json={results}")
 
     facts = json.loads(results.read_text())
-    assert set(facts) == {"commit", "time", "machine", "end_to_end", "produce", "catch_up"}
+    loads = {"end_to_end", "produce", "produce_checked", "catch_up"}
+    assert set(facts) == {"commit", "time", "machine", *loads}
+    scenarios = [row["scenario"] for row in facts["produce"]]
+    assert [row["scenario"] for row in facts["produce_checked"]] == scenarios
     assert facts["machine"] in ran.stdout
     compared = [row for row in facts["produce"] if "ratio" in row]
     assert {"259 B, 64 in flight", "16 KiB, 32 in flight"} <= {row["scenario"] for row in compared}
@@ -69,3 +77,46 @@ def test_controller_benchmark_measures_every_scenario(tmp_path):
         f"real brokers: stop a broker, {real[3]['leaders']} of 15 move",
     ]
     assert all(row["what"] in ran.stdout for row in real)
+
+
+def processes_in(directory: Path) -> list[str]:
+    """Return the command lines and working directories of processes that name the directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_text().replace("\0", " ")
+            texts = [words, os.readlink(process / "cwd"), (process / "environ").read_text()]
+            found += [words] * any(str(directory) in text for text in texts)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begun"),
+    [
+        (["--scale=0.2"], "end to end"),
+        (["--scale=0.2", "--only=16 KiB"], "machine"),
+        (["controller", "--scale=0.02"], "failover"),
+    ],
+)
+def test_ended_benchmark_leaves_no_process_and_no_file(tmp_path, arguments, begun):
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as ran:
+        assert ran.stdout is not None
+        assert ran.stderr is not None
+        for line in ran.stdout:
+            if begun in line or (begun == "machine" and "in flight" not in line):
+                break
+        assert list(tmp_path.iterdir())
+        ran.send_signal(signal.SIGTERM)
+        ran.wait(60)
+        assert (ran.returncode, ran.stderr.read()) == (128 + signal.SIGTERM, "ended by SIGTERM\n")
+    assert list(tmp_path.iterdir()) == []
+    assert processes_in(tmp_path) == []

@@ -69,6 +69,7 @@ async def replace(cluster: LocalCluster, broker: int, topic: str) -> None:
     await cluster.start(broker)
 
 
+@pytest.mark.row("R44")
 async def test_damaged_batch_of_a_leader_is_neither_read_nor_replicated(
     cluster: LocalCluster,
 ) -> None:

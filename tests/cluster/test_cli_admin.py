@@ -58,6 +58,7 @@ async def test_topic_with_manual_placement_is_described_and_extended(
     assert "UNKNOWN_TOPIC_OR_PARTITION" in missing.err
 
 
+@pytest.mark.row("M4")
 async def test_preferred_election_restores_leaders_after_a_broker_returned(
     cluster: LocalCluster,
 ) -> None:
@@ -126,6 +127,7 @@ async def wait_for_isr_of(cluster: LocalCluster, topic: str, isr: list[int]) -> 
     await eventually(shrunk)
 
 
+@pytest.mark.row("M4")
 async def test_topic_name_is_free_after_delete_with_wait(
     cluster: LocalCluster,
 ) -> None:

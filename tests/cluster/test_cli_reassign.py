@@ -121,6 +121,44 @@ async def test_reassign_rejects_partitions_one_by_one_and_moves_the_rest(
     assert await replicas_of(cluster, "partly") == [(2, 3)]
 
 
+@pytest.mark.row("K1", "K2")
+async def test_reassign_through_zookeeper_moves_the_partitions(cluster: LocalCluster) -> None:
+    await create(cluster, "by-node", (1, 2), (2, 3))
+    through = f"--via-zookeeper={cluster.zookeeper}"
+    done = await call("reassign", *move("by-node", 0, 3, 1), *move("by-node", 1, 1), through)
+    assert done.code == 0, done
+    assert "Reassignment of partition by-node-1 is completed." in done.out
+    assert await replicas_of(cluster, "by-node") == [(3, 1), (1,)]
+    unknown = await call("reassign", *move("by-node", 7, 1), through, "--json")
+    assert unknown.code == 1, unknown
+    assert json.loads(unknown.out)["partitions"][0]["state"] == "different"
+
+
+@pytest.mark.row("K3", "K7")
+async def test_interrupted_reassign_takes_its_request_back(cluster: LocalCluster) -> None:
+    await create(cluster, "taken-back", (1, 2))
+    await cluster.hold("reassignment.U1")
+    command = [sys.executable, "-m", "minikafka", "reassign", *move("taken-back", 0, 2, 3)]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        f"--via-zookeeper={cluster.zookeeper}",
+        env=ENVIRONMENT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        await cluster.held("reassignment.U1")
+        process.send_signal(signal.SIGINT)
+        _, err = (text.decode() for text in await process.communicate())
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await cluster.release("reassignment.U1")
+    assert (process.returncode, "taken-back-0: the request was taken back" in err) == (130, True)
+    await create(cluster, "after-it", (1, 2))  # the controller has passed the step
+    assert await replicas_of(cluster, "taken-back") == [(1, 2)]
+
+
 @pytest.mark.row("K3")
 async def test_interrupted_reassign_reports_what_completed(cluster: LocalCluster) -> None:
     slow, first, second = await by_role(cluster)

@@ -12,13 +12,49 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from support.load import PARTITIONS, load
-from support.running_cluster import BROKERS, KEYS, busiest, eventually, wait_for_leaders
+from support.running_cluster import (
+    BROKERS,
+    KEYS,
+    busiest,
+    create_topic,
+    eventually,
+    wait_for_leaders,
+)
 
 from minikafka.base.errors import ConfigError
+from minikafka.client import Client
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.processes import identify, is_paused
+from minikafka.record.batch import Record
 
 SESSION_SECONDS = KEYS["zookeeper.session.timeout.ms"] / 1000
+
+
+@pytest.mark.row("N2")
+async def test_each_broker_is_a_process_with_logs_fetchers_and_a_candidate(
+    cluster: LocalCluster,
+) -> None:
+    await create_topic(cluster, "processes")
+    async with Client(cluster.bootstrap) as client:
+        for partition in range(3):
+            await client.produce("processes", [Record(value=b"v")], partition=partition)
+
+    async def is_everywhere() -> bool:
+        answers = (await cluster.state()).answers
+        rows = [row for answer in answers.values() for row in answer["replicas"]]
+        mine = [row for row in rows if row["topic"] == "processes"]
+        ends = {(row["log_end_offset"], row["high_watermark"]) for row in mine}
+        return len(mine) == 9 and ends == {(1, 1)}
+
+    await eventually(is_everywhere)
+    processes = {cluster.process(broker) for broker in BROKERS}
+    assert len({process.pid for process in processes if process}) == 3
+    state = await cluster.state()
+    claims = [broker for broker, answer in state.answers.items() if answer["is_controller"]]
+    assert claims == [state.controller]
+    rows = [row for answer in state.answers.values() for row in answer["replicas"]]
+    roles = [row["role"] for row in rows if row["topic"] == "processes"]
+    assert (roles.count("leader"), roles.count("follower")) == (3, 6)
 
 
 @pytest.mark.row("D15", "I3")
@@ -114,7 +150,7 @@ async def epochs(cluster: LocalCluster) -> dict[int, int]:
     return {broker: answer["broker_epoch"] for broker, answer in answers.items()}
 
 
-@pytest.mark.row("A1", "R10", "I4")
+@pytest.mark.row("A1", "R10")
 async def test_restarted_broker_keeps_its_ports(
     cluster: LocalCluster,
 ) -> None:

@@ -72,6 +72,7 @@ def run(program: str, project: Path, terminal: Terminal, *words: str) -> subproc
     return start(command, project, terminal=terminal.slave)
 
 
+@pytest.mark.row("N5")
 def test_chaos_prints_its_verdict(project: Path, terminal: Terminal) -> None:
     running = run("chaos", project, terminal, "--seconds", "3")
     assert running.wait(180) == 0, terminal.text

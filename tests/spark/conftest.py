@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.fetch_brokers import FetchBrokers
+from support.running_cluster import cluster, shared_cluster
 
 from minikafka.spark.session import session
+
+__all__ = ["brokers", "cluster", "read", "shared_cluster", "spark"]
 
 
 @pytest.fixture(scope="session")

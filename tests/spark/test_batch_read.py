@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as f
 from support.encoders import CODECS, Sample, altered, by_aiokafka
+
+from minikafka.client import Client, NewTopic
+from minikafka.cluster import LocalCluster
+from minikafka.record.batch import Record
 
 MOMENT = 1_700_000_000_123
 
@@ -93,6 +98,23 @@ def test_several_topics_are_one_sql_table(spark, brokers):
     assert {row["topic"]: row["n"] for row in found} == {"lines": 100, "more": 200}
 
 
+@pytest.mark.row("N7")
+async def test_job_reads_every_record_of_a_real_cluster(spark, cluster: LocalCluster) -> None:
+    values = [b"%d" % number for number in range(3_000)]
+    async with Client(cluster.bootstrap) as client:
+        await client.create_topics(NewTopic("spark-lines", 3, 3))
+        for partition in range(3):
+            records = [Record(value=value) for value in values[partition::3]]
+            await client.produce("spark-lines", records, partition=partition)
+
+    def job() -> list[bytes]:
+        options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "spark-lines"}
+        rows = spark.read.format("minikafka").options(**options).load()
+        return [bytes(row["value"]) for row in rows.select("value").collect()]
+
+    assert sorted(await asyncio.to_thread(job)) == sorted(values)
+
+
 def test_job_survives_killed_brokers(brokers, read):
     for index, partition in enumerate(brokers.create("lines", 2)):
         fill(partition, 200)
@@ -117,6 +139,25 @@ def test_invalid_options_are_reported_by_load(brokers, read, given, message):
     brokers.create("lines")
     with pytest.raises(Exception, match=message):
         read(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"subscribe": "nope"}, "UNKNOWN_TOPIC_OR_PARTITION: nope: no such topic"),
+        (
+            {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "100"},
+            "no broker answers (127.0.0.1:1: ",
+        ),
+    ],
+)
+def test_missing_topic_or_server_is_one_line_without_a_traceback(brokers, read, given, problem):
+    brokers.create("lines")
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        read(**given).collect()
+    line, state = str(caught.value).splitlines()
+    assert problem in line
+    assert state.strip() == "SQLSTATE: 38000"  # which Spark adds
 
 
 def test_lost_data_fails_the_job_with_an_explanation(brokers, read):

@@ -8,6 +8,7 @@ from typing import Any
 
 from support.endpoints import endpoints
 from support.loop_clock import LoopClock, SeededRng
+from support.manual_clock import ManualClock
 from support.memory_coordination import MemoryCoordination
 from support.memory_zookeeper import Ensemble
 
@@ -31,8 +32,9 @@ from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
+from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
-from minikafka.broker.services import ClientConnection, RequestContext, Services
+from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.broker.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.zookeeper.coordinator import PRODUCER_ID_BLOCK
 from minikafka.broker.zookeeper.fenced import FencedWrites
@@ -85,11 +87,20 @@ class Calls:
     def __init__(self) -> None:
         self.handler: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
         self.calls: list[tuple[str, int, str]] = []
+        self.targets: list[int] = []
 
     async def call(
-        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        method: str,
+        body: dict[str, Any],
+        *,
+        target_id: int,
+        timeout_ms: int,
     ) -> dict[str, Any]:
         self.calls.append((host, port, method))
+        self.targets.append(target_id)
         if self.handler is None:
             raise ConnectionRefusedError(host, port)
         return await self.handler(body)
@@ -106,6 +117,8 @@ class Replicas:
 
     def __init__(self) -> None:
         self.hosted: dict[TopicPartition, Any] = {}
+        clock = ManualClock()
+        self.refusals = Refusals(self.hosted, MetadataCache(clock), clock, lambda: "connected")
         self.errors: dict[TopicPartition, int] = {}
         self.directories: list[Directory] = []
         self.failure: StorageFailed | None = None
@@ -227,6 +240,15 @@ class Cold:
                 state(name, partition, entry.replicas) for partition, entry in assignment.items()
             ]
             self.update(*states, ids={name: topic_id} if topic_id else {})
+
+
+def finished(steps: Steps) -> Any:
+    """Take all steps; return the response."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return done.value
 
 
 def new_ensemble() -> Ensemble:

@@ -1,12 +1,14 @@
 """The rows of the conformance table, the tests that claim them, and the outcomes of those tests.
 
 Claims are read twice: from the source, which is the same whatever part of the suite runs (docs/conformance.md
-is written from it), and from the marks of the collected tests, whose outcomes are kept.
+is written from it), and from the marks of the collected tests. The outcomes of a run are judged at its end, and
+with `--record-rows` they are kept in a file from which docs/conformance.md takes the status of each row.
 """
 
 from __future__ import annotations
 
 import ast
+import datetime
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,18 +16,26 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support import proof, row_results
+from support.proof import Level
+from support.row_results import FAILED, PASSED, SKIPPED, Result
 
 TESTS = Path(__file__).resolve().parent.parent
+_LEVEL = "level of the proof"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table. `later` says why no test proves it yet; None for a row in scope."""
+    """One row of the table. `later` says why no test proves it yet; None for a row in scope.
+
+    `rest` says what part of a row in scope is not built yet, and why; None for a whole row.
+    """
 
     id: str
     group: str
     what: str
     later: str | None
+    rest: str | None = None
 
 
 @cache
@@ -37,8 +47,8 @@ def catalogue() -> dict[str, Row]:
     for group in table["group"]:
         for row, what in group["rows"].items():
             assert row not in rows, f"{row} stands in the table twice"
-            rows[row] = Row(row, group["title"], what, later.get(row))
-    assert set(later) <= set(rows)
+            rows[row] = Row(row, group["title"], what, later.get(row), table["partly"].get(row))
+    assert {*later, *table["partly"]} <= set(rows)
     return rows
 
 
@@ -109,13 +119,19 @@ class RowOutcomes:
 
     NAME = "row outcomes"
 
-    def __init__(self, claimed: Mapping[str, Collection[str]] | None = None) -> None:
+    def __init__(
+        self,
+        claimed: Mapping[str, Collection[str]] | None = None,
+        file: Path = row_results.FILE,
+    ) -> None:
         self.collected: dict[str, set[str]] = {}
         """Row id -> node ids of the collected tests that carry its mark, parameters left out."""
         self._claims = claimed
+        self._file = file
         self._ran: set[str] = set()
         self._passed: set[str] = set()
         self._failed: set[str] = set()
+        self._levels: dict[str, Level] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -123,9 +139,20 @@ class RowOutcomes:
                 for row in mark.args:
                     self.collected.setdefault(row, set()).add(without_parameters(item.nodeid))
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        proof.begin()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        if call.when == "call":
+            item.user_properties.append((_LEVEL, proof.strongest().name))
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         test = without_parameters(report.nodeid)
         self._ran.add(test)
+        if name := dict(report.user_properties).get(_LEVEL):
+            self._levels[test] = max(Level[str(name)], self._levels.get(test, Level.TABLE))
         if report.failed:
             self._failed.add(test)
         elif report.when == "call" and report.passed:
@@ -135,7 +162,11 @@ class RowOutcomes:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Report each unproved row as a failed test, so that pytest counts and prints it."""
         is_worker = hasattr(session.config, "workerinput")
-        if is_worker or session.shouldstop or session.shouldfail:
+        if is_worker:
+            return
+        if session.config.getoption("record_rows", default=False):
+            self.record()
+        if session.shouldstop or session.shouldfail:
             return
         for row in self.unproved():
             report = pytest.TestReport(
@@ -148,6 +179,23 @@ class RowOutcomes:
             )
             session.config.hook.pytest_runtest_logreport(report=report)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def results(self) -> dict[str, Result]:
+        """Return the outcome of each test that ran; one failed case of a parametrized test fails all of it."""
+        return {
+            test: Result(
+                FAILED if test in self._failed else PASSED if test in self._passed else SKIPPED,
+                self._levels.get(test, Level.TABLE),
+            )
+            for test in self._ran
+        }
+
+    def record(self) -> None:
+        """Write the outcomes of this run to the file that docs/conformance.md is written from."""
+        found = claims() if self._claims is None else self._claims
+        claiming = {test for tests in found.values() for test in tests}
+        today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+        row_results.record(self.results(), claiming, today, self._file)
 
     def unproved(self) -> list[str]:
         """Return the ids of the rows whose tests all ran in this session without one that passed.

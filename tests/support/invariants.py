@@ -6,7 +6,8 @@
 
 Controller epochs never fall, and each has one winner. Every write of a controller carries the check of its own
 epoch. Per partition, leader epochs never fall, a leader epoch has one leader, the leader is in the ISR and the ISR
-is never empty (in decisions, writes and requests). Brokers obey no controller older than one they have obeyed.
+is never empty (in decisions, writes and requests). Brokers obey no controller older than one they have obeyed. A
+New replica is only told to follow, unless its partition never had a leader.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def violations(lines: Sequence[Line]) -> list[str]:
         *_state_nodes(lines),
         *_leaders(lines),
         *_obedience(lines),
+        *_new_replicas(lines),
     ]
 
 
@@ -172,6 +174,22 @@ def _leaders(lines: Sequence[Line]) -> Iterator[str]:
                     if before["broker"] != line["broker"]:
                         where = f"{name_of(before)}, {name_of(line)}"
                         yield f"two leaders of {tp} in epoch {result['leader_epoch']}: {where}"
+
+
+def _new_replicas(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield requests that tell a New replica to lead, other than the first leader of a new partition (G3)."""
+    new: set[tuple[Any, ...]] = set()
+    for line in lines:
+        if line["kind"] == DECISION and line["verdict"] == "move" and line["machine"] == "replica":
+            for tp in partitions_of(line["partitions"]):
+                replica = (line["broker"], line["replica"], *tp)
+                (new.add if line["to"] == "NewReplica" else new.discard)(replica)
+        elif line["kind"] == REQUEST and line["request"] == "LeaderAndIsr":
+            for state in line["states"]:
+                for tp in partitions_of(state["partitions"]):
+                    is_new = (line["broker"], line["to"], *tp) in new
+                    if is_new and state["leader"] == line["to"] and state["leader_epoch"] > 0:
+                        yield f"New replica {line['to']} of {tp} is told to lead: {name_of(line)}"
 
 
 def _obedience(lines: Sequence[Line]) -> Iterator[str]:

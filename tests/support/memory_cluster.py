@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from support import proof
 from support.loop_clock import LoopClock, SeededRng
 from support.memory_coordination import Ensemble, MemoryCoordination, password_of
 from support.memory_storage import MemoryStorage
@@ -63,8 +64,11 @@ class MemoryServer:
 class MemoryControlPlane:
     """Controller RPC by a plain call; one table of servers by port is the network."""
 
-    def __init__(self, servers: dict[int, MemoryServer]) -> None:
+    def __init__(
+        self, servers: dict[int, MemoryServer], delay: Callable[[], float] = lambda: 0
+    ) -> None:
         self.servers = servers
+        self.delay = delay
         self.mine: list[MemoryServer] = []
 
     async def serve(
@@ -78,10 +82,17 @@ class MemoryControlPlane:
         return self.mine[-1]
 
     async def call(
-        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        method: str,
+        body: dict[str, Any],
+        *,
+        target_id: int,
+        timeout_ms: int,
     ) -> dict[str, Any]:
         """See ControlPlane. The server handles the call in a task of its own process."""
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.delay())
         server = self.servers.get(port)
         if server is None:
             raise ConnectionRefusedError(f"nobody serves on port {port}")
@@ -134,6 +145,8 @@ class MemoryCluster:
         self.processes: dict[int, Process] = {}
         self.ports: dict[int, BrokerPorts] = {}
         self.sessions: dict[int, MemoryCoordination] = {}
+        self.control_delay: Callable[[], float] = lambda: 0
+        """Seconds until the next request of the controller arrives."""
         self.killed: list[object] = []
         self.crashes: list[tuple[str, Exception]] = []
 
@@ -149,6 +162,7 @@ class MemoryCluster:
 
     async def start(self, number: int) -> Broker:
         """Start a broker, or start it again on the same storage."""
+        proof.note(proof.Level.MEMORY)
         process = self.processes[number] = Process(f"broker {number}")
         starting = asyncio.get_running_loop().create_task(
             self._start(number), context=context_of(process)
@@ -163,7 +177,7 @@ class MemoryCluster:
                 "listeners": f"PLAINTEXT://127.0.0.1:{9092 + number}",
                 "zookeeper.connect": "memory:2181",
                 "minikafka.cluster.secret": "a secret of tests",
-                "controlled.shutdown.max.retries": 0,
+                "controlled.shutdown.max.retries": 1,
                 **self.config,
             }
         )
@@ -176,7 +190,7 @@ class MemoryCluster:
             self.transport,
             tasks,
             InlineExecutor(),
-            lambda cluster_id: MemoryControlPlane(self.servers),
+            lambda cluster_id: MemoryControlPlane(self.servers, lambda: self.control_delay()),
         )
         session = self.sessions[number] = MemoryCoordination(self.ensemble)
         mode = ZooKeeperMode(config, self.clock, rng, storage, tasks, session, self._end_session)
@@ -227,7 +241,8 @@ class MemoryCluster:
 
     def client(self) -> Client:
         """Return a native client on the same network."""
-        return Client(self.bootstrap, transport=self.transport, clock=self.clock)
+        rng = SeededRng(0)
+        return Client(self.bootstrap, transport=self.transport, clock=self.clock, rng=rng)
 
     def ledger(self, number: int) -> list[Line]:
         """Return the ledger lines of one broker, as they are in its storage."""

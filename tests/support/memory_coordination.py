@@ -223,8 +223,13 @@ class MemoryCoordination:
 
     # Reads.
 
-    async def _read(self) -> None:
-        """Send a read: it waits for a connection for at most the session timeout. Raises StaleSession."""
+    async def _read(self, *paths: str) -> None:
+        """Send a read: it waits for a connection for at most the session timeout. Raises StaleSession.
+
+        A path that UTF-8 cannot encode raises UnicodeEncodeError, as the real client's encoder does.
+        """
+        for path in paths:
+            path.encode()
         generation = self.generation
         try:
             async with asyncio.timeout(self.session_timeout_ms / 1_000):
@@ -237,33 +242,33 @@ class MemoryCoordination:
 
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
         """See Coordination."""
-        await self._read()
+        await self._read(path)
         node = self.ensemble.node(path)
         self._arm(self.ensemble.data_watchers, path, watch)
         return node.data, node.stat()
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """See Coordination."""
-        await self._read()
+        await self._read(*paths)
         nodes = self.ensemble.nodes
         return [(nodes[path].data, nodes[path].stat()) if path in nodes else None for path in paths]
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
         """See Coordination."""
-        await self._read()
+        await self._read(path)
         self._arm(self.ensemble.data_watchers, path, watch)
         return self.ensemble.stat(path) if path in self.ensemble.nodes else None
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
         """See Coordination."""
-        await self._read()
+        await self._read(path)
         found = self.ensemble.children(path), self.ensemble.stat(path)
         self._arm(self.ensemble.child_watchers, path, watch)
         return found
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         """See Coordination."""
-        await self._read()
+        await self._read(*paths)
         there = self.ensemble.nodes
         return [self.ensemble.children(path) if path in there else None for path in paths]
 

@@ -157,6 +157,9 @@ class MemoryStorage:
     def is_directory(self, path: str) -> bool:
         return path in self.directories
 
+    def is_link(self, path: str) -> bool:
+        return False
+
     def make_directories(self, path: str) -> bool:
         if path in self.directories:
             return False

@@ -15,9 +15,7 @@ from collections.abc import Callable, Sequence
 from support.seeded_loop import PROCESS, Process
 
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
-from minikafka.base.ports import Buffer, Link, Listener, StreamHandler, Transport
-
-MARK_BYTES = 64 * 1024
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link, Listener, StreamHandler, Transport
 
 
 class MemoryTransport:
@@ -163,7 +161,7 @@ class MemoryLink:
             return
         self._queue += b"".join(slices)
         self._pump()
-        self._above_mark = self._above_mark or len(self._queue) > MARK_BYTES
+        self._above_mark = self._above_mark or len(self._queue) > QUEUE_MARK_BYTES
 
     def queued_bytes(self) -> int:
         return 0 if self._closing else len(self._queue)
@@ -198,7 +196,7 @@ class MemoryLink:
             self.other._inbox += self._queue[:room]
             del self._queue[:room]
             self.other._read_soon()
-        if self._above_mark and len(self._queue) <= MARK_BYTES:
+        if self._above_mark and len(self._queue) <= QUEUE_MARK_BYTES:
             self._above_mark = False
             self._call_soon(self._drained)
         if self._closing and not self._queue:

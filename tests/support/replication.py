@@ -18,7 +18,7 @@ from minikafka.record.batch import Record, build, records
 from minikafka.replication.follower import Follower
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Purgatory
-from minikafka.replication.sessions import Session, Topics
+from minikafka.replication.sessions import Answer, Session, Topics
 
 TP = TopicPartition("t", 0)
 KEY = (b"t", 0)
@@ -102,6 +102,22 @@ class Replica:
     def hw(self) -> int:
         """The high watermark."""
         return self.partition.high_watermark
+
+
+class Responses:
+    """Keeps the last response to one follower at the leader."""
+
+    def __init__(self, leader: Replica, follower: int) -> None:
+        self.leader = leader
+        self.follower = follower
+
+    def respond(self, error: int, topics: Topics) -> None:
+        """See Responder."""
+        self.leader.responses[self.follower] = topics
+
+    def respond_one(self, session_id: int, topic: bytes, answer: Answer) -> None:
+        """See Responder."""
+        self.respond(0, [(topic, [answer])])
 
 
 class Replicas:
@@ -226,7 +242,7 @@ class Replicas:
                 follower,
                 target.purgatory,
                 lambda topic, number: lookup.get((topic, number)),
-                lambda error, topics: target.responses.__setitem__(follower, topics),
+                Responses(target, follower),
                 lambda partition, progress: partition.expand_isr(progress.broker_id),
             )
             target.sessions[follower] = session

@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 
 import pytest
+from support import proof
 from support.invariants import check_ledgers
 
 from minikafka.base.model import TopicPartition
@@ -46,6 +47,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
 
 @pytest.fixture
 async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
+    proof.note(proof.Level.REAL)
     try:
         yield shared_cluster
     finally:
@@ -54,7 +56,10 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
 
 
 async def heal(cluster: LocalCluster) -> None:
-    """Resume and start every process, then wait until every topic is fully replicated."""
+    """Resume and start every process, then wait until every topic is fully replicated and every broker knows it.
+
+    kafka-python asks for end offsets until its time is over without reading the metadata again.
+    """
     for broker in BROKERS:
         process = cluster.process(broker)
         if process is not None and is_paused(process):
@@ -64,9 +69,24 @@ async def heal(cluster: LocalCluster) -> None:
     async def is_whole() -> bool:
         state = await cluster.state()
         topics = {tp.topic for tp in state.partitions}
-        return not state.not_serving(BROKERS) and all(state.has_isr(t, None) for t in topics)
+        if state.not_serving(BROKERS) or not all(state.has_isr(t, None) for t in topics):
+            return False
+        known = await asyncio.gather(*(leaders_known_to(cluster, broker) for broker in BROKERS))
+        partitions = state.partitions.items()
+        return all(leaders.get(tp) == view.leader for leaders in known for tp, view in partitions)
 
     await eventually(is_whole)
+
+
+async def leaders_known_to(cluster: LocalCluster, broker: int) -> dict[TopicPartition, int]:
+    """Return the leader of every partition in the metadata of one broker."""
+    async with Client(f"127.0.0.1:{cluster.record.broker(broker).port}") as client:
+        _, topics = await client.admin.describe()
+    return {
+        TopicPartition(topic.name, number): partition.leader
+        for topic in topics
+        for number, partition in topic.partitions.items()
+    }
 
 
 async def kill(cluster: LocalCluster, broker: int) -> None:

@@ -21,6 +21,7 @@ from minikafka.client.admin_results import (
     Setting,
     Settings,
 )
+from minikafka.client.probe import Probed
 
 DONE = Outcome(ErrorCode.NONE)
 
@@ -42,6 +43,9 @@ class ScriptedAdmin(Admin):
         self.election: dict[TopicPartition, Outcome] = {}
         self.deleting: dict[str, int] = {}
         self.created: list[NewTopic] = []
+        self.silent: set[int] = set()
+        self.probed: list[int] = []
+        self.leaders: dict[TopicPartition, Outcome] = {}
 
     async def __aenter__(self) -> ScriptedAdmin:
         return self
@@ -62,6 +66,13 @@ class ScriptedAdmin(Admin):
     ) -> tuple[ClusterInfo, list[TopicInfo]]:
         wanted = sorted({tp.topic for tp in self.replicas}) if names is None else names
         return await self.describe_cluster(), list((await self.describe_topics(wanted)).values())
+
+    async def probe(
+        self, cluster: ClusterInfo, topics: Sequence[TopicInfo], ids: Iterable[int]
+    ) -> Probed:
+        self.probed = sorted(ids)
+        silent = Outcome(ErrorCode.NETWORK_EXCEPTION, "Connection refused")
+        return Probed({i: silent if i in self.silent else DONE for i in self.probed}, self.leaders)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         found: dict[str, TopicInfo] = {}

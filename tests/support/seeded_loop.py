@@ -31,14 +31,15 @@ HELD_UP = 0.2
 
 
 class Process:
-    """The callbacks of one simulated process; after `kill` none of them runs."""
+    """The callbacks of one simulated process; after `kill`, and between `pause` and `resume`, none of them runs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
+        self.is_paused = False
         self.tasks: set[asyncio.Task[Any]] = set()
         self.frozen: list[Callback] = []
-        """Callbacks that became ready after its death."""
+        """Callbacks that became ready after its death or during its pause."""
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
@@ -142,7 +143,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
 
     def _put(self, handle: asyncio.Handle, context: contextvars.Context) -> None:
         process = context.get(PROCESS, self._test)
-        if process.is_dead:
+        if process.is_dead or process.is_paused:
             process.frozen.append((handle, context))
         else:
             self._ready.setdefault(process, deque()).append((handle, context))
@@ -152,11 +153,23 @@ class SeededLoop(asyncio.AbstractEventLoop):
         process.is_dead = True
         process.frozen += self._ready.pop(process, ())
 
+    def pause(self, process: Process) -> None:
+        """SIGSTOP: its callbacks wait until `resume`."""
+        process.is_paused = True
+        process.frozen += self._ready.pop(process, ())
+
+    def resume(self, process: Process) -> None:
+        """SIGCONT: what became ready during the pause runs now, in its order."""
+        process.is_paused = False
+        frozen, process.frozen = process.frozen, []
+        for callback in frozen:
+            self._put(*callback)
+
     def _end_tasks(self) -> None:
         """Cancel what runs still, dead processes included: nothing is left to the garbage collector."""
         errors = list(self.errors)
         for process in self._processes:
-            process.is_dead = False
+            process.is_dead = process.is_paused = False
             for callback in process.frozen:
                 self._put(*callback)
             process.frozen.clear()

@@ -92,7 +92,12 @@ class SoloCoordinator:
             address = self._broker.endpoint("CONTROLLER")
             assert address is not None
             answer = await self._control_plane.call(
-                address.host, address.port, method, body, timeout_ms=1_000
+                address.host,
+                address.port,
+                method,
+                body,
+                target_id=self._broker.id,
+                timeout_ms=1_000,
             )
             assert messages.decode_response(answer).error == 0
 

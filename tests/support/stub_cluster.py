@@ -198,14 +198,22 @@ class StubCluster:
         )
 
     def list_offsets(self, broker: int, request: Any) -> Any:
-        topic = request.topics[0]
-        asked = topic.partitions[0]
-        error = self.failure(versions.LIST_OFFSETS) or self.leader_error(
-            broker, topic.name, asked.partition_index, asked.current_leader_epoch
+        failure = self.failure(versions.LIST_OFFSETS)
+        topics = []
+        for topic in request.topics:
+            answers = [
+                self._offset(broker, topic.name, asked, failure) for asked in topic.partitions
+            ]
+            topics.append({"name": topic.name, "partitions": answers})
+        return {"topics": topics}
+
+    def _offset(self, broker: int, topic: str, asked: Any, failure: int) -> dict[str, Any]:
+        error = failure or self.leader_error(
+            broker, topic, asked.partition_index, asked.current_leader_epoch
         )
         answer = {"partition_index": asked.partition_index, "error_code": error, "offset": -1}
         if not error:
-            led = self.topics[topic.name][asked.partition_index]
+            led = self.topics[topic][asked.partition_index]
             later = (
                 record.offset
                 for batch in led.batches
@@ -214,7 +222,7 @@ class StubCluster:
             )
             offsets = {-2: led.start, -1: led.end}
             answer["offset"] = offsets.get(asked.timestamp, next(later, -1))
-        return {"topics": [{"name": topic.name, "partitions": [answer]}]}
+        return answer
 
     def create_topics(self, broker: int, request: Any) -> Any:
         answers = []

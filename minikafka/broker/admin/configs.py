@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.keys import Key, Kind
+from minikafka.base.names import parse_number
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.coordinator import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.dynamic_config import THROTTLES, DynamicConfig
@@ -185,11 +186,12 @@ class ConfigAdmin:
 
 def broker_id(name: str) -> int:
     """Return the broker id that a resource names. Raises KafkaError INVALID_REQUEST."""
-    if not (name.isascii() and name.isdecimal()):
+    try:
+        return parse_number(name)
+    except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
-        )
-    return int(name)
+        ) from None
 
 
 def type_name(number: int) -> str:

@@ -5,14 +5,13 @@ Invariant: a name that passes is safe as the name of a directory and of a znode.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.names import TOPIC_NAME
 
 NAME_LENGTH_MAX: Final = 249
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_error(name: str) -> str:
@@ -23,7 +22,7 @@ def name_error(name: str) -> str:
         return "a topic name cannot be '.' or '..'"
     if len(name) > NAME_LENGTH_MAX:
         return f"a topic name cannot be longer than {NAME_LENGTH_MAX} characters"
-    if not _NAME.fullmatch(name):
+    if not TOPIC_NAME.fullmatch(name):
         return "a topic name has only ASCII letters, digits, '.', '_' and '-'"
     return ""
 

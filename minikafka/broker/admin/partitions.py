@@ -64,7 +64,7 @@ class PartitionAdmin:
     ) -> list[Result]:
         """Return one result per topic, once this broker's metadata shows leaders of all partitions.
 
-        REQUEST_TIMED_OUT where it does not within the time; those partitions were added too.
+        A topic without all leaders after `timeout_ms` has REQUEST_TIMED_OUT, although its partitions were added.
         """
         counts = Counter(item.topic for item in asked)
         if not self._controller.is_active:

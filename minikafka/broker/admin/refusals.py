@@ -21,7 +21,7 @@ NOT_CONTROLLER: Final = "this broker is not the controller"
 
 
 def refusal(error: Exception, about: str) -> tuple[ErrorCode, str]:
-    """Return code and message for the client whose read or write failed; `about` names its subject, for the log."""
+    """Return error code and message for a client whose request failed; `about` says in the log what was requested."""
     if isinstance(error, KafkaError):
         return error.code, error.detail
     if isinstance(error, ControllerMoved | NotConnected | StaleSession):

@@ -245,9 +245,11 @@ class TopicAdmin:
 
         Waits until this broker's metadata no longer shows them, or ZooKeeper no longer has them if
         the metadata never showed them. After the timeout the result is REQUEST_TIMED_OUT, although
-        they are marked.
+        they are marked. As in Kafka, a topic that was marked before is waited for while the
+        metadata shows it, and is unknown afterwards.
         """
         wanted = list(dict.fromkeys(names))
+        shown = self._metadata.topics.keys() & wanted
         if not self._controller.is_active:
             return {name: _not_controller(name) for name in wanted}
         if not self._settings.current.delete_topic_enable:
@@ -261,6 +263,10 @@ class TopicAdmin:
             return {name: _refused(name, error) for name in wanted}
         fresh: set[str] = set()
         results = await all_of(self._mark(name, name in existing, fresh) for name in wanted)
+        results = [
+            result if result.error or result.name in shown | fresh else _unknown(result.name)
+            for result in results
+        ]
         marked = {result.name for result in results if not result.error}
         late = await self._not_gone(marked, fresh, timeout_ms)
         return {
@@ -270,12 +276,12 @@ class TopicAdmin:
     async def _not_gone(
         self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
     ) -> set[str]:
-        """Return the topics that still exist after the timeout, by the metadata or, if never shown,
-        by the store.
+        """Return the marked topics that still exist after the timeout; wait until there are none.
 
-        A freshly marked topic that the metadata does not show may not be shown yet, and may be
-        deleted before it is; so the store is asked for it at an interval. A topic with an older
-        mark is already being deleted.
+        A topic that this broker's metadata has shown exists as long as the metadata shows it. A
+        topic in `fresh`, marked just now, may be deleted before the metadata ever shows it: as long
+        as it was never shown, the store is asked at an interval. A topic that is neither shown nor
+        in `fresh` was shown when it was marked, and counts as deleted.
         """
         topics = self._metadata.topic_ids
         shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}
@@ -315,7 +321,7 @@ class TopicAdmin:
     async def _mark(self, name: str, exists: bool, fresh: set[str]) -> TopicResult:
         """Mark the topic for deletion; add the name to `fresh` if it had no mark."""
         if not exists:
-            return TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _unknown(name)
         try:
             if await self._store.mark_for_deletion(name):
                 fresh.add(name)
@@ -323,6 +329,10 @@ class TopicAdmin:
         except (KafkaError, CoordinationError) as error:
             return _refused(name, error)
         return TopicResult(name)
+
+
+def _unknown(name: str) -> TopicResult:
+    return TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _late(name: str) -> TopicResult:

@@ -6,6 +6,7 @@ DescribeConfigs 32, versions 1–4.
   UNKNOWN_TOPIC_OR_PARTITION.
 - Each key with its source and, if requested, synonyms, type and documentation; null or an empty list of keys means
   all. Values of sensitive keys are null.
+- A resource that the request names twice is described once.
 - A broker's keys include `inter.broker.protocol.version` and `delete.topic.enable`, which UIs read.
 
 AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
@@ -40,8 +41,8 @@ from minikafka.broker.config_entries import (
     cluster_entries,
     topic_entries,
 )
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
-from minikafka.wire.codec import response
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.wire.codec import encode_element, response, with_elements
 from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 logger = logging.getLogger(__name__)
@@ -50,8 +51,8 @@ TOPIC: Final = ResourceType.TOPIC
 BROKER: Final = ResourceType.BROKER
 
 
-async def describe_configs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a DescribeConfigs request."""
+async def describe_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to a DescribeConfigs request, one for each resource."""
     topics = {item.resource_name for item in request.resources if item.resource_type == TOPIC}
     known = sorted(topic for topic in topics if topic in services.metadata.topics)
     try:
@@ -59,8 +60,19 @@ async def describe_configs(services: Services, request: Entity, context: Request
     except CoordinationError as error:
         logger.warning("cannot read topic settings: %s: %s", type(error).__name__, error)
         configs = {}
-    results = [_result(services, request, item, configs) for item in request.resources]
-    return response(DESCRIBE_CONFIGS, context.version, results=results)
+    return _described(services, request, context.version, configs)
+
+
+def _described(
+    services: Services, request: Entity, version: int, configs: Mapping[str, TopicConfig]
+) -> Steps:
+    resources = {(item.resource_type, item.resource_name): item for item in request.resources}
+    results = []
+    for item in resources.values():
+        result = _result(services, request, item, configs)
+        results.append(encode_element(DESCRIBE_CONFIGS, version, "results", result))
+        yield
+    return with_elements(DESCRIBE_CONFIGS, version, results)
 
 
 def _result(

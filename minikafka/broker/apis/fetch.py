@@ -5,21 +5,28 @@ level read_committed, and wait for min_bytes until max_wait_ms; followers read u
 end, in an incremental session (KIP-227) of version 12. Epoch fencing by KIP-320, divergence by
 KIP-595. Version notes: 5 log start offset, 7 sessions (consumers always get session 0), 9 current
 leader epoch, 11 rack id, 12 flexible and last fetched epoch. Deliberately ignored: rack id
-(KIP-392). A client that has not received 32 MiB of requested records gets responses without
-records.
+(KIP-392).
+
+Records beyond the first 64 KiB of a response are read when the client's socket takes them, in pieces of at most
+256 KiB. All clients of a broker together have a budget of 64 MiB for such pieces: the more of it is used, the smaller
+they get, down to 16 KiB. Until a client has received a response with more than 64 KiB of records, its further requests
+are not read. If the records are deleted or truncated meanwhile, its connection is closed.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, StorageFailed
-from minikafka.base.ports import Buffer, Clock, Timer
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock, Slice, Timer
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
+from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.replication.sessions import (
@@ -27,6 +34,7 @@ from minikafka.replication.sessions import (
     INITIAL_EPOCH,
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
+    Answer,
     Session,
     Topics,
 )
@@ -42,17 +50,15 @@ from minikafka.wire.single_fetch import SingleRequest, encode_single_response, s
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_NOTHING: Final[Sequence[Buffer]] = ()
+_NOTHING: Final[Sequence[Slice]] = ()
 _DIVERGES: Final = -1
 _RESPONSE_MAX: Final = 55 << 20
-UNSENT_MAX: Final = 32 << 20
-"""Bytes of records read for one connection and not received by it at which further fetches get no records."""
 
 
 class FetchApi:
     """Fetch on one connection: any number of consumer fetches, or the session of one follower.
 
-    `queued_bytes()` returns the bytes of responses that the connection has not taken yet.
+    `filled()` is called whenever a response may have made `is_full` true.
     """
 
     __slots__ = (
@@ -60,9 +66,9 @@ class FetchApi:
         "client",
         "clock",
         "correlation",
+        "filled",
         "now",
         "positions",
-        "queued_bytes",
         "replicas",
         "requests",
         "session",
@@ -79,14 +85,14 @@ class FetchApi:
         answers: AnswerQueue,
         clock: Clock,
         requests: RequestMetrics,
-        queued_bytes: Callable[[], int],
+        filled: Callable[[], None],
     ) -> None:
         self.client = client
         self.replicas = replicas
         self.answers = answers
         self.clock = clock
         self.requests = requests
-        self.queued_bytes = queued_bytes
+        self.filled = filled
         self.now = 0
         self.session: Session | None = None
         self.slot = Slot()
@@ -96,7 +102,7 @@ class FetchApi:
         """(next offset, its byte position, layout generation of the log) after the last read by a consumer."""
         self.waiting: dict[ConsumerFetch, None] = {}
         self.unsent: deque[tuple[Slot, int]] = deque()
-        """Responses that may still be in the queue, with their bytes of records; the sum is `unsent_bytes`."""
+        """Responses that may not be sent yet, with their bytes of records; the sum is `unsent_bytes`."""
         self.unsent_bytes = 0
 
     def on_request(
@@ -108,35 +114,28 @@ class FetchApi:
         _: int,
         body: int,
         end: int,
-    ) -> None:
+    ) -> bool:
         """Answer at the end of this tick, or when min_bytes are there, or after max_wait_ms.
 
-        Raises ProtocolViolation.
+        Return True if no further request may be parsed. Raises ProtocolViolation.
         """
         if self.session is not None and version == FOLLOWER_VERSION:
             single = single_request(buf, body, end)
             if single is not None and self._follower_again(self.session, single, correlation):
-                return
+                return False
         request = decode(buf, view, body, end, version)
         if request.replica_id >= 0 and version == FOLLOWER_VERSION:
             self._follower(request, correlation)
         else:
             ConsumerFetch(self, request, correlation, version).begin()
+        return self.unsent_bytes >= EAGER_BYTES and self.is_full()
 
-    def room(self) -> int:
-        """Return the bytes of records that the next response may hold.
-
-        A request of a few bytes can ask for 55 MiB. Without this limit, a client that sends many of them and
-        reads no responses would make the broker hold them all.
-        """
-        while self.unsent:
-            slot, size = self.unsent[0]
-            if slot.answer is not None:
-                break
-            self.unsent.popleft()
+    def is_full(self) -> bool:
+        """True while responses with `EAGER_BYTES` of records or more are not sent: no further request is parsed."""
+        while self.unsent and self.unsent[0][0].answer is None:
+            _, size = self.unsent.popleft()
             self.unsent_bytes -= size
-        unsent = self.unsent_bytes + self.queued_bytes()
-        return UNSENT_MAX - unsent if unsent else _RESPONSE_MAX
+        return self.unsent_bytes >= EAGER_BYTES
 
     def close(self) -> None:
         """Forget all fetches: the connection has ended."""
@@ -174,9 +173,14 @@ class FetchApi:
         item = items.get(number) if items is not None else None
         if item is None:
             return False
-        self._await_response(correlation)
+        if session.parked:
+            session.answer_now([])
+        self.correlation = correlation
+        self.answers.entries.append(self.slot)
         item.max_bytes = partition_max_bytes
         now = self.now
+        if max_bytes > _RESPONSE_MAX:
+            max_bytes = _RESPONSE_MAX
         session.fetch_one(item, leader_epoch, offset, last_epoch, max_bytes, now + max_wait_ms, now)
         return True
 
@@ -184,13 +188,13 @@ class FetchApi:
         self._await_response(correlation)
         error = self._open_or_continue(request)
         if error:
-            self._respond(error, [])
+            self.respond(error, [])
             return
         assert self.session is not None
         self.session.fetch(
             request.topics,
             request.forgotten,
-            request.max_bytes,
+            min(request.max_bytes, _RESPONSE_MAX),
             self.now + request.max_wait_ms,
             self.now,
         )
@@ -208,7 +212,8 @@ class FetchApi:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
                 self.replicas.close_session(session)
-            self.session = session = self.replicas.open_session(request.replica_id, self._respond)
+            self.session = session = self.replicas.open_session(request.replica_id, self)
+            session.min_bytes = request.min_bytes
             return 0
         if session is None or request.session_id != session.id:
             return SESSION_NOT_FOUND
@@ -216,15 +221,21 @@ class FetchApi:
             return INVALID_SESSION_EPOCH
         return 0
 
-    def _respond(self, error: int, topics: Topics) -> None:
+    def respond(self, error: int, topics: Topics) -> None:
+        """Answer the follower's fetch with an error code, or with these partitions."""
         self.requests.follower_fetches.value += 1
         session_id = self.session.id if self.session is not None and not error else 0
-        answer = None
-        if len(topics) == 1 and not error:
-            answer = encode_single_response(self.correlation, session_id, *topics[0])
-        if answer is None:
-            answer = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
-        self.answers.answer(self.slot, answer)
+        response = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
+        self.answers.answer(self.slot, response)
+
+    def respond_one(self, session_id: int, topic: bytes, answer: Answer) -> None:
+        """Answer the follower's fetch with one partition."""
+        response = encode_single_response(self.correlation, session_id, topic, answer)
+        if response is None:
+            self.respond(0, [(topic, [answer])])
+        else:
+            self.requests.follower_fetches.value += 1
+            self.answers.answer(self.slot, response)
 
     def release_parked(self) -> None:
         """Answer a parked follower fetch with no records, so that it does not hold back the requests behind it."""
@@ -323,34 +334,41 @@ class ConsumerFetch:
         return partition.log.locate(offset)
 
     def _read_and_answer(self) -> None:
-        left = min(max(self.request.max_bytes, 1), self.api.room())
-        limit = left
+        api = self.api
+        left = limit = min(max(self.request.max_bytes, 1), _RESPONSE_MAX)
+        is_full = api.unsent and api.is_full()
+        deferred_from = limit if is_full else limit - EAGER_BYTES + api.unsent_bytes
         topics: list[tuple[bytes, list[PartitionData]]] = []
         for topic, rows in self.request.topics:
             data = []
             for row in rows:
-                part = self._read(topic, row, left)
+                part = self._read(topic, row, left, deferred_from)
                 left -= part.size
                 data.append(part)
             topics.append((topic, data))
         if left < limit:
-            self.api.unsent.append((self.slot, limit - left))
-            self.api.unsent_bytes += limit - left
+            api.unsent.append((self.slot, limit - left))
+            api.unsent_bytes += limit - left
+            if api.unsent_bytes >= EAGER_BYTES:
+                api.filled()
         self._answer(encode_response(self.correlation, self.version, 0, 0, topics))
 
-    def _read(self, topic: bytes, row: FetchPartition, left: int) -> PartitionData:
+    def _read(
+        self, topic: bytes, row: FetchPartition, left: int, deferred_from: int
+    ) -> PartitionData:
+        """Return one partition with at most `left` bytes of records, which are deferred if that is `deferred_from`
+        or less.
+        """
         number, _, offset, last_epoch, _, max_bytes = row
         partition = self.api.replicas.find(topic, number)
         if partition is None:
-            return PartitionData(
-                number, self.api.replicas.error_for_wire(topic, number), -1, -1, -1, _NOTHING, 0
-            )
+            return self._refused(topic, number, self.api.replicas.error_for_wire(topic, number))
         traffic = partition.log.traffic
         traffic.fetch_requests += 1
         error = self._refusal(partition, row)
         if error and error != _DIVERGES:
             traffic.failed_fetch_requests += 1
-            return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
+            return self._refused(topic, number, error)
         start = partition.log.log_start_offset
         if error:
             return PartitionData(
@@ -361,10 +379,17 @@ class ConsumerFetch:
         if offset >= (stable if self.request.read_committed else hw) or left <= 0:
             return PartitionData(number, 0, hw, stable, start, _NOTHING, 0, None, aborted)
         try:
-            _, limit_position = partition.read_limit(self.request.read_committed)
-            data, next_offset, next_position = partition.log.read(
-                self._position(partition, offset), limit_position, min(left, max_bytes)
-            )
+            _, end = partition.read_limit(self.request.read_committed)
+            position, wanted = self._position(partition, offset), min(left, max_bytes)
+            data: bytes | Deferred
+            if end - position > EAGER_BYTES or left <= deferred_from:
+                data, next_offset, next_position = defer(
+                    partition.log, position, end, wanted, left <= deferred_from
+                )
+                if type(data) is Deferred:
+                    data.failed = partial(self.api.replicas.purgatory.read_failed, partition)
+            else:
+                data, next_offset, next_position = partition.log.read(position, end, wanted)
         except StorageFailed as failure:
             self.api.replicas.purgatory.storage_failed(partition, failure)
             return PartitionData(number, _STORAGE_ERROR, -1, -1, -1, _NOTHING, 0)
@@ -372,6 +397,11 @@ class ConsumerFetch:
         generation = partition.log.layout_generation
         self.api.positions[partition] = (next_offset, next_position, generation)
         return PartitionData(number, 0, hw, stable, start, (data,), len(data), None, aborted)
+
+    def _refused(self, topic: bytes, number: int, error: int) -> PartitionData:
+        tp = TopicPartition(topic.decode("utf-8", "replace"), number)
+        self.api.replicas.refusals.note("Fetch", tp, error)
+        return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
 
     def _answer(self, slices: list[Any]) -> None:
         self.slot.answer = slices

@@ -24,10 +24,10 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.log.log import Log
 from minikafka.replication.partition import Partition
-from minikafka.wire.codec import response
+from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
 from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
 LATEST: Final = -1
@@ -48,29 +48,37 @@ class Found(NamedTuple):
     leader_epoch: int = _NO_EPOCH
 
 
-def list_offsets(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a ListOffsets request."""
+def list_offsets(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to a ListOffsets request, one for each partition."""
+    version = context.version
     repeated = _repeated((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    encode_row = row_encoder(LIST_OFFSETS, version, "topics", "partitions")
     topics = []
     for topic in request.topics:
-        partitions = []
+        rows = []
         for asked in topic.partitions:
             tp = TopicPartition(topic.name, asked.partition_index)
             if tp in repeated:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
-                found = _list_offset(services, request, context.version, tp, asked)
-            partitions.append(
-                {
-                    "partition_index": asked.partition_index,
-                    "error_code": found.error,
-                    "timestamp": found.timestamp,
-                    "offset": found.offset,
-                    "leader_epoch": found.leader_epoch,
-                }
+                found = _list_offset(services, request, version, tp, asked)
+            if found.error:
+                services.replicas.refusals.note("ListOffsets", tp, found.error)
+            rows.append(
+                encode_row(
+                    {
+                        "partition_index": asked.partition_index,
+                        "error_code": found.error,
+                        "timestamp": found.timestamp,
+                        "offset": found.offset,
+                        "leader_epoch": found.leader_epoch,
+                    }
+                )
             )
-        topics.append({"name": topic.name, "partitions": partitions})
-    return response(LIST_OFFSETS, context.version, topics=topics)
+            yield
+        name = {"name": topic.name}
+        topics.append(element_with_rows(LIST_OFFSETS, version, "topics", name, rows))
+    return with_elements(LIST_OFFSETS, version, topics)
 
 
 def _list_offset(
@@ -138,16 +146,18 @@ def _repeated(named: Any) -> set[tuple[str, int]]:
     return {tp for tp, count in Counter(named).items() if count > 1}
 
 
-def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to an OffsetForLeaderEpoch request."""
-    topics = [
-        {
-            "topic": topic.topic,
-            "partitions": [_epoch_end(services, topic.topic, asked) for asked in topic.partitions],
-        }
-        for topic in request.topics
-    ]
-    return response(OFFSET_FOR_LEADER_EPOCH, context.version, topics=topics)
+def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to an OffsetForLeaderEpoch request, one for each partition."""
+    api, version = OFFSET_FOR_LEADER_EPOCH, context.version
+    encode_row = row_encoder(api, version, "topics", "partitions")
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            rows.append(encode_row(_epoch_end(services, topic.topic, asked)))
+            yield
+        topics.append(element_with_rows(api, version, "topics", {"topic": topic.topic}, rows))
+    return with_elements(api, version, topics)
 
 
 def _epoch_end(services: Services, topic: str, asked: Entity) -> dict[str, Any]:

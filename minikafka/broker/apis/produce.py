@@ -1,23 +1,41 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
 Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record
-batch of magic 2 per partition. For one minute after an election, a batch with a later sequence
-number of a producer that the log does not know is refused for five seconds (LEADER_NOT_AVAILABLE):
-the producer's first batch may still be waiting at the former leader. Version notes: 5 log start
-offset, 8 record errors (always empty), 9 flexible. Deliberately ignored: transactional ids,
-compression.type other than "producer", and the records inside a batch: neither their count nor
-their compressed data is compared with the batch header.
+batch of magic 2 per partition. A batch that comes before an earlier one of its producer is refused
+(LEADER_NOT_AVAILABLE) for at least five seconds, and longer by a leader whom no follower follows any more:
+Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, with which librdkafka may end. For one minute after an
+election the same holds for a producer that the log does not know, whose first batch may still be waiting
+at the former leader. After a retriable error for a producer's first batch, its later ones on that connection
+meet the same error, for at most five seconds, until the first one is there again. Version notes: 5 log start
+offset, 8 record errors (always empty), 9 flexible. A transactional batch is refused
+(INVALID_TXN_STATE): no transaction can be open yet. Records that a consumer could not read
+are INVALID_RECORD: bytes that are not what the codec says (Kafka: UNKNOWN_SERVER_ERROR), other
+records than the header counts, fields that do not fit, more than 256 MiB of them, or a missing key in a
+compacted topic. A request whose records take long to read is handled piece by piece, and the
+connection's further requests after it. Deliberately ignored: transactional ids, and the offsets inside of a
+batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeAlias
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
+from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
+from minikafka.broker.record_walks import PendingWalks
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection
+from minikafka.record.batch import (
+    BASE_SEQUENCE,
+    HEADER,
+    HEADER_BYTES,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
+from minikafka.record.walk import STEPS_AT_ONCE, Walk, judge
+from minikafka.replication.early import WAIT_MS
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import (
     ALREADY,
@@ -26,7 +44,7 @@ from minikafka.replication.purgatory import (
     Pack,
     PendingPartition,
 )
-from minikafka.wire.frames import CLIENT_ID
+from minikafka.wire.frames import AGAIN, CLIENT_ID, Again
 from minikafka.wire.produce import (
     PartitionRecords,
     ProduceRequest,
@@ -45,7 +63,15 @@ _ZSTD: Final = 4
 _CODEC_MASK: Final = 7
 _ATTRIBUTES_LOW: Final = 22
 """Position in a batch of the low byte of its attributes, which holds the codec."""
+_LAST_SEQUENCE: Final = 0x7FFFFFFF
 _MEMO_MAX: Final = 4096
+_WALKED_MAX: Final = 256 << 10
+"""Bytes of records walked in one tick above which further records are walked piece by piece. As many fit into a
+receive buffer, so that usual batches without compression do not meet this limit."""
+_WALK_MS: Final = 3
+"""Time after which a tick walks no further records."""
+_TIMED_BYTES: Final = 8 << 10
+"""A batch above this size is reason to look at the clock."""
 WALL_UNKNOWN: Final = -1
 """`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -62,6 +88,10 @@ _RETRIABLE: Final = frozenset(
     )
 )
 """Errors after which a client sends the same batch again."""
+Producer = tuple[int, int, int]
+"""Producer id, epoch and first sequence number of a batch; producer id -1 without a producer."""
+Held: TypeAlias = Literal[Again.AGAIN] | None
+"""AGAIN for a request whose records must be walked first."""
 Topics = list[tuple[bytes, list[PendingPartition]]]
 """(topic, its partitions) of one request."""
 
@@ -81,6 +111,43 @@ class SingleHead:
         self.pack = pack
 
 
+class Refusal:
+    """A batch that was refused with a retriable error at `now` (monotonic ms).
+
+    It applies to every batch of the partition until the response is sent. If it was the first batch of an idempotent
+    producer, it then applies to the producer's later ones for `WAIT_MS`: the client may have sent them before it
+    received the response, and the log, which does not know the producer, would take them. (Those of a known producer
+    come too early for the log.)
+    """
+
+    __slots__ = ("error", "is_sent", "producer", "response", "until")
+
+    def __init__(self, error: int, producer: Producer, now: int) -> None:
+        self.error = error
+        self.producer = producer
+        self.until = now + WAIT_MS
+        self.response: MultiProduce | None = None
+        self.is_sent = False
+
+    def applies_to(self, producer: Producer) -> bool:
+        """True if this batch is refused too."""
+        producer_id, epoch, sequence = producer
+        refused_id, refused_epoch, refused_sequence = self.producer
+        return not self.is_sent or (
+            (producer_id, epoch) == (refused_id, refused_epoch)
+            and 0 < (sequence - refused_sequence & _LAST_SEQUENCE) <= _LAST_SEQUENCE // 2
+        )
+
+    def is_ended_by(self, producer: Producer) -> bool:
+        """True if this batch, to which it does not apply, is the refused one or an earlier one of its producer."""
+        return producer[0] == self.producer[0]
+
+    def is_over(self, now: int) -> bool:
+        """True if it applies to no batch any more."""
+        producer_id, _, sequence = self.producer
+        return self.is_sent and (producer_id < 0 or sequence > 0 or now >= self.until)
+
+
 class ProduceApi:
     """Produce on one connection.
 
@@ -89,9 +156,13 @@ class ProduceApi:
     shares `Purgatory.append` and the refusals with the general path. `memo` is bounded and is emptied after every
     error. Topics with LogAppendTime take the general path: their response holds a time.
 
-    After a retriable error every batch of the partition is refused until the error's response has been sent:
-    the client sends the refused batch again before those that it sent in the meantime. (Kafka reads the next
-    request only then.)
+    After a retriable error every batch of the partition is refused until the error's response has been sent, and
+    after that for a producer's first batch also its later ones until the first is there again (`Refusal`): the client
+    sends the refused batch again before those that it sent in the meantime. (Kafka reads the next request once the
+    response has been sent, and then refuses a later batch or appends it before the refused one.)
+
+    Records are walked before the request's first batch is appended. If that takes long, the connection keeps the
+    frame in its buffer and handles nothing behind it. `resume()` gives the frame again when the records are walked.
     """
 
     __slots__ = (
@@ -103,9 +174,14 @@ class ProduceApi:
         "memo",
         "now",
         "packs",
+        "pending",
         "purgatory",
         "refused",
         "replicas",
+        "resume",
+        "verdicts",
+        "walked",
+        "walks_all",
         "wall_ms",
     )
 
@@ -116,17 +192,26 @@ class ProduceApi:
         answers: AnswerQueue,
         clock: Clock,
         close: Callable[[], None],
+        resume: Callable[[], None],
     ) -> None:
         self.client = client
         self.replicas = replicas
         self.purgatory = replicas.purgatory
         self.close = close
+        self.resume = resume
+        self.walks_all = replicas.config.minikafka_records_check_enable
+        self.pending: PendingWalks | None = None
+        """The walks for which the connection holds back a frame."""
+        self.verdicts: dict[int, int | Walk] = {}
+        """The outcome of the walks of the request that is given again, by the position of the records."""
+        self.walked = 0
+        """Bytes of records walked in this tick."""
         self.answers = answers
         self.clock = clock
         self.memo: dict[bytes, SingleHead] = {}
         self.packs: dict[tuple[bytes, int, int], Pack] = {}
-        self.refused: dict[tuple[bytes, int], tuple[int, MultiProduce]] = {}
-        """(error, its response) by (topic, partition number), for retriable errors whose response is not sent."""
+        self.refused: dict[tuple[bytes, int], Refusal] = {}
+        """By (topic, partition number), for retriable errors."""
         self.head_size = 0
         self.now = 0
         self.wall_ms = WALL_UNKNOWN
@@ -140,10 +225,11 @@ class ProduceApi:
         start: int,
         body: int,
         end: int,
-    ) -> None:
+    ) -> Held:
         """Append the batches of one request and queue its response.
 
-        With acks=0 there is no response, and an error closes the connection. Raises ProtocolViolation.
+        With acks=0 there is no response, and an error closes the connection. Return AGAIN if nothing was done yet:
+        the frame must be kept where it is and given again after `resume()`. Raises ProtocolViolation.
         """
         if self.wall_ms == WALL_UNKNOWN:
             self.wall_ms = self.clock.wall_ms()
@@ -155,9 +241,14 @@ class ProduceApi:
             records = single_records(buf, head_end, end, version)
             if records >= 0:
                 stop = end - 3 if version >= _FLEXIBLE_SINCE else end
-                self._append_one(buf, view, records, stop, correlation, head)
-                return
-        self._append_any(buf, view, version, correlation, start, body, end)
+                return self._append_one(buf, view, records, stop, correlation, head)
+        return self._append_any(buf, view, version, correlation, start, body, end)
+
+    def end_connection(self) -> None:
+        """Forget the walks: the connection has ended."""
+        if self.pending is not None:
+            self.pending.cancel()
+            self.pending = None
 
     def _append_one(
         self,
@@ -167,16 +258,27 @@ class ProduceApi:
         end: int,
         correlation: int,
         head: SingleHead,
-    ) -> None:
-        """Append the only batch of a request."""
+    ) -> Held:
+        """Append the only batch of a request; return AGAIN if its records must be walked first."""
         partition = head.partition
         acks = head.acks
+        invalid = 0
+        if self.walks_all or partition.record_rules.is_demanding:
+            verdict = self._verdict(partition, view, start, end)
+            if isinstance(verdict, int):
+                invalid = verdict
+            elif verdict.is_done:
+                buf, view, start, end, invalid = _outcome(verdict, buf, view, start, end)
+            else:
+                self._hold(start, verdict)
+                return AGAIN
         required = self.purgatory.append(
-            partition, buf, view, start, end, acks, self.now, self.wall_ms
+            partition, buf, view, start, end, acks, self.now, self.wall_ms, False, invalid
         )
         if required < 0:
             partition.log.traffic.failed_produce_requests += 1
-            refused = PendingPartition(partition.tp.partition, -required)
+            number = partition.tp.partition
+            refused = self._refuse(partition.topic, number, -required, buf, start, end)
             self._queue([(partition.topic, [refused])], acks, 0, correlation, head.version)
         elif acks:
             answers = self.answers
@@ -194,10 +296,13 @@ class ProduceApi:
                     head.pack,
                 )
             )
+            if answers.considered != self.now:
+                answers.measure(self.now)
             if required <= partition.high_watermark:
                 self.purgatory.ready[answers] = None
         else:
             self.purgatory.finished_produces += 1
+        return None
 
     # ---- the general path
 
@@ -210,7 +315,7 @@ class ProduceApi:
         start: int,
         body: int,
         end: int,
-    ) -> None:
+    ) -> Held:
         if not _VERSION_MIN <= version <= _VERSION_MAX:
             raise ProtocolViolation(f"Produce version {version} is not served")
         request = decode(buf, body, end, version)
@@ -221,8 +326,9 @@ class ProduceApi:
             head = self._remember(memo_key, request, version)
             part = request.topics[0][1][0]
             if head is not None and part.start >= 0 and part.end + tail_bytes(version) == end:
-                self._append_one(buf, view, part.start, part.end, correlation, head)
-                return
+                return self._append_one(buf, view, part.start, part.end, correlation, head)
+        if not error and not self._walk_all(view, request):
+            return AGAIN
         topics: Topics = [
             (
                 topic,
@@ -236,6 +342,7 @@ class ProduceApi:
             for topic, parts in request.topics
         ]
         self._queue(topics, acks, request.timeout_ms, correlation, version)
+        return None
 
     def _remember(self, head: bytes, request: ProduceRequest, version: int) -> SingleHead | None:
         topic, parts = request.topics[0]
@@ -272,28 +379,89 @@ class ProduceApi:
         number, start, end = part
         partition = self.replicas.find(topic, number)
         if self.refused and (topic, number) in self.refused:
-            error, _ = self.refused[topic, number]
-            return PendingPartition(number, error)
+            refusal = self.refused[topic, number]
+            producer = _producer_of(buf, start, end)
+            if refusal.applies_to(producer):
+                return PendingPartition(number, refusal.error)
+            if refusal.is_ended_by(producer):
+                del self.refused[topic, number]
         if partition is None:
-            return PendingPartition(number, self.replicas.error_for_wire(topic, number))
+            error = self.replicas.error_for_wire(topic, number)
+            return self._refuse(topic, number, error, buf, start, end)
         if (
             version < _ZSTD_SINCE
             and end - start > _ATTRIBUTES_LOW
             and buf[start + _ATTRIBUTES_LOW] & _CODEC_MASK == _ZSTD
         ):
             return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
+        verdict = self.verdicts.pop(start, 0)
+        invalid = verdict if isinstance(verdict, int) else 0
+        if isinstance(verdict, Walk):
+            buf, view, start, end, invalid = _outcome(verdict, buf, view, start, end)
         required = self.purgatory.append(
-            partition, buf, view, start, end, acks, self.now, self.wall_ms
+            partition, buf, view, start, end, acks, self.now, self.wall_ms, False, invalid
         )
         if required < 0:
             partition.log.traffic.failed_produce_requests += 1
-            return PendingPartition(number, -required)
+            return self._refuse(topic, number, -required, buf, start, end)
         append_time = self.wall_ms if partition.log_append_time else -1
         if acks >= 0:
             required = ALREADY
         return PendingPartition(
             number, 0, partition.appended_base, append_time, partition, required
         )
+
+    # ---- the walk over the records
+
+    def _verdict(self, partition: Partition, view: memoryview, start: int, end: int) -> int | Walk:
+        """Return the error code of a batch's records, or their walk, which may not be done yet."""
+        known = self.verdicts.pop(start, None) if self.verdicts else None
+        if known is not None:
+            return known
+        verdict = judge(view, start, end, partition.record_rules, _WALKED_MAX - self.walked)
+        if isinstance(verdict, int):
+            self._count_walked(end - start)
+        elif self.walked < _WALKED_MAX:
+            for _ in range(STEPS_AT_ONCE):
+                if not verdict.step():
+                    break
+            self._count_walked(verdict.inflated)
+        return verdict
+
+    def _count_walked(self, size: int) -> None:
+        self.walked += size
+        if size > _TIMED_BYTES and self.clock.now() - self.now >= _WALK_MS:
+            self.walked = _WALKED_MAX
+
+    def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
+        """Walk the records for all partitions of a request; return False if that is not done yet."""
+        verdicts: dict[int, int | Walk] = {}
+        for topic, parts in request.topics:
+            for number, start, end in parts:
+                partition = self.replicas.find(topic, number)
+                if partition is None or start < 0:
+                    continue
+                if self.walks_all or partition.record_rules.is_demanding:
+                    verdicts[start] = self._verdict(partition, view, start, end)
+        self.verdicts = verdicts
+        walks = [verdict for verdict in verdicts.values() if isinstance(verdict, Walk)]
+        return self._are_done(walks)
+
+    def _hold(self, start: int, walk: Walk) -> None:
+        self.verdicts[start] = walk
+        self._are_done([walk])
+
+    def _are_done(self, walks: Sequence[Walk]) -> bool:
+        """Return True if all walks are done; otherwise let the broker go on with them, and hold the frame."""
+        left = [walk for walk in walks if not walk.is_done]
+        if left:
+            self.pending = PendingWalks(left, self._walks_done)
+            self.replicas.walks.add(self.pending)
+        return not left
+
+    def _walks_done(self) -> None:
+        self.pending = None
+        self.resume()
 
     # ---- responses and refusals
 
@@ -317,18 +485,48 @@ class ProduceApi:
         pending = [part for _, parts in topics for part in parts]
         multi = MultiProduce(pending, encode, self.now + timeout_ms)
         self.answers.wait_many(multi)
+        self.answers.measure(self.now)
         self.purgatory.ready[self.answers] = None
         for topic, part in refused:
-            if part.error in _RETRIABLE:
-                self.refused.setdefault((topic, part.number), (part.error, multi))
+            tp = TopicPartition(topic.decode("utf-8", "replace"), part.number)
+            self.replicas.refusals.note("Produce", tp, part.error)
+            refusal = self.refused.get((topic, part.number))
+            if refusal is not None and refusal.response is None:
+                refusal.response = multi
+
+    def _refuse(
+        self, topic: bytes, number: int, error: int, buf: bytearray, start: int, end: int
+    ) -> PendingPartition:
+        """Answer the batch, bytes [start, end) of the buffer, with the error code."""
+        if error in _RETRIABLE:
+            refusal = Refusal(error, _producer_of(buf, start, end), self.now)
+            self.refused.setdefault((topic, number), refusal)
+        return PendingPartition(number, error)
 
     def _forget_sent_refusals(self) -> None:
+        """Forget the refusals that apply to nothing any more."""
         waiting = set(map(id, self.answers.entries))
+        for refusal in self.refused.values():
+            refusal.is_sent = id(refusal.response) not in waiting
         self.refused = {
-            key: (error, answer)
-            for key, (error, answer) in self.refused.items()
-            if id(answer) in waiting
+            key: refusal for key, refusal in self.refused.items() if not refusal.is_over(self.now)
         }
+
+
+def _producer_of(buf: bytearray, start: int, end: int) -> Producer:
+    if end - start < HEADER_BYTES:
+        return -1, -1, -1
+    header = HEADER.unpack_from(buf, start)
+    return header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+
+
+def _outcome(
+    walk: Walk, buf: bytearray, view: memoryview, start: int, end: int
+) -> tuple[bytearray, memoryview, int, int, int]:
+    """Return the buffer and position of the batch to append, and the error code of its records."""
+    if isinstance(walk.verdict, int):
+        return buf, view, start, end, walk.verdict
+    return walk.verdict, memoryview(walk.verdict), 0, len(walk.verdict), 0
 
 
 def _row(part: PendingPartition) -> tuple[int, int, int, int, int]:

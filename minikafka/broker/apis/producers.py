@@ -4,8 +4,7 @@ InitProducerId 22, versions 0–4.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.
-- With a transactional id: COORDINATOR_NOT_AVAILABLE, as for FindCoordinator; an empty one is
-  INVALID_REQUEST.
+- With a transactional id: INVALID_REQUEST, with which clients give up at once; transactions are not served.
 - ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
 Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
@@ -34,9 +33,7 @@ _NONE: Final = -1
 async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Return the response to an InitProducerId request."""
     if request.transactional_id is not None:
-        empty = request.transactional_id == ""
-        code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return _refused(context.version, code)
+        return _refused(context.version, ErrorCode.INVALID_REQUEST)
     old_id, old_epoch = (
         getattr(request, "producer_id", _NONE),
         getattr(request, "producer_epoch", _NONE),
@@ -45,7 +42,7 @@ async def init_producer_id(services: Services, request: Entity, context: Request
         return _refused(context.version, ErrorCode.INVALID_REQUEST)
     try:
         producer_id = await services.producer_ids.next()
-    except CoordinationError as error:
+    except (CoordinationError, ValueError) as error:
         logger.warning("cannot allocate a producer id: %s: %s", type(error).__name__, error)
         return _refused(context.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return response(INIT_PRODUCER_ID, context.version, producer_id=producer_id, producer_epoch=0)

@@ -28,7 +28,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Clock, Coordination, Gate, Ledger, SessionState, Tasks
-from minikafka.broker.zk_controller.election import Election, Won
+from minikafka.broker.zk_controller.election import NOBODY, Election, EpochNotReadable, Won
 from minikafka.broker.zk_controller.plan import Planner
 from minikafka.broker.zk_controller.reader import Signal
 from minikafka.broker.zk_controller.store import ControllerStore
@@ -44,6 +44,7 @@ from minikafka.controller.events import (
 )
 from minikafka.controller.machine import ControllerMachine, ControllerSettings
 from minikafka.zk.nodes import election
+from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +83,9 @@ class ZooKeeperController:
         self._id = config.broker_id
         self._ledger = ledger
         self._gate = gate
+        self._faults = Faults()
         self._election = Election(
-            config.broker_id, coordination, clock, ledger, self._controller_changed
+            config.broker_id, coordination, clock, ledger, self._controller_changed, self._faults
         )
         self._won = _NEVER_WON
         self._term: Term | None = None
@@ -214,7 +216,7 @@ class ZooKeeperController:
         return {str(id_): count for id_, count in self._channels.backlog().items()}
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the ledger lines of what the controller would do; `Planner.plan` describes the questions."""
+        """Return the ledger lines of what the controller would do; `Planner.plan` describes `question`."""
         deadline = self._clock.now() + _PLAN_TIMEOUT_MS
         while self._active_term().machine.is_busy:
             if self._clock.now() >= deadline:
@@ -276,6 +278,8 @@ class ZooKeeperController:
                 return
             except (NotConnected, OutcomeUnknown, StaleSession) as error:
                 logger.info("controller election of broker %d starts over: %s", self._id, error)
+            except EpochNotReadable:
+                await self._clock.sleep(_AFTER_FAILURE_MS)
             except (CoordinationError, ValueError) as error:
                 logger.error("controller election of broker %d: %r", self._id, error)
                 await self._clock.sleep(_AFTER_FAILURE_MS)
@@ -286,6 +290,7 @@ class ZooKeeperController:
             await self._clock.sleep(_REGISTRATION_POLL_MS)
             return
         self._changed.clear()
+        former = self._election.controller_id
         stat = await self._election.look()
         if self._is_closing:
             return
@@ -293,16 +298,28 @@ class ZooKeeperController:
             won = await self._election.campaign(generation)
             if won is not None:
                 self._won, self.generation = won, generation
+                self._tasks.spawn(self._report_former(former), "former-controller")
                 await self._run_term()
         elif self._election.is_held(stat):  # by this session, but no term of it runs
             await self._election.resign(generation, stat)
         else:
             await self._changed.wait()
 
+    async def _report_former(self, former: BrokerId) -> None:
+        """Warn if the former controller, as this broker knew it, has died.
+
+        A controller that shuts down deletes `/controller` first and its registration at the end.
+        """
+        if former in (NOBODY, self._id):
+            return
+        with suppress(CoordinationError, Closed):
+            if await self._election.is_unregistered(former):
+                logger.warning("broker %d died: session expired; it was the controller", former)
+
     # One term.
 
     async def _run_term(self) -> None:
-        """Run a term to its end; whatever ends it, only `/controller` may be left of it, and is deleted (D10)."""
+        """Run a term to its end, then remove its watches and delete `/controller`, whatever ended the term (D10)."""
         self._term = term = self._new_term()
         term.put(Signal.CONTROLLER)  # the creation of the node has used up the watch on it
         if self._is_closing:  # since the election began
@@ -324,6 +341,7 @@ class ZooKeeperController:
             broke = True
         finally:
             term.end()
+            term.machine.shutdown()
             self._term = None
         self._election.note("resigned", *self._won, reason)
         await term.reader.disarm()
@@ -334,7 +352,11 @@ class ZooKeeperController:
     def _new_term(self) -> Term:
         """Return the runner of the epoch that was won, with a new machine."""
         session = TermSession(
-            self._coordination, self.generation, self._won.epoch_version, self._ledger
+            self._coordination,
+            self.generation,
+            self._won.epoch_version,
+            self._ledger,
+            self._faults,
         )
         settings = ControllerSettings(
             self._config.delete_topic_enable, self._config.leader_imbalance_per_broker_percentage

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import (
     BadVersion,
     ControllerMoved,
+    MinikafkaError,
     MultiFailed,
     NodeExists,
     OutcomeUnknown,
@@ -23,11 +24,16 @@ from minikafka.broker.controllership import Controllership
 from minikafka.broker.zk_controller.lines import write_line
 from minikafka.ledger.record import ELECTION, WRITE
 from minikafka.zk.nodes import election, registrations
+from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1
 """The controller id while there is no controller."""
+
+
+class EpochNotReadable(MinikafkaError):
+    """`/controller_epoch` holds no number: nobody can be elected before a person has mended it."""
 
 
 class Won(NamedTuple):
@@ -47,6 +53,7 @@ class Election:
         clock: Clock,
         ledger: Ledger,
         on_change: Callable[[], None],
+        faults: Faults,
     ) -> None:
         self.controller_id: BrokerId = NOBODY
         """The controller at the last read of `/controller`, -1 if there was none."""
@@ -58,11 +65,16 @@ class Election:
         self._ledger = ledger
         self._on_change = on_change
         self._is_watching = False
+        self._faults = faults
 
     async def is_registered(self) -> bool:
         """True if this broker is registered in the current session."""
         stat = await registrations.stat(self._coordination, self._id)
         return stat is not None and self._is_own(stat)
+
+    async def is_unregistered(self, broker_id: BrokerId) -> bool:
+        """True if the broker is not registered. Raises CoordinationError."""
+        return await registrations.stat(self._coordination, broker_id) is None
 
     async def look(self) -> Stat | None:
         """Set the watch, read `/controller`, and remember the controller id; return the node's Stat."""
@@ -75,12 +87,24 @@ class Election:
         if stat is not None:
             try:
                 found = await election.read_controller(self._coordination)
-            except ValueError as error:
-                logger.error("%s is not readable: %s", election.CONTROLLER, error)
+            except ValueError as fault:
+                self._faults.report(election.CONTROLLER, fault)
                 self._set_controller(NOBODY)
                 return stat
+            self._faults.mended(election.CONTROLLER)
         self._set_controller(NOBODY if found is None else found[0])
         return None if found is None else found[1]
+
+    async def _read_epoch(self) -> tuple[int, int]:
+        """Return the controller epoch and the node's version. Raises EpochNotReadable, CoordinationError."""
+        try:
+            found = await election.read_epoch(self._coordination)
+        except ValueError as fault:
+            advice = "write the number of the last election there, the largest controller_epoch of any partition"
+            self._faults.report(election.EPOCH, f"{fault}; {advice}")
+            raise EpochNotReadable(election.EPOCH) from None
+        self._faults.mended(election.EPOCH)
+        return found
 
     def _changed(self, _: WatchSignal) -> None:
         self._is_watching = False
@@ -104,9 +128,9 @@ class Election:
     async def campaign(self, generation: int) -> Won | None:
         """Try to become the controller once, in the session of this generation; return None if another broker is.
 
-        Raises ValueError when `/controller_epoch` is not readable, CoordinationError.
+        Raises EpochNotReadable, CoordinationError.
         """
-        epoch, version = await election.read_epoch(self._coordination)
+        epoch, version = await self._read_epoch()
         won = await self._elect(Won(epoch + 1, version + 1), generation)
         if won is not None:
             self._set_controller(self._id)
@@ -145,7 +169,7 @@ class Election:
         await self._coordination.connected()
         await self._coordination.sync(election.EPOCH)
         stat = await self.look()
-        found = Won(*await election.read_epoch(self._coordination))
+        found = Won(*await self._read_epoch())
         if stat is not None and self._is_own(stat) and found == wanted:
             return found
         if stat is not None:
@@ -160,7 +184,7 @@ class Election:
     async def resign(self, generation: int, stat: Stat) -> None:
         """Delete `/controller`, read with this Stat, so that another broker can be elected (D4, R12)."""
         logger.info("broker %d resigns: deleting %s", self._id, election.CONTROLLER)
-        _, version = await election.read_epoch(self._coordination)
+        _, version = await self._read_epoch()
         operations = election.resignation(stat.version, version)
         try:
             await self._coordination.multi(operations, generation=generation)

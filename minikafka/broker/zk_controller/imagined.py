@@ -1,8 +1,9 @@
 """An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` is a Coordination whose multis always succeed, and change only a copy laid over the real nodes. Of
-ZooKeeper's rules it has one: a set raises the version by one. `ImaginedChannels` accepts every request and answers
-as healthy brokers would. Invariant: nothing reaches ZooKeeper, a broker or the controller's log.
+`ImaginedStore` is a Coordination whose multis always succeed. Written nodes are kept in memory, and a read returns
+those before the real ones. It checks none of ZooKeeper's rules; a set raises the node's version by one.
+`ImaginedChannels` accepts every request and answers as healthy brokers would. Invariant: nothing reaches ZooKeeper,
+a broker or the controller's log.
 """
 
 from __future__ import annotations

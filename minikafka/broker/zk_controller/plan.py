@@ -66,7 +66,7 @@ class _Lines:
 
 
 class _SilentMachine(ControllerMachine):
-    """A machine that logs nothing, because nothing of a plan happens."""
+    """A ControllerMachine that logs nothing, because the events of a plan do not happen."""
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
         """Handle the event with all logging turned off, which is safe because this call never awaits."""

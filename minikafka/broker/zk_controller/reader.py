@@ -14,6 +14,7 @@ from typing import Final
 
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.names import parse_topic
 from minikafka.base.ports import Coordination, Watch, WatchKind
 from minikafka.broker.side_by_side import all_of
 from minikafka.broker.zk_controller.store import ControllerStore
@@ -30,7 +31,6 @@ from minikafka.controller.events import (
     TopicImage,
     TopicsChanged,
 )
-from minikafka.rpc.messages import TOPIC_NAME
 from minikafka.zk.nodes import (
     admin_requests,
     notifications,
@@ -92,12 +92,11 @@ class Reader:
         self._coordination = coordination
         self._store = store
         self._session = store.session
+        self._faults = store.session.faults
         self._put = put
         self._armed: dict[tuple[WatchKind, str], tuple[Watch, Signal]] = {}
         self._topics: dict[str, int] = {}
         """Known topics and the czxid of their nodes; a topic created again has another czxid."""
-        self._unreadable: dict[str, str] = {}
-        """Topics whose nodes are not readable, with the error that was logged, to log each error only once."""
         self._dirty_topics: dict[str, None] = {}
         self._reassigning: dict[str, TopicPartition] = {}
         """Partitions whose state nodes are watched, by the path of the node."""
@@ -153,8 +152,8 @@ class Reader:
         return [await self._read_log_dir_events(names)]
 
     async def _read_brokers(self) -> dict[BrokerId, Broker]:
-        ids = registrations.ids(await self._children(Signal.BROKERS))
-        return await registrations.read(_WatchingReader(self, Signal.BROKERS), ids)
+        ids = registrations.ids(await self._children(Signal.BROKERS), self._faults)
+        return await registrations.read(_WatchingReader(self, Signal.BROKERS), ids, self._faults)
 
     async def _read_topic_names(self) -> list[ExternalEvent]:
         names = await self._children(Signal.TOPICS)
@@ -182,9 +181,9 @@ class Reader:
         return events
 
     async def _read_deletions(self) -> list[ExternalEvent]:
-        """Read the deletion marks; return topics that changed first, even if their signals are still queued.
+        """Read topic names, assignments and deletion marks; return the events of new and changed topics first.
 
-        The machine would drop the mark of a topic that it does not know yet (R65).
+        Otherwise the machine would drop the mark of a topic that it does not know yet (R65).
         """
         marked = frozenset(await self._children(Signal.DELETIONS))
         changed = await self._read_topic_names()
@@ -200,23 +199,21 @@ class Reader:
         for topic, node in zip(names, nodes, strict=True):
             if node is None:
                 self._topics.pop(topic, None)
-                self._unreadable.pop(topic, None)
+                self._faults.mended(topics.path_of(topic))
                 continue
             try:
                 images[topic] = _image(topic, node[0])
-            except ValueError as error:
-                if self._unreadable.get(topic) != str(error):
-                    logger.error("node of topic %s is not readable: %s", topic, error)
-                self._unreadable[topic] = str(error)
+            except ValueError as fault:
+                self._faults.report(topics.path_of(topic), fault)
                 continue
-            self._unreadable.pop(topic, None)
+            self._faults.mended(topics.path_of(topic))
             self._topics[topic] = node[1].czxid
         return images
 
     async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
         """Return the reassignments that `/admin/reassign_partitions` asks for; delete a node that asks for none."""
         node = await self._node(Signal.REASSIGNMENTS, admin_requests.REASSIGNMENTS)
-        targets = admin_requests.targets(node)
+        targets = admin_requests.targets(node, self._faults)
         if node is not None and not targets:
             await self._store.trim_reassignments({})
         return targets
@@ -224,13 +221,14 @@ class Reader:
     async def _read_preferred_election(self) -> tuple[TopicPartition, ...] | None:
         """Return the partitions in `/admin/preferred_replica_election`, None if the node is absent."""
         node = await self._node(Signal.PREFERRED_ELECTION, admin_requests.PREFERRED_ELECTION)
-        return admin_requests.preferred_election(node)
+        return admin_requests.preferred_election(node, self._faults)
 
     async def _read_reassigned_states(self) -> list[ExternalEvent]:
         """Read the state nodes, whose watch fired, of partitions that are still being reassigned (E10)."""
         dirty, self._dirty_states = list(self._dirty_states), {}
         dirty = [tp for tp in dirty if partition_states.path_of(tp) in self._reassigning]
-        states = await partition_states.read(_WatchingReader(self, Signal.STATES), dirty)
+        nodes = _WatchingReader(self, Signal.STATES)
+        states = await partition_states.read(nodes, dirty, self._faults)
         return [IsrChanged((), states)] if dirty else []
 
     async def watch_states(self, partitions: Iterable[TopicPartition]) -> None:
@@ -251,11 +249,11 @@ class Reader:
                 await self._unwatch(WatchKind.DATA, path)
 
     async def _read_isr_changes(self, names: Sequence[str]) -> IsrChanged:
-        changed = await notifications.read_isr_changes(self._session, names)
+        changed = await notifications.read_isr_changes(self._session, names, self._faults)
         return IsrChanged(tuple(names), await self._store.read_states(changed))
 
     async def _read_log_dir_events(self, names: Sequence[str]) -> LogDirsFailed:
-        brokers = await notifications.read_log_dir_failures(self._session, names)
+        brokers = await notifications.read_log_dir_failures(self._session, names, self._faults)
         return LogDirsFailed(tuple(names), tuple(brokers))
 
     # Watches.
@@ -344,10 +342,9 @@ class _WatchingReader:
 
 
 def _image(topic: str, data: bytes) -> TopicImage:
-    """Return the content of a topic's node. Raises ValueError, also for a name that is not allowed.
+    """Return the content of a topic's node. Raises ValueError, also if the topic's name is not allowed.
 
-    Brokers would refuse every request that contains such a name, with all other topics in it.
+    Brokers refuse a whole request if one topic in it has such a name.
     """
-    if not TOPIC_NAME.fullmatch(topic):
-        raise ValueError("its name is not one of at most 249 letters, digits, '.', '_' and '-'")
+    parse_topic(topic)
     return TopicImage(*topics.decode(data))

@@ -1,4 +1,4 @@
-"""What the active controller reads and writes in ZooKeeper, in the terms of its questions and effects.
+"""The reads and writes of the active controller in ZooKeeper: one method for each question or effect.
 
 Invariant: every write goes through the term's session, so that a later controller fences it.
 """
@@ -22,7 +22,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.keys import usable
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Delete, MultiOp, Stat
+from minikafka.base.ports import Check, Delete, MultiOp, Stat
 from minikafka.broker.side_by_side import all_of
 from minikafka.broker.zk_controller.state_writes import write_states
 from minikafka.broker.zk_controller.term_session import TermSession, batches, raise_unless
@@ -63,7 +63,7 @@ class ControllerStore:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
         """Return the state of every partition that has a readable state node."""
-        return await partition_states.read(self.session, partitions)
+        return await partition_states.read(self.session, partitions, self.session.faults)
 
     async def write_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
@@ -74,7 +74,7 @@ class ControllerStore:
     async def read_unclean_settings(self, names: Sequence[str]) -> dict[str, bool]:
         """Return `unclean.leader.election.enable` of each topic, from its overrides or the broker's default (H4)."""
         entities = [configs.Entity(configs.TOPICS, name) for name in names]
-        stored = await configs.read_strictly(self.session, entities)
+        stored = await configs.read_strictly(self.session, entities, self.session.faults)
         return {
             name: overrides is not None and self._is_unclean(name, overrides)
             for name, overrides in zip(names, stored, strict=True)
@@ -93,14 +93,20 @@ class ControllerStore:
     # Topic nodes.
 
     async def write_assignments(
-        self, changes: Mapping[str, Mapping[int, ReplicaAssignment | None]]
+        self,
+        changes: Mapping[str, Mapping[int, ReplicaAssignment | None]],
+        submitted: Mapping[TopicPartition, tuple[BrokerId, ...]],
     ) -> AssignmentsWritten:
-        """Change the partitions given in each topic's node, None: remove. Raises ControllerMoved, StaleSession."""
+        """Set or (None) remove these partitions in each topic's node. Raises ControllerMoved, StaleSession.
+
+        A topic with partitions in `submitted` is written only while `/admin/reassign_partitions` asks for them.
+        """
         failed: dict[str, str] = {}
 
         async def write(topic: str, partitions: Mapping[int, ReplicaAssignment | None]) -> None:
             try:
-                await self._change_topic(topic, lambda node, _: _merged(node, partitions))
+                asked = {tp: target for tp, target in submitted.items() if tp.topic == topic}
+                await self._change_topic(topic, lambda node, _: _merged(node, partitions), asked)
             except _NotWritten as error:
                 failed[topic] = str(error)
 
@@ -136,8 +142,16 @@ class ControllerStore:
         )
         return TopicIdsGiven({topic: given[topic] for topic in ids if topic in given})
 
-    async def _change_topic(self, topic: str, change: Callable[[Topic, Stat], Topic]) -> Topic:
-        """Replace a topic's node by what `change` returns for it; return the new content. Raises _NotWritten."""
+    async def _change_topic(
+        self,
+        topic: str,
+        change: Callable[[Topic, Stat], Topic],
+        submitted: Mapping[TopicPartition, tuple[BrokerId, ...]] | None = None,
+    ) -> Topic:
+        """Replace a topic's node by what `change` returns for it; return the new content. Raises _NotWritten.
+
+        `submitted`: as in `write_assignments`, for this topic.
+        """
         content = Topic(None, {})
 
         async def operations() -> list[MultiOp]:
@@ -149,7 +163,8 @@ class ControllerStore:
             content = change(before, node[1])
             if content == before:
                 return []
-            return [topics.replacement(topic, content, node[1].version)]
+            still_asked = [await self._still_asked(submitted)] if submitted else []
+            return [*still_asked, topics.replacement(topic, content, node[1].version)]
 
         async def before_retry(error: CoordinationError, _: MultiOp | None) -> None:
             raise_unless(error, BadVersion, NoNode)
@@ -162,12 +177,18 @@ class ControllerStore:
             raise _NotWritten(f"{type(error).__name__} {error}") from error
         return content
 
+    async def _still_asked(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Check:
+        node = await get_one(self.session, admin_requests.REASSIGNMENTS)
+        if node is None or not admin_requests.asks_for(node, submitted):
+            raise _NotWritten("the request was taken back")
+        return Check(admin_requests.REASSIGNMENTS, node[1].version)
+
     # Administrators' requests.
 
     async def trim_reassignments(
         self, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
     ) -> None:
-        """Take finished reassignments out of `/admin/reassign_partitions`; delete the node with the last (A11)."""
+        """Take finished reassignments out of `/admin/reassign_partitions`; delete the node if none is left (A11)."""
 
         async def operations() -> list[MultiOp]:
             node = await get_one(self.session, admin_requests.REASSIGNMENTS)
@@ -244,5 +265,5 @@ def _merged(node: Topic, changes: Mapping[int, ReplicaAssignment | None]) -> Top
 
 
 def _was_created_since(node: Node | None, before: Node | None) -> bool:
-    """True if the node is not the one that had its path before."""
+    """True if the node was created after `before`, another node with the same path, was read."""
     return node is not None and (before is None or node[1].czxid != before[1].czxid)

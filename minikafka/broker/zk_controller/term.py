@@ -21,6 +21,7 @@ from minikafka.base.errors import (
     ErrorCode,
     KafkaError,
     StaleSession,
+    code_name,
 )
 from minikafka.base.model import (
     Broker,
@@ -253,7 +254,7 @@ class Term:
     # Effects.
 
     async def _execute(self, effect: Effect) -> Outcome | None:
-        """Carry out one effect; return the outcome if the effect is a question."""
+        """Carry out one effect; return its outcome if the machine waits for one, else None."""
         if isinstance(effect, SendRequest):
             await self._wait_for_lease()
             self._send(effect.broker_id, effect.request)
@@ -272,7 +273,7 @@ class Term:
         elif isinstance(effect, ReadUncleanSettings):
             return UncleanSettingsRead(await self._store.read_unclean_settings(effect.topics))
         elif isinstance(effect, WriteAssignments):
-            return await self._store.write_assignments(effect.topics)
+            return await self._store.write_assignments(effect.topics, effect.submitted)
         elif isinstance(effect, DeleteTopicNodes):
             return await self._store.delete_topics(effect.topics)
         elif isinstance(effect, GiveTopicIds):
@@ -342,10 +343,10 @@ class Term:
         self._ledger.record(RESPONSE, request.cause, fields)
         if response.error:
             logger.warning(
-                "broker %d answered %s with error %d",
+                "broker %d answered %s with error %s",
                 broker_id,
                 type(request).__name__,
-                response.error,
+                code_name(response.error),
             )
         elif isinstance(request, LeaderAndIsrRequest):
             lost = any(code == ErrorCode.KAFKA_STORAGE_ERROR for _, code in response.partitions)
@@ -381,6 +382,9 @@ class Term:
             "offline_partition_count": len(context.unavailable),
             "preferred_replica_imbalance_count": self.machine.preferred_imbalance_count(),
             "unclean_elections": context.unclean_elections,
+            "unclean_elections_of": {
+                str(tp): count for tp, count in context.unclean_elections_of.items()
+            },
             "topic_count": len(context.topics),
             "partition_count": len(context.assignments),
         }

@@ -28,6 +28,7 @@ from minikafka.base.ports import Coordination, Delete, Ledger, MultiOp, Stat
 from minikafka.broker.zk_controller.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
 from minikafka.zk.nodes import election
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import Node
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,11 @@ Item = TypeVar("Item")
 
 
 class TermSession:
-    """The session `generation`, for the term whose election gave `/controller_epoch` the version `epoch_version`."""
+    """The ZooKeeper session of one controller term.
+
+    `generation` is the number of the session. `epoch_version` is the version of `/controller_epoch` after the
+    election that began the term.
+    """
 
     def __init__(
         self,
@@ -48,11 +53,14 @@ class TermSession:
         generation: int,
         epoch_version: int,
         ledger: Ledger = NOTHING,
+        faults: Faults | None = None,
     ) -> None:
         self._coordination = coordination
         self.generation = generation
         self.cause = ""
         """Id of the event being handled, for the ledger."""
+        self.faults = faults or Faults()
+        """The malformed nodes that this term and earlier ones have skipped."""
         self._fence = election.fence(epoch_version)
         self._ledger = ledger
 
@@ -87,10 +95,10 @@ class TermSession:
     ) -> list[Stat | None]:
         """Write what `operations` returns, until it is written or `operations` returns nothing; return the Stats.
 
-        `operations` reads the nodes it depends on, and returns operations at the versions it read. Before it is
-        called again, `before_retry` gets the error: NotConnected or OutcomeUnknown, after which this session is
-        connected and up to date, or the refusal of the operation that comes with it. It raises when another
-        attempt makes no sense. Raises ControllerMoved, StaleSession, TooLarge.
+        `operations` reads the nodes it depends on, and returns operations at the versions it read. After a failed
+        write `before_retry(error, operation)` is called, then `operations` again, unless `before_retry` raises. The
+        error is the refusal of this operation, or NotConnected or OutcomeUnknown with None; the session is then
+        connected and up to date again. Raises ControllerMoved, StaleSession, TooLarge.
         """
         while wanted := await operations():
             try:

@@ -19,6 +19,7 @@ from minikafka.broker.coordinator import ConfigListener
 from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.broker.zookeeper.fenced import fenced_multi
 from minikafka.zk.nodes import configs
+from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class ZooKeeperConfigChanges:
         controller: ZooKeeperController,
         listener: ConfigListener,
         ledger: Ledger,
+        faults: Faults,
     ) -> None:
         self._coordination = coordination
         self._clock = clock
@@ -48,6 +50,7 @@ class ZooKeeperConfigChanges:
         self._controller = controller
         self._listener = listener
         self._ledger = ledger
+        self._faults = faults
         self._own_entities = configs.entities_of_broker(broker_id)
         self._applied: dict[str, int] = {}
         """Notifications that were applied, and when they were created (Unix milliseconds)."""
@@ -95,7 +98,9 @@ class ZooKeeperConfigChanges:
     async def _apply(self, names: Sequence[str]) -> None:
         async with self._applying:
             new = await configs.read_changes(
-                self._coordination, (name for name in names if name not in self._applied)
+                self._coordination,
+                (name for name in names if name not in self._applied),
+                self._faults,
             )
             changed = {change.entity for change in new.values() if change.entity is not None}
             topics = sorted(entity.name for entity in changed if entity.kind == configs.TOPICS)
@@ -109,7 +114,7 @@ class ZooKeeperConfigChanges:
             self._applied.update((name, change.created) for name, change in new.items())
 
     async def _read_broker_settings(self) -> None:
-        cluster, own = await configs.read(self._coordination, self._own_entities)
+        cluster, own = await configs.read(self._coordination, self._own_entities, self._faults)
         self._listener.brokers_configured(cluster, own)
 
     async def _report_unclean(self, topics: Sequence[str]) -> None:
@@ -117,7 +122,7 @@ class ZooKeeperConfigChanges:
         if not self._controller.is_active:
             return
         entities = [configs.Entity(configs.TOPICS, topic) for topic in topics]
-        settings = await configs.read(self._coordination, entities)
+        settings = await configs.read(self._coordination, entities, self._faults)
         enabled = [
             topic
             for topic, own in zip(topics, settings, strict=True)

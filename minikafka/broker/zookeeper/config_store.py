@@ -27,6 +27,7 @@ from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.broker.zookeeper.config_changes import ZooKeeperConfigChanges
 from minikafka.broker.zookeeper.fenced import fenced_multi
 from minikafka.zk.nodes import configs, election
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import get_one
 
 logger = logging.getLogger(__name__)
@@ -53,19 +54,20 @@ class ZooKeeperConfigs:
         self._broker_id = broker_id
         self._controller = controller
         self._ledger = ledger
+        self._faults = Faults()
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
-        """Return the overrides of each topic, in order.
+        """Return the overrides of each topic, in the order of `names`.
 
         `latest`: sync first, because this broker's ZooKeeper server may be behind the controller's.
         """
         if latest:
             await self._coordination.sync(configs.TOPIC_CONFIGS)
         entities = [configs.Entity(configs.TOPICS, name) for name in names]
-        return list(await configs.read(self._coordination, entities))
+        return list(await configs.read(self._coordination, entities, self._faults))
 
     def changes(self, listener: ConfigListener) -> ZooKeeperConfigChanges:
-        """Return what will call `listener` for every change notification."""
+        """Return the follower of change notifications that will call `listener`."""
         return ZooKeeperConfigChanges(
             self._coordination,
             self._clock,
@@ -74,6 +76,7 @@ class ZooKeeperConfigs:
             self._controller,
             listener,
             self._ledger,
+            self._faults,
         )
 
     async def alter(
@@ -91,7 +94,7 @@ class ZooKeeperConfigs:
             node, epoch = await self._coordination.get_many([path, election.EPOCH])
             if epoch is None:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "there has been no controller yet")
-            after = change(configs.decode(entity, node) or {})
+            after = change(configs.decode(entity, node, self._faults) or {})
             if validate_only:
                 return
             write = configs.write(entity, after, None if node is None else node[1].version)

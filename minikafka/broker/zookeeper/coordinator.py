@@ -87,7 +87,7 @@ class ZooKeeperCoordinator:
         self._tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
 
     async def _report_log_dir_failure(self) -> None:
-        """Send the notification in whichever session there is, until ZooKeeper certainly has it."""
+        """Write the notification, again in a new session if necessary, until ZooKeeper has confirmed it."""
         while True:
             try:
                 await self._coordination.connected()

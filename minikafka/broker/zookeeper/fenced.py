@@ -1,6 +1,6 @@
 """Writes that carry the check of the controller epoch: each one is a single multi, and one line of the ledger.
 
-Invariant: a write has a certain place among the elections, and is carried out as a whole or not at all.
+Invariant: a write is carried out before the election of the next controller or not at all, and always as a whole.
 """
 
 from __future__ import annotations

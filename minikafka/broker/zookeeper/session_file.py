@@ -1,6 +1,7 @@
-"""The note of a broker's ZooKeeper session on its disk, by which a restart ends the session of the dead process.
+"""A file with the id and password of a broker's ZooKeeper session.
 
-Without it, a restarted broker waits until that session expires.
+A broker that starts again after a crash ends its former session with them. Without the file it waits until that
+session expires.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from minikafka.base.errors import StorageFailed
+from minikafka.base.names import parse_json
 from minikafka.base.ports import Coordination, Storage
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class SessionFile:
 
 def _session(note: bytes) -> tuple[int, bytes]:
     """Return id and password of a note. Raises ValueError, KeyError, TypeError for anything else."""
-    former = json.loads(note)
+    former = parse_json(note)
     session_id, password = former["id"], bytes.fromhex(former["password"])
     if type(session_id) is not int or session_id == 0 or session_id not in _SESSION_IDS:
         raise ValueError("no id of a session")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Create, Delete, Set
 from minikafka.zk import layout
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import Node
-
-logger = logging.getLogger(__name__)
 
 DELETIONS: Final = layout.DELETE_TOPICS
 """Its children are the names of the topics marked for deletion (A13)."""
@@ -39,13 +38,31 @@ def deletion_mark(topic: str) -> Create:
     return Create(layout.delete_topic_path(topic), b"")
 
 
-def targets(node: Node | None) -> Targets:
-    """Return the reassignments asked for by `REASSIGNMENTS`: none if it is absent, or not readable, which is logged."""
-    try:
-        return layout.decode_reassignments(node[0]) if node is not None else {}
-    except ValueError as error:
-        logger.error("%s is not readable: %s", layout.REASSIGN_PARTITIONS, error)
+def targets(node: Node | None, faults: Faults) -> Targets:
+    """Return the reassignments asked for by `REASSIGNMENTS`: none if it is absent; report what is not readable."""
+    if node is None:
         return {}
+    try:
+        return layout.decode_reassignments(node[0], partial(faults.report, REASSIGNMENTS))
+    except ValueError as fault:
+        faults.report(REASSIGNMENTS, fault)
+        return {}
+
+
+def reassignments(plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Create:
+    """Return the operation that asks the controller for these reassignments; it fails while others are asked for."""
+    return Create(REASSIGNMENTS, layout.encode_reassignments(plan))
+
+
+def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> bool:
+    """Return True if `REASSIGNMENTS`, as read, still asks for each of these targets."""
+    if node is None:
+        return False
+    try:
+        wanted = layout.decode_reassignments(node[0], _ignore)
+    except ValueError:
+        return False
+    return all(wanted.get(tp) == target for tp, target in plan.items())
 
 
 def without(
@@ -57,7 +74,7 @@ def without(
     left, and when it is not readable. None when there is nothing to take out.
     """
     try:
-        wanted = layout.decode_reassignments(node[0])
+        wanted = layout.decode_reassignments(node[0], _ignore)
     except ValueError:
         wanted = {}
     left = {tp: target for tp, target in wanted.items() if finished.get(tp) != target}
@@ -68,12 +85,17 @@ def without(
     return Set(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(left), node[1].version)
 
 
-def preferred_election(node: Node | None) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions named by `PREFERRED_ELECTION`: None if it is absent, none if it is not readable."""
+def _ignore(_: ValueError) -> None:
+    """Skip a row whose fault was reported when the node was read."""
+
+
+def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartition, ...] | None:
+    """Return the partitions named by `PREFERRED_ELECTION`: None if it is absent; report what is not readable."""
     if node is None:
         return None
+    skip = partial(faults.report, PREFERRED_ELECTION)
     try:
-        return tuple(layout.decode_preferred_election(node[0]))
-    except ValueError as error:
-        logger.error("%s is not readable: %s", layout.PREFERRED_ELECTION, error)
+        return tuple(layout.decode_preferred_election(node[0], skip))
+    except ValueError as fault:
+        skip(fault)
         return ()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Create, Delete, Set
 from minikafka.zk import layout
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import Node, NodeReader
-
-logger = logging.getLogger(__name__)
 
 TOPICS: Final = "topics"
 """Kind of an entity whose settings are a topic's."""
@@ -50,26 +48,28 @@ def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:
     return Entity(BROKERS, ALL_BROKERS), Entity(BROKERS, str(broker_id))
 
 
-def decode(entity: Entity, node: Node | None) -> dict[str, str] | None:
-    """Return the settings in a node, {} if it is absent, None if it is not readable, which is logged."""
+def decode(entity: Entity, node: Node | None, faults: Faults) -> dict[str, str] | None:
+    """Return the settings in a node, {} if it is absent, None if it is not readable, which is reported."""
     try:
         return layout.decode_config(node[0]) if node is not None else {}
-    except ValueError as error:
-        logger.error("the settings node of %s is not readable: %s", entity.name, error)
+    except ValueError as fault:
+        faults.report(path_of(entity), fault)
         return None
 
 
-async def read(nodes: NodeReader, entities: Sequence[Entity]) -> list[dict[str, str]]:
+async def read(
+    nodes: NodeReader, entities: Sequence[Entity], faults: Faults
+) -> list[dict[str, str]]:
     """Return the settings of each entity, in order; {} if they are not readable. Raises CoordinationError."""
-    return [settings or {} for settings in await read_strictly(nodes, entities)]
+    return [settings or {} for settings in await read_strictly(nodes, entities, faults)]
 
 
 async def read_strictly(
-    nodes: NodeReader, entities: Sequence[Entity]
+    nodes: NodeReader, entities: Sequence[Entity], faults: Faults
 ) -> list[dict[str, str] | None]:
     """Return the settings of each entity, in order, as `decode` returns them. Raises CoordinationError."""
     found = await nodes.get_many([path_of(entity) for entity in entities])
-    return [decode(entity, node) for entity, node in zip(entities, found, strict=True)]
+    return [decode(entity, node, faults) for entity, node in zip(entities, found, strict=True)]
 
 
 async def existing(nodes: NodeReader, entities: Sequence[Entity]) -> set[Entity]:
@@ -79,7 +79,7 @@ async def existing(nodes: NodeReader, entities: Sequence[Entity]) -> set[Entity]
 
 
 def write(entity: Entity, settings: Mapping[str, str], version: int | None) -> Create | Set:
-    """Return the operation that writes an entity's settings: a creation if `version` is None; -1: any version."""
+    """Return the operation that replaces an entity's settings at `version` (-1: any), or creates them (None)."""
     path, data = path_of(entity), layout.encode_config(settings)
     return Create(path, data) if version is None else Set(path, data, version)
 
@@ -95,20 +95,22 @@ def removal(name: str) -> Delete:
     return Delete(f"{layout.CONFIG_CHANGES}/{name}", -1)
 
 
-async def read_changes(nodes: NodeReader, names: Iterable[str]) -> dict[str, Change]:
+async def read_changes(
+    nodes: NodeReader, names: Iterable[str], faults: Faults
+) -> dict[str, Change]:
     """Return the notifications of these names that still exist. Raises CoordinationError."""
     wanted = list(names)
     found = await nodes.get_many([f"{layout.CONFIG_CHANGES}/{name}" for name in wanted])
     return {
-        name: Change(node[1].ctime, _entity(name, node[0]))
+        name: Change(node[1].ctime, _entity(name, node[0], faults))
         for name, node in zip(wanted, found, strict=True)
         if node is not None
     }
 
 
-def _entity(name: str, data: bytes) -> Entity | None:
+def _entity(name: str, data: bytes, faults: Faults) -> Entity | None:
     try:
         return Entity(*layout.decode_config_change(data))
-    except ValueError as error:
-        logger.error("notification %s is not readable: %s", name, error)
+    except ValueError as fault:
+        faults.report(f"{CHANGES}/{name}", fault)
         return None

@@ -54,7 +54,7 @@ async def read_epoch(coordination: Coordination) -> tuple[int, int]:
     while True:
         try:
             data, stat = await coordination.get(layout.CONTROLLER_EPOCH)
-            return int(data), stat.version
+            return layout.decode_controller_epoch(data), stat.version
         except NoNode:
             try:
                 await coordination.create(layout.CONTROLLER_EPOCH, b"0")

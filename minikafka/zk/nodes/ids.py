@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from minikafka.base.errors import BadVersion, NodeExists, NoNode
+from minikafka.base.errors import BadVersion, ConfigError, NodeExists, NoNode
+from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import BrokerId, topic_id_text
 from minikafka.base.ports import Coordination
 from minikafka.zk import layout
@@ -14,7 +15,7 @@ from minikafka.zk import layout
 async def cluster_id(coordination: Coordination, random_id: Callable[[], bytes]) -> str:
     """Return the cluster id; the first broker of a cluster creates it from 16 random bytes.
 
-    Raises ValueError when the node is not readable, CoordinationError.
+    Raises ConfigError when the node is not readable, CoordinationError.
     """
     try:
         data, _ = await coordination.get(layout.CLUSTER_ID)
@@ -24,7 +25,13 @@ async def cluster_id(coordination: Coordination, random_id: Callable[[], bytes])
         with suppress(NodeExists):
             await coordination.create(layout.CLUSTER_ID, data)
         data, _ = await coordination.get(layout.CLUSTER_ID)
-    return layout.decode_cluster_id(data)
+    try:
+        return layout.decode_cluster_id(data)
+    except ValueError as fault:
+        raise ConfigError(
+            f"zookeeper.connect: the node {layout.CLUSTER_ID} is not readable ({fault}); "
+            "restore it, or name another chroot"
+        ) from None
 
 
 async def claim_producer_ids(
@@ -32,13 +39,18 @@ async def claim_producer_ids(
 ) -> tuple[int, int]:
     """Claim the next block of `size` producer ids by compare-and-set; return its first and last id.
 
-    Raises ValueError when the node is not readable, CoordinationError; after OutcomeUnknown the block may be
-    claimed, and must not be used.
+    Raises ValueError when the node is not readable or no ids are left, CoordinationError; after OutcomeUnknown the
+    block may be claimed, and must not be used.
     """
     while True:
         data, stat = await coordination.get(layout.PRODUCER_ID_BLOCK)
-        first = layout.decode_producer_ids(data)[2] + 1 if data else 0
+        try:
+            first = layout.decode_producer_ids(data)[2] + 1 if data else 0
+        except ValueError as fault:
+            raise ValueError(f"{layout.PRODUCER_ID_BLOCK} is not readable: {fault}") from None
         last = first + size - 1
+        if last > LONG_MAX:
+            raise ValueError(f"{layout.PRODUCER_ID_BLOCK}: all producer ids are used")
         block = layout.encode_producer_ids(broker_id, first, last)
         try:
             await coordination.set(layout.PRODUCER_ID_BLOCK, block, stat.version)

@@ -6,16 +6,15 @@ does no harm.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Coordination
 from minikafka.zk import layout
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
-
-logger = logging.getLogger(__name__)
 
 ISR_CHANGES: Final = layout.ISR_CHANGES
 LOG_DIR_FAILURES: Final = layout.LOG_DIR_EVENTS
@@ -38,24 +37,40 @@ async def announce_log_dir_failure(coordination: Coordination, broker_id: Broker
     await coordination.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
 
 
-async def read_isr_changes(nodes: NodeReader, names: Sequence[str]) -> list[TopicPartition]:
-    """Return the partitions named by these notifications, each once. Raises CoordinationError."""
+async def read_isr_changes(
+    nodes: NodeReader, names: Sequence[str], faults: Faults
+) -> list[TopicPartition]:
+    """Return the partitions named by these notifications, each once; report what is not readable.
+
+    Raises CoordinationError.
+    """
     changed: dict[TopicPartition, None] = {}
-    for node in await nodes.get_many(paths(ISR_CHANGES, names)):
+    wanted = paths(ISR_CHANGES, names)
+    for path, node in zip(wanted, await nodes.get_many(wanted), strict=True):
+        if node is None:
+            continue
         try:
-            changed.update(dict.fromkeys(layout.decode_isr_change(node[0]) if node else ()))
-        except ValueError as error:
-            logger.error("ISR change notification is not readable: %s", error)
+            partitions = layout.decode_isr_change(node[0], partial(faults.report, path))
+            changed.update(dict.fromkeys(partitions))
+        except ValueError as fault:
+            faults.report(path, fault)
     return list(changed)
 
 
-async def read_log_dir_failures(nodes: NodeReader, names: Sequence[str]) -> list[BrokerId]:
-    """Return the brokers named by these notifications, each once. Raises CoordinationError."""
+async def read_log_dir_failures(
+    nodes: NodeReader, names: Sequence[str], faults: Faults
+) -> list[BrokerId]:
+    """Return the brokers named by these notifications, each once; report what is not readable.
+
+    Raises CoordinationError.
+    """
     brokers: dict[BrokerId, None] = {}
-    for node in await nodes.get_many(paths(LOG_DIR_FAILURES, names)):
+    wanted = paths(LOG_DIR_FAILURES, names)
+    for path, node in zip(wanted, await nodes.get_many(wanted), strict=True):
+        if node is None:
+            continue
         try:
-            if node is not None:
-                brokers[layout.decode_log_dir_event(node[0])] = None
-        except ValueError as error:
-            logger.error("log directory notification is not readable: %s", error)
+            brokers[layout.decode_log_dir_event(node[0])] = None
+        except ValueError as fault:
+            faults.report(path, fault)
     return list(brokers)

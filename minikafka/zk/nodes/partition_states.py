@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Create, Set
 from minikafka.zk import layout
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
-
-logger = logging.getLogger(__name__)
 
 ABSENT: Final = -1
 """The version that a state has before its node exists."""
@@ -39,9 +37,9 @@ def write(tp: TopicPartition, state: LeaderAndIsr) -> Create | Set:
 
 
 async def read(
-    nodes: NodeReader, partitions: Sequence[TopicPartition]
+    nodes: NodeReader, partitions: Sequence[TopicPartition], faults: Faults
 ) -> dict[TopicPartition, LeaderAndIsr]:
-    """Return the state of every partition that has a readable state node; log the others.
+    """Return the state of every partition that has a readable state node; report the others.
 
     Raises CoordinationError.
     """
@@ -52,6 +50,6 @@ async def read(
             continue
         try:
             states[tp] = layout.decode_state(node[0], node[1].version)
-        except ValueError as error:
-            logger.error("state node of %s is not readable: %s", tp, error)
+        except ValueError as fault:
+            faults.report(path_of(tp), fault)
     return states

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from minikafka.base.model import Broker, BrokerId
+from minikafka.base.names import parse_number
 from minikafka.base.ports import Coordination, Stat
 from minikafka.zk import layout
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
-
-logger = logging.getLogger(__name__)
 
 DIRECTORY: Final = layout.BROKER_IDS
 """Its children are the ids of the registered brokers."""
@@ -22,13 +21,22 @@ def path_of(broker_id: BrokerId) -> str:
     return layout.broker_path(broker_id)
 
 
-def ids(names: Iterable[str]) -> list[BrokerId]:
-    """Return the broker ids among the children of `DIRECTORY`."""
-    return [int(name) for name in names if name.isdigit()]
+def ids(names: Sequence[str], faults: Faults) -> list[BrokerId]:
+    """Return the broker ids among the children of `DIRECTORY`; report the others."""
+    faults.keep(DIRECTORY, names)
+    found = []
+    for name in names:
+        try:
+            found.append(parse_number(name))
+        except ValueError as fault:
+            faults.report(f"{DIRECTORY}/{name}", fault)
+    return found
 
 
-async def read(nodes: NodeReader, broker_ids: Sequence[BrokerId]) -> dict[BrokerId, Broker]:
-    """Return the readable registrations of these brokers; log the others. Raises CoordinationError."""
+async def read(
+    nodes: NodeReader, broker_ids: Sequence[BrokerId], faults: Faults
+) -> dict[BrokerId, Broker]:
+    """Return the readable registrations of these brokers; report the others. Raises CoordinationError."""
     found = await nodes.get_many([layout.broker_path(id_) for id_ in broker_ids])
     brokers = {}
     for id_, node in zip(broker_ids, found, strict=True):
@@ -36,8 +44,8 @@ async def read(nodes: NodeReader, broker_ids: Sequence[BrokerId]) -> dict[Broker
             continue
         try:
             brokers[id_] = layout.decode_broker(id_, *node)
-        except ValueError as error:
-            logger.error("registration of broker %d is not readable: %s", id_, error)
+        except ValueError as fault:
+            faults.report(path_of(id_), fault)
     return brokers
 
 

@@ -144,7 +144,7 @@ async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndI
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.row("D1", "R1", "A8")
+@pytest.mark.row("D1", "R1", "A8", "D9", "E8")
 async def test_one_of_several_racing_candidates_wins_every_election(
     start: Start, admin: Any
 ) -> None:

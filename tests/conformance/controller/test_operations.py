@@ -18,6 +18,7 @@ from minikafka.base.model import (
 from minikafka.controller.context import PartitionStatus, ReplicaStatus
 from minikafka.controller.elections import Election
 from minikafka.controller.events import (
+    AssignmentChanged,
     LogDirsFailed,
     RebalanceDue,
     SendRequest,
@@ -215,10 +216,22 @@ def reassign(world: World) -> None:
 
 
 def reassign_from_a_dead_leader(world: World) -> None:
-    world.kill(0)
-    begun(world).reassign({T0: [2, 1]})
-    world.shrink(T0, [2])
+    """Reassign a partition whose leader is a target but may not lead: its broker is about to stop."""
+    world.shrink(T0, [0])
     world.context.set_leadership(T0, world.nodes[T0])
+    world.shut_down(0)
+    assert world.nodes[T0].leader == 0, "nobody else was in sync"
+    begun(world.expand(T0, [0, 1, 2])).reassign({T0: [2, 1, 0]})
+
+
+def expand(world: World) -> None:
+    world.topics["t"] = image([0, 1, 2], [1, 2])
+    world.handle(AssignmentChanged("t", world.topics["t"].assignment))
+
+
+def fail_over_with_a_new_partition(world: World) -> None:
+    world.topics["n"] = image([1])
+    world.start(epoch=2)
 
 
 def fail_over(world: World) -> None:
@@ -243,6 +256,9 @@ def force(world: World) -> None:
         (balance, Election.PREFERRED),
         (shut_down, Election.CONTROLLED_SHUTDOWN),
         (reassign, Election.REASSIGNED),
+        (reassign_from_a_dead_leader, Election.REASSIGNED),
+        (expand, Election.OFFLINE),
+        (fail_over_with_a_new_partition, Election.OFFLINE),
         (force, Election.UNCLEAN),
     ],
 )
@@ -252,6 +268,28 @@ def test_each_occasion_uses_its_own_election(
     world = begun(World().create("t", [0, 1, 2]))
     occasion(world)
     assert set(elections(world)) == {election.value}
+
+
+@pytest.mark.row("F12")
+def test_failover_holds_no_election_for_a_partition_whose_leader_lives() -> None:
+    world = begun(World().create("t", [0, 1, 2]))
+    world.start(epoch=2)
+    assert elections(world) == []
+    assert world.context.partition_status(T0) is PartitionStatus.ONLINE
+
+
+@pytest.mark.row("G13", "I9")
+def test_added_partition_and_its_replicas_go_through_new() -> None:
+    world = begun(World().create("t", [0, 1, 2]))
+    expand(world)
+    assert moves(world, T1) == [
+        partition(PartitionStatus.NON_EXISTENT, PartitionStatus.NEW),
+        *replica(1, NON_EXISTENT, NEW),
+        *replica(2, NON_EXISTENT, NEW),
+        partition(PartitionStatus.NEW, PartitionStatus.ONLINE),
+        *replica(1, NEW, ONLINE),
+        *replica(2, NEW, ONLINE),
+    ]
 
 
 @pytest.mark.row("H8", "D16")
@@ -330,7 +368,7 @@ def test_broker_that_shuts_down_gets_the_new_leaders() -> None:
     assert world.nodes[U0].leader == 1, "for every other election it counts as gone"
 
 
-@pytest.mark.row("C19", "T2", "X19", "X21")
+@pytest.mark.row("C19", "T2", "X19", "X21", "B2")
 @pytest.mark.parametrize("seed", range(25))
 def test_leader_epochs_rise_by_one_and_no_isr_is_empty_in_random_runs(
     seed: int,

@@ -13,12 +13,12 @@ from minikafka.zk import layout
 
 
 def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:
-    """Return (path, operation) of each write, without the check at the start of each multi."""
+    """Return (path, operation) of each write, without the checks beside it."""
     writes = []
     for ops in multis:
         assert isinstance(ops[0], Check)
         assert ops[0].path == layout.CONTROLLER_EPOCH
-        writes += [(op.path, op) for op in ops[1:]]
+        writes += [(op.path, op) for op in ops if not isinstance(op, Check)]
     return writes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support.controller_bench import (
     ControllerBench,
     TracedCoordination,
     create_topic,
+    new_ensemble,
     reassign,
     stops,
     until,
@@ -73,6 +75,56 @@ async def test_new_controller_loads_and_sends_in_the_order_of_kafka() -> None:
     assert await bench.led(2)
     informed = {to for to, r in bench.channels.sent if isinstance(r, UpdateMetadataRequest)}
     assert informed == {1, 2, 3}
+    await bench.close()
+
+
+@pytest.mark.row("D2")
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_candidate_follows_its_session_and_watches_the_node_before_it_tries(
+    is_first: bool,
+) -> None:
+    ensemble = new_ensemble()
+    if not is_first:
+        ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
+    session = TracedCoordination(ensemble)
+    candidate = Candidate(ensemble, 1, session)
+    events = session.events
+
+    def traced() -> Any:
+        session.trace.append(("follow", "session"))
+        return events()
+
+    session.events = traced  # type: ignore[method-assign]
+    await candidate.start()
+    await until(lambda: candidate.service.is_active is is_first and session.trace)
+    await until(lambda: ("watch", layout.CONTROLLER) in session.trace)
+    order = [event for event in session.trace if event[1] in ("session", layout.CONTROLLER)]
+    assert order[:2] == [("follow", "session"), ("watch", layout.CONTROLLER)]
+    assert (("write", layout.CONTROLLER) in order) is is_first
+    await candidate.close()
+
+
+@pytest.mark.row("F10")
+async def test_states_begin_with_an_election_and_end_with_the_term() -> None:
+    bench = ControllerBench()
+    create_topic(bench.ensemble, "t", [2, 3])
+    standby = await Candidate(bench.ensemble, 4).start()
+    await until(lambda: standby.service.is_active)
+    await until(lambda: len(standby.service.describe()["partitions"]) == 1)
+    await bench.start()
+    assert bench.shown()["partitions"] == [], "not the controller"
+    (row,) = standby.service.describe()["partitions"]
+    assert (row["state"], set(row["replica_states"].values())) == (
+        "OnlinePartition",
+        {"OnlineReplica"},
+    )
+    await standby.service.resign()
+    assert standby.service.describe()["partitions"] == []
+    await until(lambda: bench.service.is_active and bench.shown()["partitions"])
+    assert bench.shown()["partitions"][0]["replica_states"] == row["replica_states"]
+    moved = [about for what, about in bench.trace if what == "move"]
+    assert moved == ["replica to OnlineReplica"] * 2, "a second start changes no state"
+    await standby.close()
     await bench.close()
 
 
@@ -208,6 +260,40 @@ async def test_next_controller_resumes_operations_of_the_last_one(
     assert bench.assignment()[0] == ReplicaAssignment((3,))
     assert successor.service.epoch == 2
     await successor.close()
+
+
+@pytest.mark.row("D6", "F10")
+async def test_controller_logs_its_start_and_its_end_in_kafkas_words(
+    bench: ControllerBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.led(2)
+    successor = Candidate(bench.ensemble, 4)
+    with caplog.at_level(logging.INFO, "minikafka.controller"):
+        bench.ensemble.delete(layout.CONTROLLER)
+        await bench.service.resign()
+        await successor.start()
+        await until(lambda: successor.service.is_active)
+        await until(lambda: "Started partition state machine" in caplog.text)
+    lines = [record.getMessage() for record in caplog.records]
+    expected = [
+        "Stopped partition state machine",
+        "Stopped replica state machine",
+        "Currently active brokers in the cluster: [1, 2, 3, 4]",
+        "Currently shutting brokers in the cluster: []",
+        "Current list of topics in the cluster: [t]",
+        "Initializing replica state",
+        "Triggering online replica state changes",
+        "Started replica state machine with initial state -> [t-0 on 2 -> OnlineReplica, t-0 on 3 -> OnlineReplica]",
+        "Initializing partition state",
+        "Triggering online partition state changes",
+        "Started partition state machine with initial state -> [t-0 -> OnlinePartition]",
+    ]
+    assert [line for line in lines if line in expected] == expected
+    await successor.close()
+    caplog.clear()
+    await bench.service.resign()
+    assert "Stopped" not in caplog.text, "only a controller has something to stop"
 
 
 @pytest.mark.row("D10", "D8", "F10", "E10")

@@ -1,4 +1,4 @@
-"""Real servers and their clients, a proxy that loses frames, and the stand-in next to them."""
+"""A proxy before the real server that loses frames, and the stand-in next to it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from support.coordination_servers import Apache, InMemory, Zookeeper
 from support.zookeeper_proxy import Proxy, proxy_to
-from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
 
 from minikafka.zk.managed import ManagedZooKeeper
-
-__all__ = ["connect", "ensemble", "proxy", "server", "shared_ensemble", "shared_server"]
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ async def lives(client: Client, ensemble: list[ManagedZooKeeper]) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "ended"])
-async def test_session_moves_when_its_server_goes(
+async def test_session_moves_to_another_server_when_its_server_stops(
     ensemble: list[ManagedZooKeeper], client: Client, how: str
 ) -> None:
     server = await server_of(client, ensemble)
@@ -86,7 +86,7 @@ async def test_session_survives_an_election_in_the_ensemble(
     await lives(client, [one for one in ensemble if one is not leader])
 
 
-async def test_writes_fail_without_a_quorum_and_go_on_with_one(
+async def test_writes_fail_without_a_quorum_and_succeed_once_it_is_back(
     ensemble: list[ManagedZooKeeper], client: Client
 ) -> None:
     for one in ensemble[:2]:

@@ -57,6 +57,7 @@ async def test_server_keeps_port_and_data_when_it_restarts(
     await server.kill()
     assert not server.is_running()
     await server.stop()  # gone already: no harm
+    assert (server.data_dir / "zookeeper.log").read_text() == ""
 
 
 async def test_stop_ends_a_server_cleanly_even_a_paused_one(

@@ -326,7 +326,7 @@ def tree_of(kazoo: KazooClient, root: str) -> dict[str, object]:
     return nodes
 
 
-async def test_random_operations_end_as_they_do_in_kazoo(
+async def test_random_operations_have_the_same_results_as_in_kazoo(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     for seed in range(4):

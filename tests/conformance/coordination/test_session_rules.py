@@ -110,7 +110,7 @@ async def test_read_that_outlives_its_session_is_refused_as_stale(
         await read
 
 
-async def test_only_the_password_of_a_session_ends_it(
+async def test_session_is_ended_only_with_its_password(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     successor: RecordingClient = await zookeeper.connect()

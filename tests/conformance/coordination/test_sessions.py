@@ -150,7 +150,7 @@ async def test_session_is_suspended_before_any_request_fails(client: Client, pro
     await lives(client)
 
 
-async def test_lost_connect_response_costs_time_but_not_the_session(
+async def test_lost_connect_response_delays_the_session_but_does_not_end_it(
     server: ManagedZooKeeper, proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, session_ms=1_500)
@@ -196,7 +196,7 @@ async def test_server_that_hangs_up_after_the_handshake_is_retried_with_pauses(
     await lives(client, connections=client.connection)
 
 
-async def test_server_that_lags_behind_the_client_costs_no_session(
+async def test_client_keeps_its_session_when_a_server_lags_behind_it(
     client: Client, proxy: Proxy
 ) -> None:
     """A lagging follower hangs up on a client that saw a later zxid; another server may do."""
@@ -283,7 +283,7 @@ async def test_idle_session_stays_alive_by_pings(proxy: Proxy, connect: Connect)
     assert client.seen == []
 
 
-async def test_busy_loop_is_not_taken_for_a_silent_server(
+async def test_busy_event_loop_does_not_count_as_a_silent_server(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=3_000)
@@ -298,7 +298,7 @@ async def test_busy_loop_is_not_taken_for_a_silent_server(
 # The server itself.
 
 
-async def test_session_goes_on_when_a_paused_server_continues(
+async def test_session_continues_when_a_paused_server_resumes(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=3_000)
@@ -365,7 +365,7 @@ async def test_start_fails_when_the_peer_is_not_zookeeper(connect: Connect) -> N
 
 
 @pytest.mark.parametrize("trouble", ["suspended", "silent", "stopped"])
-async def test_close_is_quick_whatever_the_fault(
+async def test_close_ends_in_time_during_every_fault(
     server: ManagedZooKeeper, client: Client, proxy: Proxy, trouble: str
 ) -> None:
     if trouble == "suspended":

@@ -156,7 +156,7 @@ async def test_callback_added_after_the_signal_is_called_at_once(
     assert signals == [WatchSignal.CHANGED]
 
 
-async def test_cancelled_waiter_leaves_the_watch_to_the_others(
+async def test_cancelled_waiter_does_not_cancel_the_watch_for_others(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, DATA, "/a")

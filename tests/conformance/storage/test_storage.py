@@ -179,3 +179,26 @@ def test_room_returns_at_most_the_total_as_usable(place: Place) -> None:
     place.storage.make_directories(f"{place.root}/a")
     total, usable = place.storage.room(f"{place.root}/a")
     assert 0 <= usable <= total
+
+
+def test_symbolic_link_is_seen_and_neither_opened_nor_written_through(tmp_path: Path) -> None:
+    storage = DiskStorage()
+    (tmp_path / "file").write_bytes(b"mine")
+    for name, target in (("link", "file"), ("dangling", "none"), ("new.tmp", "file")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        assert storage.is_link(str(tmp_path / name))
+        with pytest.raises(StorageFailed, match=f"{name}: is a symbolic link"):
+            storage.open(str(tmp_path / name), create=True)
+        with pytest.raises(StorageFailed, match=f"{name}: is a symbolic link"):
+            storage.lock(str(tmp_path / name))
+    with pytest.raises(StorageFailed, match="is a symbolic link"):
+        storage.write_atomically(str(tmp_path / "new"), b"other")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    assert not (tmp_path / "none").exists()
+
+
+def test_file_and_directory_are_no_links(place: Place) -> None:
+    place.storage.write_atomically(place.path("a"), b"")
+    assert not place.storage.is_link(place.path("a"))
+    assert not place.storage.is_link(place.root)
+    assert not place.storage.is_link(place.path("missing"))

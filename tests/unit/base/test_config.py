@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
-from minikafka.base.config import BrokerConfig, ClusterConfig, TopicConfig
+from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import Kind
 
@@ -55,12 +57,73 @@ def test_defaults_are_kafkas(name, default):
     assert BrokerConfig.keys()[name].default == default
 
 
+SPECIAL = ("-1", "0", "1", "2147483647", "9223372036854775807")
+NARROWER = {
+    "broker.id": "-1",
+    "zookeeper.session.timeout.ms": "-1 0",
+    "zookeeper.connection.timeout.ms": "-1 0",
+    "default.replication.factor": "-1 0 2147483647",
+    "log.roll.ms": "-1 0",
+    "log.roll.jitter.ms": "-1",
+    "log.flush.interval.ms": "-1",
+    "log.flush.offset.checkpoint.interval.ms": "0",
+    "replica.lag.time.max.ms": "-1 0",
+    "replica.fetch.wait.max.ms": "-1",
+    "replica.fetch.min.bytes": "-1",
+    "replica.high.watermark.checkpoint.interval.ms": "-1 0",
+    "leader.imbalance.per.broker.percentage": "-1",
+    "controlled.shutdown.max.retries": "-1",
+    "controlled.shutdown.retry.backoff.ms": "-1",
+}
+"""Values that Kafka takes although they cannot work, and that are refused here."""
+
+
+def kafkas_special_values() -> list[tuple[str, str, str]]:
+    """Return (class, key, "+" or "-" for each of `SPECIAL`)."""
+    text = (Path(__file__).parent / "kafka_special_values.txt").read_text()
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return [(kind, name, accepted) for kind, name, accepted in rows]
+
+
+@pytest.mark.parametrize(("kind", "name", "accepted"), kafkas_special_values())
+def test_special_values_are_accepted_as_in_kafka(kind, name, accepted):
+    keys = {"broker": BrokerConfig, "topic": TopicConfig}[kind].keys()
+    refused_here = NARROWER.get(name, "").split()
+
+    found = "".join("+" if is_valid(keys[name], value) else "-" for value in SPECIAL)
+
+    expected = [
+        "-" if value in refused_here else mark
+        for value, mark in zip(SPECIAL, accepted, strict=True)
+    ]
+    assert found == "".join(expected)
+
+
+def test_special_values_of_every_numeric_key_are_compared():
+    compared = {(kind, name) for kind, name, _ in kafkas_special_values()}
+
+    for kind, config in (("broker", BrokerConfig), ("topic", TopicConfig)):
+        numeric = {
+            n for n, k in config.keys().items() if k.kind in (Kind.INT, Kind.LONG, Kind.DOUBLE)
+        }
+        assert {(kind, name) for name in numeric} <= compared
+
+
+def is_valid(key, value: str) -> bool:
+    try:
+        key.parse(value)
+    except ConfigError:
+        return False
+    return True
+
+
 def test_only_keys_of_minikafka_differ_from_kafkas():
     keys = BrokerConfig.keys()
 
     assert [name for name in keys if name.startswith("minikafka")] == [
         "minikafka.cluster.secret",
         "minikafka.metrics.enable",
+        "minikafka.records.check.enable",
     ]
     assert keys["minikafka.cluster.secret"].sensitive
 
@@ -169,6 +232,7 @@ def test_default_listeners_are_reachable_only_from_this_machine():
     assert [item.name for item in broker().endpoints.advertised] == ["PLAINTEXT", "CONTROLLER"]
 
 
+@pytest.mark.key("log.dir")
 def test_log_dir_is_used_without_log_dirs():
     assert broker(log_dir="/var/a").log_dirs == ("/var/a",)
     assert broker(log_dir="/var/a", log_dirs="/var/b, /var/c").log_dirs == ("/var/b", "/var/c")

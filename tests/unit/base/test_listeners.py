@@ -41,6 +41,7 @@ def test_listeners_are_registered_at_their_own_addresses_unless_advertised() -> 
     )
 
 
+@pytest.mark.key("advertised.listeners")
 def test_only_advertised_listeners_are_registered() -> None:
     found = parse(
         "PLAINTEXT://0.0.0.0:1,INSIDE://0.0.0.0:2,CONTROLLER://h:3", "PLAINTEXT://a.example:11"

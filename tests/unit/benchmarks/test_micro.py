@@ -32,6 +32,7 @@ def test_different_amount_of_work_has_another_digest():
     assert timed(1, lambda: 1).digest != timed(1, lambda: 2).digest
 
 
+@pytest.mark.row("N4")
 def test_ten_thousand_appends_leave_only_index_entries():
     from benchmarks.bench_log import append_and_flush
 

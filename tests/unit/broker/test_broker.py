@@ -187,7 +187,7 @@ async def test_reassignment_copies_records_to_new_brokers_and_deletes_the_old_re
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
 
 
-@pytest.mark.row("R66", "C7")
+@pytest.mark.row("R66")
 async def test_broker_deletes_replica_that_was_moved_while_it_was_down() -> None:
     async with MemoryCluster(brokers=4) as cluster:
         tp = await placed(cluster)

@@ -2,65 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster
-from support.memory_transport import MemoryLink
+from support.peer import Peer
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Buffer, Link
-from minikafka.broker import listener
+from minikafka.base.ports import QUEUE_MARK_BYTES
+from minikafka.broker import cold_requests, listener
 from minikafka.broker.cold_requests import WAITING_BYTES_MAX, WAITING_MAX
 from minikafka.broker.services import LATER, RequestContext, Services
 from minikafka.client import NewTopic
+from minikafka.client import Record as ClientRecord
 from minikafka.record.batch import Record, build
 from minikafka.wire.codec import decode_response, encode_request, request, response
 from minikafka.wire.versions import FETCH, FIND_COORDINATOR, METADATA, PRODUCE
 
 T0 = TopicPartition("t", 0)
-
-
-class Peer:
-    """A client that sends the frames given by the test and keeps the responses."""
-
-    link: MemoryLink
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.is_closed = False
-        self._buffer = bytearray(64 << 10)
-
-    def connected(self, link: Link) -> None:
-        assert isinstance(link, MemoryLink)
-        self.link = link
-
-    def disconnected(self, error: Exception | None) -> None:
-        self.is_closed = True
-
-    def get_buffer(self, hint: int) -> Buffer:
-        return self._buffer
-
-    def buffer_updated(self, count: int) -> None:
-        self.data += self._buffer[:count]
-
-    def drained(self) -> None:
-        pass
-
-    def frames(self) -> list[bytes]:
-        found, at = [], 0
-        while at + 4 <= len(self.data):
-            size = int.from_bytes(self.data[at : at + 4], "big")
-            found.append(bytes(self.data[at + 4 : at + 4 + size]))
-            at += 4 + size
-        return found
-
-    def answered(self) -> list[int]:
-        """The correlation ids of the responses, in their order."""
-        return [int.from_bytes(frame[:4], "big") for frame in self.frames()]
 
 
 class Parking:
@@ -119,8 +81,25 @@ def metadata(correlation: int) -> bytes:
     return encode_request(METADATA, 9, correlation, "me", request(METADATA, 9, topics=None))
 
 
-def produce(correlation: int) -> bytes:
-    rows = [{"index": 0, "records": build([Record(0, 1000, None, b"x", ())])}]
+def waiting_fetch(correlation: int) -> bytes:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    body = request(
+        FETCH,
+        4,
+        replica_id=-1,
+        max_wait=3_600_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[{"topic": "t", "partitions": [partition]}],
+    )
+    return encode_request(FETCH, 4, correlation, "me", body)
+
+
+BATCH = build([Record(0, 1000, None, b"x", ())])
+
+
+def produce(correlation: int, batch: bytes | None = BATCH) -> bytes:
+    rows = [{"index": 0, "records": batch}]
     body = request(
         PRODUCE,
         9,
@@ -146,6 +125,13 @@ def fetch(correlation: int) -> bytes:
     return encode_request(FETCH, 4, correlation, "me", body)
 
 
+async def test_tick_with_a_null_records_field_is_finished(bench: Bench) -> None:
+    bench.send(produce(1), produce(2, None), produce(3))
+    await bench.answered(1, 2, 3)
+    assert bench.log_end == 2
+    assert not bench.peer.is_closed
+
+
 async def test_cold_request_begins_when_the_earlier_ones_are_answered(bench: Bench) -> None:
     bench.send(find(1, "a"), find(2, "b"), metadata(3), find(4, "c"))
     await until(lambda: bench.parking.keys)
@@ -161,7 +147,7 @@ async def test_cold_request_begins_when_the_earlier_ones_are_answered(bench: Ben
 
 async def test_produce_and_fetch_do_not_wait_for_a_parked_request(bench: Bench) -> None:
     bench.send(find(1), metadata(2), produce(3))
-    await until(lambda: bench.log_end == 1)
+    await until(lambda: bench.log_end == 1 and bench.parking.parked)
     bench.send(fetch(4), produce(5))
     await until(lambda: bench.log_end == 2)
     assert bench.peer.answered() == []
@@ -224,7 +210,7 @@ async def test_requests_that_wait_are_dropped_when_the_connection_closes(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.send(find(1, "a"), find(2, "b"), produce(3))
-    await until(lambda: bench.log_end == 1)
+    await until(lambda: bench.log_end == 1 and bench.parking.parked)
     ours = bench.peer.link.other
     bench.peer.link.abort()
     await until(lambda: ours._gone)
@@ -300,3 +286,112 @@ async def test_connection_is_not_read_while_too_many_requests_wait(
         bench.parking.answer(number)
     await bench.answered(*range(count))
     assert not ours._paused
+
+
+@pytest.fixture
+async def wide(bench: Bench) -> Bench:
+    """The bench with a topic whose metadata is longer than what a socket takes."""
+    async with bench.cluster.client() as client:
+        await client.create_topics(NewTopic("wide", 400, 1))
+    return bench
+
+
+def handled(bench: Bench) -> int:
+    return bench.cluster.brokers[0].requests.times[METADATA].count
+
+
+async def test_requests_are_not_handled_for_a_client_that_receives_no_responses(
+    wide: Bench,
+) -> None:
+    wide.peer.link.pause_reading()
+    before = handled(wide)
+    ours = wide.peer.link.other
+    wide.send(*(metadata(number) for number in range(600)))
+    await until(lambda: ours.queued_bytes() > QUEUE_MARK_BYTES)
+    async with wide.cluster.client() as other:
+        for _ in range(20):
+            await other.list_topics()
+    assert ours.queued_bytes() < QUEUE_MARK_BYTES + (32 << 10)
+    assert handled(wide) - before < 80
+    assert len(wide.cluster.brokers[0].replicas.purgatory.ready) == 0
+    wide.peer.link.resume_reading()
+    await wide.answered(*range(600))
+
+
+async def test_response_that_waits_for_a_fetch_holds_back_the_next_request(bench: Bench) -> None:
+    before = handled(bench)
+    bench.send(waiting_fetch(1), metadata(2), metadata(3), metadata(4))
+    await until(lambda: handled(bench) > before)
+    async with bench.cluster.client() as other:
+        await other.produce("t", [ClientRecord(value=b"x")], partition=0)
+    await bench.answered(1, 2, 3, 4)
+
+
+async def test_at_most_one_response_waits_for_a_fetch(bench: Bench) -> None:
+    bench.send(waiting_fetch(1), *(find(number) for number in range(2, 40)))
+    await until(lambda: bench.parking.parked)
+    bench.parking.answer()
+    for _ in range(20):
+        await bench.cluster.brokers[0].clock.sleep(0)
+    assert len(bench.parking.parked) == 1
+
+
+async def test_parsing_stops_within_the_buffer_while_too_many_requests_wait(
+    bench: Bench,
+) -> None:
+    bench.send(*(produce(number) for number in range(200)))  # a connection with a large buffer
+    await until(lambda: len(bench.peer.answered()) == 200)
+    frames = [find(number) for number in range(200, 200 + 3 * WAITING_MAX)]
+    bench.send(*frames, produce(999))
+    await until(lambda: bench.peer.link.other._paused)
+    assert bench.log_end == 200
+    for number in range(3 * WAITING_MAX):
+        await until(lambda: len(bench.parking.parked) == number + 1)  # noqa: B023  awaited here
+        bench.parking.answer(number)
+    await bench.answered(*range(200 + 3 * WAITING_MAX), 999)
+    assert bench.log_end == 201
+
+
+def _in_steps(services: Services, asked: Any, context: RequestContext) -> Any:
+    def steps() -> Iterator[None]:
+        for _ in range(50):
+            yield
+        return response(FIND_COORDINATOR, 0, node_id=7, host="h", port=1)
+
+    return steps()
+
+
+async def _later_in_steps(*arguments: Any) -> Any:
+    return _in_steps(*arguments)
+
+
+def _failing_in_steps(*_: Any) -> Any:
+    def steps() -> Iterator[None]:
+        yield
+        raise KeyError("a defect")
+
+    return steps()
+
+
+@pytest.mark.parametrize("handler", [_in_steps, _later_in_steps])
+async def test_long_answer_gives_way_to_other_connections(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(cold_requests, "TURN_MS", 0)
+    monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, handler)
+    bench.send(find(1), find(2))
+    other = Peer()
+    await bench.cluster.transport.connect(lambda: other, "127.0.0.1", 9092)
+    other.link.send([metadata(1)])
+    await until(lambda: other.answered() == [1])
+    assert bench.peer.answered() == []
+    await bench.answered(1, 2)
+
+
+async def test_steps_that_fail_close_the_connection(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, _failing_in_steps)
+    bench.send(find(1), metadata(2))
+    await until(lambda: bench.peer.is_closed)
+    assert bench.cluster.crashes == []

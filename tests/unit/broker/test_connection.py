@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ from support.controller_bench import until
 from support.memory_cluster import MemoryCluster
 from support.memory_transport import MemoryLink
 
-from minikafka.base.ports import Buffer, Link
+from minikafka.base.errors import StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link
 from minikafka.broker import listener
-from minikafka.broker.apis.fetch import UNSENT_MAX
+from minikafka.broker.outbox import PIECE_MAX
 from minikafka.client import NewTopic, Record
-from minikafka.wire.codec import encode_request, request
-from minikafka.wire.versions import DELETE_TOPICS, FETCH
+from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.wire.versions import DELETE_TOPICS, FETCH, METADATA
 
 
 async def test_defect_in_a_handler_closes_the_connection_of_that_client_only(
@@ -62,8 +65,12 @@ class Silent:
         pass
 
 
-def fetch_request(correlation: int, max_bytes: int) -> bytes:
-    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 30}
+def metadata_request(correlation: int) -> bytes:
+    return encode_request(METADATA, 9, correlation, "silent", request(METADATA, 9, topics=None))
+
+
+def fetch_request(correlation: int, max_bytes: int, offset: int = 0) -> bytes:
+    partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 30}
     body = request(
         FETCH,
         4,
@@ -76,20 +83,161 @@ def fetch_request(correlation: int, max_bytes: int) -> bytes:
     return encode_request(FETCH, 4, correlation, "silent", body)
 
 
-async def test_records_are_not_read_for_a_client_that_receives_no_responses() -> None:
-    async with MemoryCluster(1) as cluster, cluster.client() as client:
+PIECE = QUEUE_MARK_BYTES + PIECE_MAX
+"""The most that a connection holds of records that its client has not received."""
+
+
+class Reader(Silent):
+    """A client that keeps the responses, once it receives them."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.is_closed = False
+        self._buffer = bytearray(64 << 10)
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.data += self._buffer[:count]
+
+    def disconnected(self, error: Exception | None) -> None:
+        self.is_closed = True
+
+    def responses(self) -> list[Any]:
+        found, at = [], 0
+        while at + 4 <= len(self.data):
+            size = int.from_bytes(self.data[at : at + 4], "big")
+            if at + 4 + size > len(self.data):
+                break
+            found.append(bytes(self.data[at + 4 : at + 4 + size]))
+            at += 4 + size
+        return found
+
+
+@pytest.fixture
+async def stored() -> AsyncIterator[MemoryCluster]:
+    """One broker with 4.5 MB of records in `t`, in segments of 2 MiB."""
+    async with MemoryCluster(1, log_segment_bytes=2 << 20) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 1))
+        for number in range(45):
+            await client.produce("t", [Record(value=b"%02d" % number * 50_000)], partition=0)
+        yield cluster
+
+
+async def join(cluster: MemoryCluster) -> Reader:
+    reader = Reader()
+    await cluster.transport.connect(lambda: reader, "127.0.0.1", 9092)
+    return reader
+
+
+async def test_records_are_not_read_for_a_client_that_receives_no_responses(
+    stored: MemoryCluster,
+) -> None:
+    silent = await join(stored)
+    silent.link.send([fetch_request(number, 1 << 30) for number in range(40)])
+    owing = silent.link.other
+    await until(lambda: owing.queued_bytes() > 0)
+    async with stored.client() as client:
         for _ in range(5):
-            await client.produce("t", [Record(value=bytes(900_000))], partition=0)
-        silent = Silent()
-        await cluster.transport.connect(lambda: silent, "127.0.0.1", 9092)
-        silent.link.send([fetch_request(number, 1 << 30) for number in range(40)])
-        owing = silent.link.other
-        await until(lambda: owing.queued_bytes() > 0)
-        assert owing.queued_bytes() < UNSENT_MAX + (8 << 20)
-        assert len(await client.list_topics()) == 1
+            assert len(await client.list_topics()) == 1
+    assert owing.queued_bytes() <= PIECE
+    read = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log.traffic
+    assert read.fetch_requests < 3  # the other requests are not even parsed
 
 
+async def test_response_is_complete_when_the_client_receives_it(stored: MemoryCluster) -> None:
+    reader = await join(stored)
+    log = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log
+    first, offset, position = log.read(0, log.written_position, 1 << 30)
+    reader.link.send(
+        [fetch_request(1, 1 << 30), metadata_request(2), fetch_request(3, 1 << 30, offset)]
+    )
+    reader.link.resume_reading()
+    await until(lambda: len(reader.responses()) == 3)
+    got = [decode_response(FETCH, 4, reader.responses()[number]) for number in (0, 2)]
+    records = [response.responses[0].partitions[0].records for response in got]
+    assert records == [first, log.read(position, log.written_position, 1 << 30)[0]]
+    assert [int.from_bytes(data[:4], "big") for data in reader.responses()] == [1, 2, 3]
+
+
+async def test_requests_behind_a_large_response_wait_for_it(stored: MemoryCluster) -> None:
+    slow = await join(stored)
+    slow.link.send([fetch_request(1, 1 << 30), metadata_request(2), *[fetch_request(3, 100)] * 200])
+    owing = slow.link.other
+    await until(lambda: owing.queued_bytes() > QUEUE_MARK_BYTES)
+    assert owing._paused
+    slow.link.resume_reading()
+    await until(lambda: len(slow.responses()) == 202)
+    assert not owing._paused
+
+
+async def test_connection_is_closed_when_records_are_deleted_before_they_are_sent(
+    stored: MemoryCluster,
+) -> None:
+    slow = await join(stored)
+    slow.link.send([fetch_request(1, 1 << 30)])
+    owing = slow.link.other
+    await until(lambda: owing.queued_bytes() > QUEUE_MARK_BYTES)
+    log = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log
+    log.advance_log_start_offset(log.log_end_offset)
+    slow.link.resume_reading()
+    await until(lambda: slow.is_closed)
+    assert slow.responses() == []
+    assert stored.crashes == []
+
+
+async def test_failed_read_of_waiting_records_takes_the_log_directory_offline(
+    stored: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = await join(stored)
+    slow.link.send([fetch_request(1, 1 << 30)])
+    owing = slow.link.other
+    await until(lambda: owing.queued_bytes() > QUEUE_MARK_BYTES)
+    partition = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)]
+
+    def fail(count: int, position: int) -> bytes:
+        raise StorageFailed(partition.log.segments[0].file.path, OSError(5, "a bad sector"))
+
+    monkeypatch.setattr(partition.log.segments[0].file, "pread", fail)
+    slow.link.resume_reading()
+    await until(lambda: slow.is_closed)
+    assert partition.offline
+
+
+async def test_clients_that_receive_nothing_share_one_budget(stored: MemoryCluster) -> None:
+    silent = [await join(stored) for _ in range(60)]
+    for reader in silent:
+        reader.link.send([fetch_request(number, 1 << 30) for number in range(3)])
+    owing = [reader.link.other for reader in silent]
+    await until(lambda: all(link.queued_bytes() > QUEUE_MARK_BYTES for link in owing))
+    ahead = stored.brokers[0].listener._ahead
+    assert ahead.used == sum(link.queued_bytes() for link in owing) <= 60 * PIECE
+    for link in owing:
+        link.abort()
+    await until(lambda: ahead.used == 0)
+
+
+async def test_follower_that_was_away_receives_what_it_missed_in_large_responses() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 3, 2))
+        await cluster.stop(1)
+        for number in range(60):
+            value = b"%02d" % number * 50_000
+            await client.produce("t", [Record(value=value)], partition=number % 3)
+        back = await cluster.start(1)
+        leader = cluster.brokers[0].replicas.partitions
+        follower = back.replicas.partitions
+        for tp, led in leader.items():
+            end = led.log.log_end_offset
+            await until(lambda tp=tp: tp in follower)
+            await until(lambda tp=tp, end=end: follower[tp].log.written_log_end_offset == end)
+            data = [part.log.read(0, 1 << 30, 1 << 30)[0] for part in (led, follower[tp])]
+            assert len(data[0]) > 2_000_000
+            assert data[0] == data[1]
+
+
+@pytest.mark.row("R53")
 async def test_fetch_of_zero_bytes_returns_one_batch() -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 1))

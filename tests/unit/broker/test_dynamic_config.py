@@ -7,6 +7,7 @@ import pytest
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
 from minikafka.broker.dynamic_config import DYNAMIC, DynamicConfig
+from minikafka.rpc.messages import SettingChange
 
 pytestmark = pytest.mark.row("R71")
 
@@ -89,3 +90,38 @@ def test_dynamic_keys_are_kafkas_dynamic_keys_that_exist_here() -> None:
     )
     assert not {"log.retention.hours", "broker.id", "num.partitions"} & set(DYNAMIC)
     settings().check(dict.fromkeys(("log.retention.ms", "log.segment.bytes", RATE), "1000"))
+
+
+def wanted(**static: object) -> BrokerConfig:
+    return settings(**static).static
+
+
+def test_reload_takes_the_settings_that_need_no_restart_and_names_every_difference() -> None:
+    dynamic = settings(min_insync_replicas=2, num_partitions=3)
+    changes, has_effect = dynamic.reload(wanted(num_partitions=6, log_retention_ms=5))
+    assert has_effect
+    assert changes == [
+        SettingChange("num.partitions", "3", "6", "restart"),
+        SettingChange("min.insync.replicas", "2", "1", "now"),
+        SettingChange("log.retention.ms", None, "5", "now"),
+    ]
+    current = dynamic.current
+    assert (current.min_insync_replicas, current.log_retention_ms) == (1, 5)
+    assert current.num_partitions == 3
+    assert current.given == {"broker.id", "num.partitions", "log.retention.ms"}
+    again, has_effect = dynamic.reload(wanted(num_partitions=6, log_retention_ms=5))
+    assert ([change.name for change in again], has_effect) == (["num.partitions"], False)
+
+
+def test_reload_has_no_effect_on_a_setting_that_was_altered_at_run_time() -> None:
+    dynamic = settings()
+    dynamic.load({"min.insync.replicas": "3"}, {})
+    changes, has_effect = dynamic.reload(wanted(min_insync_replicas=2))
+    assert changes == [SettingChange("min.insync.replicas", "1", "2", "overridden")]
+    assert (dynamic.current.min_insync_replicas, has_effect) == (3, False)
+    dynamic.load({}, {})
+    assert dynamic.current.min_insync_replicas == 2
+
+
+def test_reload_of_an_unchanged_file_changes_nothing() -> None:
+    assert settings(min_insync_replicas=2).reload(wanted(min_insync_replicas=2)) == ([], False)

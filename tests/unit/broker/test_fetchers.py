@@ -82,7 +82,13 @@ def partition(epoch: int) -> Any:
     )
     tp = TopicPartition("t", 0)
     return SimpleNamespace(
-        topic=b"t", tp=tp, leader=3, leader_epoch=epoch, log=log, high_watermark=0
+        topic=b"t",
+        tp=tp,
+        leader=3,
+        leader_epoch=epoch,
+        log=log,
+        high_watermark=0,
+        follower_throttle=None,
     )
 
 
@@ -151,6 +157,7 @@ class Slow:
         self.handler.disconnected(None)
 
 
+@pytest.mark.row("R52")
 async def test_connection_is_closed_when_nothing_is_followed_any_longer() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
@@ -162,6 +169,28 @@ async def test_connection_is_closed_when_nothing_is_followed_any_longer() -> Non
     await until(lambda: not made._to_wake)  # the fetcher is awake and has no connection to close
     transport.made.set()
     await asyncio.wait_for(transport.closed.wait(), 10)
+    await tasks.close()
+
+
+async def test_lost_connection_to_a_followed_leader_is_reported() -> None:
+    transport: Any = Slow()
+    transport.made.set()
+    tasks = TaskRegistry()
+    lost: list[int] = []
+    made = Fetchers(
+        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lost.append
+    )
+    made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
+    made.add(partition(1))
+    await transport.asked.wait()
+    await until(lambda: made._fetchers[3].connection is not None)
+    transport.handler.disconnected(ConnectionResetError())
+    await until(lambda: lost == [3])
+    await until(lambda: made._fetchers[3].connection is not None)
+    made.remove(TopicPartition("t", 0))
+    await until(lambda: not made._fetchers)
+    assert lost == [3]
+    await made.close()
     await tasks.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 import pytest
@@ -9,6 +10,7 @@ from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.metrics import Number, prometheus_text
+from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
 from minikafka.client import NewTopic, NotProduced, Record
 
@@ -66,6 +68,7 @@ async def test_metrics_describe_each_partition_and_its_log() -> None:
         assert "kafka_log_log_numlogsegments" + where in read(cluster.brokers[1])
 
 
+@pytest.mark.key("replica.lag.time.max.ms")
 async def test_metrics_count_isr_changes_and_under_replicated_partitions() -> None:
     async with MemoryCluster(2, replica_lag_time_max_ms=500) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
@@ -109,3 +112,42 @@ async def test_only_the_active_controller_counts_brokers() -> None:
             0,
             0,
         )
+
+
+@pytest.mark.row("J7", "B3")
+async def test_metrics_show_availability_and_waiting_produces_of_each_partition() -> None:
+    async with MemoryCluster(2, min_insync_replicas=2) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await user.produce("t", [Record(value=b"v")], partition=0)
+        available = 'kafka_cluster_partition_available{topic="t",partition="0"}'
+        waiting = 'kafka_cluster_partition_waitingproduces{topic="t",partition="0"}'
+        leader, follower = cluster.brokers[0], cluster.brokers[1]
+        assert (read(leader)[available], read(follower)[available]) == (1, 0)
+        assert read(leader)[waiting] == 0
+        follower.replicas.fetchers.remove(TopicPartition("t", 0))
+        produces = asyncio.ensure_future(user.produce("t", [Record(value=b"v")], partition=0))
+        await until(lambda: read(leader)[waiting] == 1)
+        follower.replicas.fetchers.add(follower.replicas.partitions[TopicPartition("t", 0)])
+        await produces
+        assert read(leader)[waiting] == 0
+        leader.replicas.partitions[TopicPartition("t", 0)].stop()
+        assert read(leader)[available] == read(follower)[available] == 0
+
+
+@pytest.mark.row("H3", "C39")
+async def test_metrics_count_unclean_elections_of_each_partition_and_each_brokers_backlog() -> None:
+    async with MemoryCluster(3) as cluster, cluster.client() as user:
+        active = next(b for b in cluster.brokers.values() if b.controller.is_active)
+        first, second = (n for n, b in cluster.brokers.items() if b is not active)
+        configs = {"unclean.leader.election.enable": "true"}
+        topic = NewTopic("t", assignment={0: (first, second)}, configs=configs)
+        await user.create_topics(topic)
+        backlog = f'kafka_controller_controllerchannelmanager_queuesize{{broker_id="{first}"}}'
+        await until(lambda: read(active)[backlog] == 0)
+        await cluster.stop(second)
+        await until(lambda: active.metadata.topics["t"][0].isr == (first,))
+        await cluster.stop(first, controlled=False)
+        await cluster.start(second)
+        name = "kafka_controller_controllerstats_uncleanleaderelections_total"
+        await until(lambda: read(active).get(name + '{topic="t",partition="0"}') == 1)
+        assert read(active)[name] == totals(active)["UncleanLeaderElectionsPerSec"] == 1

@@ -70,7 +70,7 @@ async def bench() -> AsyncIterator[Bench]:
     await bench.tasks.close()
 
 
-@pytest.mark.row("A10", "A14", "X19", "X23")
+@pytest.mark.row("A10", "A14", "X19", "X23", "R26")
 async def test_written_isr_keeps_the_leader_epoch_and_is_announced(bench: Bench) -> None:
     bench.propose()
     await until(lambda: bench.committed)
@@ -82,7 +82,7 @@ async def test_written_isr_keeps_the_leader_epoch_and_is_announced(bench: Bench)
     assert layout.decode_isr_change(announced) == [TP]
 
 
-@pytest.mark.row("T18")
+@pytest.mark.row("T18", "R28")
 async def test_isr_is_committed_when_the_answer_was_lost_but_the_write_is_found(
     bench: Bench,
 ) -> None:
@@ -128,7 +128,7 @@ async def test_isr_stays_pending_while_the_read_back_loses_its_connection(
     assert asked == 4
 
 
-@pytest.mark.row("T18", "R3")
+@pytest.mark.row("T18", "R3", "R28")
 async def test_isr_stays_pending_when_another_writer_changed_the_state(
     bench: Bench,
 ) -> None:

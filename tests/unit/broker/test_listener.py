@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster
+from support.memory_transport import MemoryLink
+from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
+from minikafka.base.ports import Buffer, Link
 from minikafka.broker.broker import Broker
 from minikafka.broker.services import RequestContext, Services
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.network import Address, Network
-from minikafka.wire.codec import decode_response, request, response
-from minikafka.wire.versions import FIND_COORDINATOR
+from minikafka.wire.codec import decode_response, encode_request, request, response
+from minikafka.wire.versions import FIND_COORDINATOR, METADATA
 from minikafka.zk import layout
 
 KEYS = {
@@ -47,6 +51,7 @@ async def test_metadata_names_the_brokers_on_the_listener_of_the_client() -> Non
             assert {id_: node.port for id_, node in found.brokers.items()} == expected
 
 
+@pytest.mark.key("listeners", "listener.security.protocol.map", "control.plane.listener.name")
 async def test_registration_holds_every_endpoint_of_the_broker() -> None:
     async with MemoryCluster(1, **KEYS) as cluster:
         [broker] = cluster.brokers.values()
@@ -58,6 +63,7 @@ async def test_registration_holds_every_endpoint_of_the_broker() -> None:
         assert (fields["host"], fields["port"]) == ("127.0.0.1", port(broker, "INSIDE"))
 
 
+@pytest.mark.key("inter.broker.listener.name")
 async def test_followers_fetch_from_the_inter_broker_listener() -> None:
     async with MemoryCluster(2, **KEYS) as cluster:
         async with client(cluster, cluster.brokers[0], "OUTSIDE") as user:
@@ -127,3 +133,70 @@ async def test_handler_of_a_coordinator_serves_its_own_broker_only() -> None:
             data = await connection.request(FIND_COORDINATOR, 0, asked, 1_000)
             assert decode_response(FIND_COORDINATOR, 0, data).node_id == number
             network.close()
+
+
+@pytest.mark.parametrize("limit", [-1, -2, 2**63 - 1])
+def test_idle_connection_stays_open_with_a_limit_that_means_never(limit: int) -> None:
+    assert run_seeded(1, connections_after_idling(limit, seconds=900)) == 1
+
+
+@pytest.mark.parametrize("limit", [0, 1, 60_000])
+def test_idle_connection_is_closed_at_the_limit(limit: int) -> None:
+    assert run_seeded(1, connections_after_idling(limit, seconds=70)) == 2
+
+
+async def connections_after_idling(limit: int, *, seconds: int) -> int:
+    """Return how many connections a client needed for two requests with an idle time between them."""
+    async with MemoryCluster(1, connections_max_idle_ms=limit) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", 1, 1))
+        listener = cluster.brokers[0].listener
+        before = listener._last_id
+        await user.produce("t", [Record(value=b"first")], partition=0)
+        await asyncio.sleep(seconds)
+        await user.produce("t", [Record(value=b"second")], partition=0)
+        return 1 + listener._last_id - before
+
+
+class Silent:
+    """A client that receives nothing."""
+
+    link: MemoryLink
+
+    def connected(self, link: Link) -> None:
+        assert isinstance(link, MemoryLink)
+        self.link = link
+        link.pause_reading()
+
+    def disconnected(self, error: Exception | None) -> None:
+        pass
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return bytearray(64 << 10)
+
+    def buffer_updated(self, count: int) -> None:
+        pass
+
+    def drained(self) -> None:
+        pass
+
+
+def test_client_that_receives_nothing_is_idle_whatever_it_has_requested() -> None:
+    body = request(METADATA, 9, topics=None)
+    asked = [encode_request(METADATA, 9, number, "silent", body) for number in range(3_000)]
+
+    async def open_at(*seconds: int) -> list[int]:
+        async with MemoryCluster(1, connections_max_idle_ms=60_000) as cluster:
+            async with cluster.client() as user:
+                await user.create_topics(NewTopic("t", 1_000, 1))
+            silent = Silent()
+            connections = cluster.brokers[0].listener._connections
+            await asyncio.sleep(100)
+            await cluster.transport.connect(lambda: silent, "127.0.0.1", 9092)
+            silent.link.send(asked)
+            found = []
+            for count in seconds:
+                await asyncio.sleep(count)
+                found.append(len(connections))
+            return found
+
+    assert run_seeded(1, open_at(50, 20)) == [1, 0]

@@ -168,6 +168,26 @@ async def test_replica_that_may_hold_the_only_copy_is_no_stray(
     assert set(hosted.replicas.logs.logs) == {T0}
 
 
+@pytest.mark.row("K9", "I6")
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(state(leader=NO_LEADER, replicas=(9,)), id="without a leader"),
+        pytest.param(state(leader=9, replicas=(9,))._replace(isr=(9, 0)), id="in the ISR"),
+    ],
+)
+async def test_stray_that_was_kept_is_deleted_once_another_replica_leads(
+    hosted: Hosted, kept: PartitionState
+) -> None:
+    assert await hosted.tell(state(leader=9, replicas=(0, 9)), topic_id=b"0123456789abcdef") == [0]
+    ids = (("t", b"0123456789abcdef"),)
+    moved = state(leader=9, replicas=(9,))
+    for states, hosts in (((kept,), {T0}), ((), {T0}), ((moved,), set())):
+        request = UpdateMetadataRequest(0, EPOCH + 1, hosted.epoch, states, (), ids)
+        await hosted.handle(request)
+        assert set(hosted.replicas.logs.logs) == hosts
+
+
 @pytest.mark.row("R8", "T19")
 async def test_stop_with_a_lower_leader_epoch_is_fenced(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
@@ -346,7 +366,9 @@ async def test_caught_up_follower_is_proposed_for_the_isr_when_its_broker_appear
     partition = hosted.replicas.partitions[T0]
     now = hosted.broker.clock.now()
     progress = partition.followers[9]
-    progress.item = SimpleNamespace(last_fetch=lambda: now, mark_dirty=lambda: None)
+    progress.item = SimpleNamespace(
+        unbind=lambda: None, last_fetch=lambda: now, mark_dirty=lambda: None
+    )
     partition.record_follower_fetch(progress, 0, now)
     assert partition.isr_state.proposed == (0,)
     live = (hosted.broker.info, follower)
@@ -376,6 +398,7 @@ async def test_long_request_is_abandoned_when_a_newer_controller_sends_one_meanw
     assert (last.leader_epoch, last.is_leader) == (3, True)
 
 
+@pytest.mark.row("R31")
 async def test_lowering_min_insync_replicas_commits_waiting_records(hosted: Hosted) -> None:
     config = layout.topic_config_path("t")
     ensemble = hosted.cluster.ensemble
@@ -411,3 +434,17 @@ async def test_failed_disk_of_a_reader_takes_its_log_directory_offline(hosted: H
         hosted.replicas.reader(T0).read(1)
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.offline
+
+
+async def test_replica_whose_name_is_a_symbolic_link_is_refused_alone(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = hosted.replicas.logs.storage
+    monkeypatch.setattr(storage, "is_link", lambda path: path.endswith("/t-0"))
+    assert await hosted.tell(state(T0), state(T1)) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert "t-0 is not hosted: /data/t-0 is a symbolic link" in caplog.text
+    assert hosted.replicas.error_for(T0) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert hosted.produce(T1, b"still served") == 1
+    monkeypatch.undo()
+    assert await hosted.tell(state(T0, epoch=4)) == [0]
+    assert hosted.produce(T0, b"served again") == 1

@@ -61,6 +61,7 @@ async def test_invalid_setting_is_ignored_and_the_others_apply(
     await until(lambda: all(p.min_isr == 3 for p in partitions(cluster)))
 
 
+@pytest.mark.key("segment.bytes", "max.message.bytes", "message.timestamp.type")
 async def test_changed_topic_settings_apply_without_a_restart(
     cluster: MemoryCluster,
 ) -> None:

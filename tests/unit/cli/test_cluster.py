@@ -8,12 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 from support.scripted_admin import ScriptedAdmin
 
-from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.model import TopicPartition
 from minikafka.cli import cluster as module
-from minikafka.client import ClusterInfo, Node, PartitionInfo, TopicInfo
 
 T0 = TopicPartition("t", 0)
-INFO = ClusterInfo("id", 1, {i: Node(i, "h", i, None) for i in (1, 2, 3)})
 
 
 @pytest.fixture
@@ -55,40 +53,3 @@ def test_describe_shows_racks_and_log_directories(admin: ScriptedAdmin) -> None:
     text = call("describe").stdout
     assert "controller  1  epoch –" in text
     assert "1.5 kB" in text
-
-
-def topic(*partitions: PartitionInfo) -> list[TopicInfo]:
-    return [TopicInfo("t", bytes(16), {p.partition: p for p in partitions})]
-
-
-def test_cluster_is_healthy_if_only_preferred_leaders_do_not_lead() -> None:
-    found = module.diagnose(INFO, topic(PartitionInfo(0, 2, 1, (1, 2), (1, 2), (), 0)), {}, [1, 2])
-    assert found["healthy"]
-    assert found["not_led_by_preferred"] == ["t-0"]
-
-
-def test_diagnosis_names_missing_brokers_leaders_and_replicas() -> None:
-    partitions = topic(
-        PartitionInfo(0, -1, 1, (1, 2), (2,), (), 5), PartitionInfo(1, 1, 1, (1, 2), (1,), (), 0)
-    )
-    found = module.diagnose(INFO, partitions, {}, [1, 2, 3, 4])
-    assert not found["healthy"]
-    assert found["offline_partitions"] == ["t-0"]
-    assert found["under_replicated_partitions"] == ["t-0", "t-1"]
-    assert found["brokers_away"] == [4]
-    assert not module.diagnose(INFO._replace(controller_id=-1), [], {}, [])["healthy"]
-
-
-def test_replica_being_added_does_not_make_a_partition_under_replicated() -> None:
-    moving = {T0: ReplicaAssignment((1, 2)).reassigned_to((1, 3))}
-    partitions = topic(PartitionInfo(0, 1, 1, (1, 3, 2), (1, 2), (), 0))
-    assert module.diagnose(INFO, partitions, moving, [])["healthy"]
-    assert not module.diagnose(INFO, partitions, {}, [])["healthy"]
-
-
-def test_health_exits_with_code_1_if_the_cluster_is_not_healthy(admin: ScriptedAdmin) -> None:
-    well = call("health")
-    assert (well.exit_code, well.stdout.splitlines()[0]) == (0, "healthy")
-    admin.controller = -1
-    ill = call("health", "--json")
-    assert (ill.exit_code, json.loads(ill.stdout)["healthy"]) == (1, False)

@@ -1,95 +1,167 @@
-"""Records printed as lines, and start offsets."""
+"""The command `consume`: what it prints, where it starts and stops, and what it refuses."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from click import BadParameter, Context, Option
+from click.testing import CliRunner, Result
+from support.stub_cluster import StubCluster
 
-from minikafka.base.errors import KafkaError
-from minikafka.cli.consume import (
-    Offsets,
-    _check_start,
-    as_json_line,
-    as_line,
-    consume,
-    parse_offsets,
+from minikafka.cli.consume import consume
+from minikafka.cli.record_format import unescape
+from minikafka.client import Record
+from minikafka.record.batch import build
+
+
+@pytest.fixture
+def topic(stub: StubCluster) -> StubCluster:
+    """Topic t with two partitions: offsets 0 to 4 at times 1000 to 5000, and one binary record."""
+    first, second = stub.create("t", [1, 2])
+    for i in range(5):
+        headers = (("a", b"%d" % i), ("n", None))
+        row = Record(timestamp=1000 * (i + 1), key=b"k%d" % i, value=b"v%d" % i, headers=headers)
+        first.append(build([row]))
+    second.append(
+        build([Record(timestamp=2500, key=b"\xff", value=None, headers=(("h", b"\xfe"),))])
+    )
+    return stub
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(consume, ["t", "-e", "--bootstrap", "h:1", *arguments])
+
+
+def values(*arguments: str) -> list[str]:
+    done = call("-p", "0", *arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()
+
+
+ALL = ["v0", "v1", "v2", "v3", "v4"]
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ([], ALL),
+        (["-o", "beginning"], ALL),
+        (["-o", "end"], []),
+        (["-o", "3"], ALL[3:]),
+        (["-o", "-2"], ALL[3:]),
+        (["-o", "-99"], ALL),
+        (["-o", "+1"], ALL[1:]),
+        (["-o", "1:3"], ALL[1:3]),
+        (["-o", "1:99"], ALL[1:]),
+        (["-o", "s@2000"], ALL[1:]),
+        (["-o", "s@2001"], ALL[2:]),
+        (["-o", "s@9000"], []),
+        (["-o", "s@1970-01-01T00:00:03Z"], ALL[2:]),
+        (["-o", "e@3000"], ALL[:2]),
+        (["-o", "e@9000"], ALL),
+        (["-o", "s@2000", "-o", "e@4000"], ALL[1:3]),
+        (["-o", "-3", "-n", "2"], ALL[2:4]),
+        (["-c", "1"], ALL[:1]),
+    ],
 )
-from minikafka.client.consumer import ConsumedRecord
+def test_option_o_chooses_the_records(where: list[str], expected: list[str]) -> None:
+    assert values(*where) == expected
 
-RECORD = ConsumedRecord(2, 7, 1_000, b"key", b"value", (("h", b"\xff"), ("n", None)))
+
+@pytest.mark.usefixtures("topic")
+def test_offset_that_a_partition_does_not_have_is_an_error_with_the_valid_range() -> None:
+    done = CliRunner().invoke(consume, ["t", "-o", "3", "-b", "h:1"])
+    assert str(done.exception) == (
+        "OFFSET_OUT_OF_RANGE: t-1 has no offset 3: valid offsets are 0 to 1"
+    )
+
+
+@pytest.mark.usefixtures("topic")
+def test_format_prints_the_tokens_of_kcat_and_rpk() -> None:
+    kcat = call("-n", "1", "-p", "0", "-f", r"%t[%p]@%o %T %k(%K)=%s(%S) %h %%\n")
+    assert kcat.stdout == "t[0]@0 1000 k0(2)=v0(2) a=0,n= %\n"
+    rpk = call("-n", "1", "-p", "0", "-f", r"%v %V %d %H %h{<%k:%v>}\t\x41\n")
+    assert rpk.stdout == "v0 2 1000 2 <a:0><n:>\tA\n"
+    null = call("-p", "1", "-f", "%s%S%R")
+    assert null.stdout_bytes == b"-1\xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize(
-    ("text", "offsets"),
+    ("text", "data"),
     [
-        ("earliest", Offsets("earliest", None)),
-        ("latest", Offsets("latest", None)),
-        ("5", Offsets(5, None)),
-        ("5:9", Offsets(5, 9)),
+        (r"\n\r\t", b"\n\r\t"),
+        (r"\x41\xg", b"Axg"),
+        (r"\0|\012|\65|\9", b"\0|\n|A|\t"),
+        (r"\\ \"\|", b'\\ "|'),
+        ("é\\", "é\\".encode()),
     ],
 )
-def test_parse_offsets_accepts_names_an_offset_and_a_range(text: str, offsets: Offsets) -> None:
-    assert parse_offsets(Context(consume), Option(["-o"]), text) == offsets
+def test_escapes_stand_for_the_bytes_that_kcat_prints(text: str, data: bytes) -> None:
+    assert unescape(text) == data
 
 
-@pytest.mark.parametrize("text", ["", "-1", "5:", ":5", "first", "1:2:3", "9:5"])
-def test_parse_offsets_refuses_other_text(text: str) -> None:
-    with pytest.raises(BadParameter):
-        parse_offsets(Context(consume), Option(["-o"]), text)
+@pytest.mark.usefixtures("topic")
+def test_option_k_prints_keys_and_option_print_the_columns_of_kafkas_console_consumer() -> None:
+    assert values("-n", "1", "-K", r"\t") == ["k0\tv0"]
+    assert values("-n", "1", "--print", "headers,timestamp,partition,offset", "-K", "=") == [
+        "CreateTime:1000\tPartition:0\tOffset:0\ta:0,n:null\tk0=v0"
+    ]
+    assert values("-n", "1", "--print", "offset") == ["Offset:0\tv0"]
 
 
-def test_line_is_the_value_with_or_without_key() -> None:
-    assert as_line(RECORD, None) == b"value"
-    assert as_line(RECORD, b"=>") == b"key=>value"
-    assert as_line(RECORD._replace(key=None, value=None), b":") == b":"
-
-
-def test_json_line_contains_the_whole_record_with_bytes_as_base64() -> None:
-    assert json.loads(as_json_line("t", RECORD)) == {
+@pytest.mark.usefixtures("topic")
+def test_json_values_are_strings_or_null_with_base64_in_fields_of_their_own() -> None:
+    text, binary = (json.loads(call("--json", "-n", "1", "-p", p).stdout) for p in "01")
+    assert text == {
         "topic": "t",
-        "partition": 2,
-        "offset": 7,
-        "timestamp": 1_000,
-        "key": "key",
-        "value": "value",
-        "headers": [["h", {"base64": "/w=="}], ["n", None]],
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 1000,
+        "key": "k0",
+        "value": "v0",
+        "headers": [{"key": "a", "value": "0"}, {"key": "n", "value": None}],
     }
+    assert (binary["key"], binary["key_base64"], binary["value"]) == (None, "/w==", None)
+    assert "value_base64" not in binary
+    assert binary["headers"] == [{"key": "h", "value": None, "value_base64": "/g=="}]
 
 
-class OffsetsOnly:
-    """A client with only the first and end offsets of partitions."""
-
-    def __init__(self, first: dict[int, int], end: dict[int, int]) -> None:
-        self._offsets = {"earliest": first, "latest": end}
-
-    async def list_offsets(
-        self, topic: str, at: str, partitions: list[int] | None
-    ) -> dict[int, int]:
-        found = self._offsets[at]
-        return {number: found[number] for number in partitions or found}
+@pytest.mark.usefixtures("topic")
+def test_end_of_each_partition_is_reported_on_standard_error_unless_quiet() -> None:
+    assert sorted(call().stderr.splitlines()) == [
+        "% Reached end of topic t [0] at offset 5",
+        "% Reached end of topic t [1] at offset 1",
+    ]
+    assert call("-o", "end", "-p", "0").stderr == "% Reached end of topic t [0] at offset 5\n"
+    assert call("-q").stderr == ""
 
 
 @pytest.mark.parametrize(
-    ("partitions", "start", "expected"),
+    ("arguments", "problem"),
     [
-        (None, 99, "OFFSET_OUT_OF_RANGE: t-0 has no offset 99: valid offsets are 5 to 10"),
-        (None, 3, "OFFSET_OUT_OF_RANGE: t-0 has no offset 3: valid offsets are 5 to 10"),
-        ([1], 8, "OFFSET_OUT_OF_RANGE: t-1 has no offset 8: valid offsets are 7 to 7"),
+        (["-o", "stored"], "'stored' is not beginning, end, N, -N"),
+        (["-o", "s@yesterday"], "'yesterday' is not a time"),
+        (["-o", "9:5"], "ends before it begins"),
+        (["-o", "s@5", "-o", "e@3"], "the time to stop is before the time to start"),
+        (["-o", "1", "-o", "2"], "only one place to start"),
+        (["-o", "99999999999999999999"], "is not an offset"),
+        (["-f", "%y"], "'%y' is not a token: use one of %%"),
+        (["-f", "half %"], "'%' is not a token"),
+        (["-f", "%s", "--json"], "choose one of -f, --json, and -K with --print"),
+        (["--json", "-K", ":"], "choose one of"),
+        (["--print", "offset,size"], "'size' is not one of timestamp, partition, offset, headers"),
     ],
 )
-async def test_error_about_a_start_offset_has_the_valid_range(
-    partitions: list[int] | None, start: int, expected: str
-) -> None:
-    client: Any = OffsetsOnly({0: 5, 1: 7}, {0: 10, 1: 7})
-    with pytest.raises(KafkaError) as caught:
-        await _check_start(client, "t", partitions, start)
-    assert str(caught.value) == expected
+def test_unusable_options_are_usage_errors(arguments: list[str], problem: str) -> None:
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert problem in " ".join(done.stderr.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("start", [5, 7, 10])
-async def test_start_offset_may_be_the_end_of_the_partition(start: int) -> None:
-    client: Any = OffsetsOnly({0: 5}, {0: 10})
-    await _check_start(client, "t", [0], start)
+def test_ten_digits_are_a_time_in_seconds(stub: StubCluster) -> None:
+    (log,) = stub.create("t", [1])
+    for at in (1_700_000_000_000, 1_700_000_001_000):
+        log.append(build([Record(timestamp=at, value=b"%d" % at)]))
+    assert values("-o", "s@1700000001") == ["1700000001000"]
+    assert values("-o", "@2023-11-14T22:13:21") == ["1700000001000"]

@@ -62,7 +62,8 @@ def test_partitions_are_named_by_options_or_by_a_file(admin: ScriptedAdmin, tmp_
     file.write_text('{"partitions": [{"topic": "u", "partition": 0}]}')
     call("--unclean", "--topic", "t", "--partition", "1", "--partition", "0")
     call("--unclean", "--file", str(file))
-    assert admin.elections == [([T1, T0], True), ([U0], True)]
+    call("--preferred", "t-1", "u-0")
+    assert admin.elections == [([T1, T0], True), ([U0], True), ([T1, U0], False)]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def test_data_directory_is_data_without_cluster_toml(
     assert data_directory("elsewhere") == "elsewhere"
 
 
+@pytest.mark.key("cluster.data")
 def test_data_directory_comes_from_cluster_toml_of_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,12 @@ import pytest
 import minikafka
 from minikafka.cli import main as entry
 from minikafka.client.network import VERSIONS
-from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
+from minikafka.cluster.directory import (
+    BrokerRecord,
+    ClusterDirectory,
+    ClusterError,
+    ClusterRecord,
+)
 from minikafka.cluster.processes import identify
 from minikafka.wire import codec
 from minikafka.wire.versions import METADATA
@@ -220,6 +225,18 @@ def test_error_about_a_missing_file_has_its_name(
     monkeypatch.setattr(entry.commands, "main", fail)
     assert call(monkeypatch, "status") == 1
     assert capsys.readouterr().err == "minikafka: plan.json: No such file or directory\n"
+
+
+def test_error_is_printed_with_its_hint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise ClusterError("there is no cluster in d", "minikafka up creates one")
+
+    monkeypatch.setattr(entry.commands, "main", fail)
+    assert call(monkeypatch, "status") == 1
+    expected = "minikafka: there is no cluster in d (minikafka up creates one)\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_system_error_is_printed_without_its_number(

@@ -22,9 +22,10 @@ def written(path: Path, content: object) -> str:
 
 @pytest.mark.row("K1")
 def test_given_plan_accepts_one_or_more_partitions() -> None:
-    assert placement.given_plan(["t"], [0], ["3,4,5"]) == {T0: (3, 4, 5)}
-    assert placement.given_plan(["t"], [0, 1], ["3,4", "4, 5"]) == {T0: (3, 4), T1: (4, 5)}
-    assert placement.given_plan(["t", "u"], [0, 0], ["3", "4"]) == {T0: (3,), U0: (4,)}
+    assert placement.given_plan([T0], ["3,4,5"]) == {T0: (3, 4, 5)}
+    assert placement.given_plan([T0, T1], ["3,4", "4, 5"]) == {T0: (3, 4), T1: (4, 5)}
+    assert placement.given_partitions(["t"], [0, 1]) == [T0, T1]
+    assert placement.given_partitions(["t", "u"], [0, 0]) == [T0, U0]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_given_plan_refuses_inconsistent_options(
     topics: list[str], partitions: list[int], replicas: list[str], problem: str
 ) -> None:
     with pytest.raises(click.UsageError, match=problem):
-        placement.given_plan(topics, partitions, replicas)
+        placement.given_plan(placement.given_partitions(topics, partitions), replicas)
 
 
 def test_plan_file_has_the_json_of_kafkas_tool(tmp_path: Path) -> None:
@@ -98,3 +99,9 @@ def test_manual_assignment_has_the_format_of_kafkas_topic_tool() -> None:
     for text in ("1:2,", "1:1", "a:b", ""):
         with pytest.raises(click.UsageError):
             placement.manual_assignment(text)
+
+
+@pytest.mark.parametrize("text", ["t", "t-", "-0", "t-²", "t-٣", "t-01", "t-1_0", "..-0", "a b-0"])
+def test_text_that_is_no_partition_is_a_usage_error(text: str) -> None:
+    with pytest.raises(click.UsageError, match="write TOPIC-PARTITION, as in t-0"):
+        placement.parse_partition(text)

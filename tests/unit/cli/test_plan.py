@@ -23,6 +23,7 @@ WRITE = {
     "outcome": "ok",
     "operations": [{"op": "set", "path": "/a", "expected": 1, "actual": 2, "data": "x"}],
 }
+DECISION = {"kind": "decision", "cause": "4-1", "verdict": "move", "machine": "replica"}
 ASSUMED = {"kind": "assumed", "cause": "", "text": "broker 2 dies, its session expires"}
 
 
@@ -31,7 +32,7 @@ class Scripted:
         self.asked: list[Any] = []
         self.answers: dict[int, Any] = {
             1: KafkaError(ErrorCode.NOT_CONTROLLER),
-            2: {"lines": [ASSUMED, WRITE, {"kind": "decision", "cause": "4-1"}]},
+            2: {"lines": [ASSUMED, WRITE, DECISION]},
         }
 
     async def ask(self, method: str, body: dict[str, Any], timeout_ms: int) -> dict[int, Any]:
@@ -47,13 +48,15 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
 
 def test_plan_prints_the_controllers_lines_in_order(cluster: Scripted) -> None:
-    done = CliRunner().invoke(plan, ["kill-broker", "2"])
+    done = CliRunner().invoke(plan, ["kill-broker", "2", "-v"])
     assert done.exit_code == 0
+    summary = ["assumed: broker 2 dies, its session expires", "1 write to ZooKeeper, 0 requests"]
     assert [" ".join(line.split()) for line in done.output.splitlines()] == [
-        "assumed broker 2 dies, its session expires",
+        *summary,
         "4-1 write ok: set /a at version 1 -> 2",
     ]
-    assert cluster.asked == [{"operation": "kill-broker", "broker": 2}]
+    assert CliRunner().invoke(plan, ["kill-broker", "2"]).output.splitlines() == summary
+    assert cluster.asked == [{"operation": "kill-broker", "broker": 2}] * 2
 
 
 def test_json_contains_every_line(cluster: Scripted) -> None:
@@ -71,6 +74,7 @@ def test_json_contains_every_line(cluster: Scripted) -> None:
             {"operation": "reassign", "targets": [["t", 0, [1, 2, 3]]]},
         ),
         ("delete-topic t u", {"operation": "delete-topic", "topics": ["t", "u"]}),
+        ("elect t-1", {"operation": "elect", "unclean": False, "partitions": [("t", 1)]}),
         ("elect", {"operation": "elect", "unclean": False, "partitions": None}),
         ("elect --preferred", {"operation": "elect", "unclean": False, "partitions": None}),
         (

@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.main import commands
-from minikafka.cli.processes import started
+from minikafka.cli.processes import Differences, started
 from minikafka.cluster.processes import ProcessId
+from minikafka.rpc.messages import SettingChange
 
 ZOOKEEPER = {"ZooKeeper": ProcessId(1, 1)}
 ONE = {"1": ProcessId(2, 1)}
@@ -54,7 +55,7 @@ def test_up_prints_which_processes_it_started(
         ("[cluster]\nport = 65534", [], "mine.toml: cluster.port must be at most 65533"),
         ("[broker]\nreplica.lag.time.max.ms = 1", [], "mine.toml: replica.fetch.wait.max.ms must"),
         ("[broker.9]\nbroker.rack = 'b'", [], "mine.toml: [broker.9] is for a broker that"),
-        ("", ["--port", "65535"], "--port must be at most 65533 with 3 brokers"),
+        ("", ["--port", "65535"], "port must be at most 65533 with 3 brokers"),
     ],
 )
 def test_refused_up_names_the_file_and_writes_nothing(
@@ -66,3 +67,27 @@ def test_refused_up_names_the_file_and_writes_nothing(
     assert isinstance(done.exception, MinikafkaError)
     assert str(done.exception).startswith(expected)
     assert not Path("data").exists()
+
+
+NOW = SettingChange("log.retention.ms", None, "5", "now")
+LATER = SettingChange("num.partitions", "3", "6", "restart")
+HIDDEN = SettingChange("min.insync.replicas", "1", "2", "overridden")
+
+
+def test_up_prints_what_takes_effect_now_and_which_brokers_need_a_restart() -> None:
+    found = Differences.of({2: [NOW, LATER], 1: [NOW, HIDDEN], 3: OSError("silent")})
+    assert found.lines("my data") == [
+        "log.retention.ms = 5 (was not set) on brokers 1, 2: in effect now",
+        "min.insync.replicas = 2 (was 1) on broker 1: no effect while `configs set` overrides it",
+        "num.partitions = 6 (was 3) on broker 2: takes effect at their next start",
+        "broker 3 was not compared with the configuration: silent",
+        "to restart them: minikafka restart 2 --rolling --data 'my data'",
+    ]
+    assert found.as_json()[0] == {
+        "name": "log.retention.ms",
+        "old": None,
+        "new": "5",
+        "effect": "now",
+        "brokers": [1, 2],
+    }
+    assert Differences.of({1: [], 2: []}).lines(None) == []

@@ -14,6 +14,7 @@ from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli import reassign as module
+from minikafka.cli.partition_arguments import Named
 from minikafka.cli.reassign_jobs import Move, ReassignOptions
 from minikafka.client.admin_results import Resource, ResourceType
 
@@ -24,7 +25,7 @@ MOVE = ["--topic", "t", "--partition", "0", "--replicas", "3,4,5"]
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({T0: (1, 2, 3), T1: (2, 3, 1), U0: (1,)})
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **_: scripted)
     return scripted
 
 
@@ -45,6 +46,13 @@ def test_reassign_waits_until_the_partition_is_moved(admin: ScriptedAdmin) -> No
     assert '"topic":"t","partition":0,"replicas":[1,2,3]' in done.stdout, "needed to return to it"
     assert "0 of 1 partitions moved" in done.stderr
     assert admin.replicas[T0] == (3, 4, 5)
+
+
+def test_partition_is_named_by_an_argument_as_well_as_by_options(admin: ScriptedAdmin) -> None:
+    assert call("t-0", "--replicas", "3,4,5").exit_code == 0
+    assert admin.replicas[T0] == (3, 4, 5)
+    assert call("--verify", "t-0", "--replicas", "3,4,5").exit_code == 0
+    assert call("--verify", "t-0", "t-1", "--timeout", "60").exit_code == 0
 
 
 @pytest.mark.row("K1", "K12")
@@ -112,7 +120,7 @@ async def test_interrupt_prints_completed_moves_and_leaves_others_running(
 ) -> None:
     admin.paused = {5}
     options = ReassignOptions(
-        ("t",), (0, 1), ("3,4,5", "3,2,1"), None, None, None, None, True, None, as_json, []
+        Named((T0, T1), ()), ("3,4,5", "3,2,1"), None, None, None, None, True, None, as_json, []
     )
     move = asyncio.create_task(Move(options, options.plan()).do(admin))
     async with asyncio.timeout(10):
@@ -283,6 +291,9 @@ def test_throttle_stays_while_other_partitions_move(admin: ScriptedAdmin) -> Non
         ["--cancel"],
         [*MOVE, "--brokers", "1"],
         [*MOVE, "--timeout", "0"],
+        ["t-0", "--topic", "t", "--partition", "0", "--replicas", "3,4,5"],
+        ["t", "--replicas", "3,4,5"],
+        ["--partition", "0", "--replicas", "3,4,5"],
     ],
 )
 def test_usage_error_exits_with_code_2(admin: ScriptedAdmin, arguments: list[str]) -> None:

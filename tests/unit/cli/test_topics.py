@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from click.testing import CliRunner, Result
 from support.scripted_admin import ScriptedAdmin
 
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli import topics as module
+from minikafka.client import NewTopic, Outcome
+from minikafka.client.admin_results import Resource, ResourceType
 
 T0 = TopicPartition("t", 0)
+T = Resource(ResourceType.TOPIC, "t")
 
 
 @pytest.fixture
@@ -72,4 +77,49 @@ def test_delete_reports_a_timeout_of_the_waiting(admin: ScriptedAdmin) -> None:
     done = call("delete", "t", "--wait", "--timeout", "0.3", "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)[0]["error"] == "REQUEST_TIMED_OUT"
-    assert call("delete", "t", "--timeout", "1").exit_code == 2
+    assert call("delete", "t", "--timeout", "60").exit_code == 0
+
+
+def test_create_succeeds_for_an_existing_topic_only_with_if_not_exists(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def create(topics: list[NewTopic]) -> dict[str, Outcome]:
+        return {topic.name: Outcome(ErrorCode.TOPIC_ALREADY_EXISTS, "exists") for topic in topics}
+
+    monkeypatch.setattr(admin, "create_topics", create)
+    assert call("create", "t").exit_code == 1
+    done = call("create", "t", "--if-not-exists")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "Topic t already exists.\n", "")
+    shown = json.loads(call("create", "-t", "t", "--if-not-exists", "--json").stdout)
+    assert shown == [{"topic": "t", "error": None, "message": None}]
+
+
+def test_alter_changes_settings_and_then_adds_partitions(admin: ScriptedAdmin) -> None:
+    done = call("alter", "t", "--config", "retention.ms=5", "--config", "segment.bytes={}")
+    assert (done.exit_code, done.stdout) == (0, "Topic t has retention.ms=5, segment.bytes={}.\n")
+    assert admin.configs[T] == {"retention.ms": "5", "segment.bytes": "{}"}
+    both = call("alter", "-t", "t", "--partitions", "2", "--config", "retention.ms=6")
+    assert both.stdout == "Topic t has 2 partitions, retention.ms=6.\n"
+    assert TopicPartition("t", 1) in admin.replicas
+    assert call("alter", "t").exit_code == 2
+    assert call("alter", "t", "--config", "a=b", "--replica-assignment", "1:2").exit_code == 2
+
+
+def test_alter_adds_no_partition_if_a_setting_is_refused(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(changes: Mapping[Resource, object]) -> dict[Resource, Outcome]:
+        return dict.fromkeys(changes, Outcome(ErrorCode.INVALID_CONFIG, "not a number"))
+
+    monkeypatch.setattr(admin, "alter_configs", refuse)
+    done = call("alter", "t", "--partitions", "2", "--config", "retention.ms=x")
+    assert (done.exit_code, done.stderr) == (1, "minikafka: INVALID_CONFIG: t: not a number\n")
+    assert TopicPartition("t", 1) not in admin.replicas
+
+
+def test_topics_are_named_by_arguments_or_options(admin: ScriptedAdmin) -> None:
+    assert call("describe", "--topic", "t").stdout == call("describe", "t").stdout
+    assert call("delete").exit_code == 2
+    assert call("delete", "--topic", "t").exit_code == 0
+    assert call("create").exit_code == 2
+    assert call("create", "t", "--topic", "u").exit_code == 2

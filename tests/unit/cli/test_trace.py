@@ -36,13 +36,33 @@ def run(*arguments: str) -> tuple[int, list[str]]:
 def test_chain_has_its_event_and_the_lines_that_follow_from_it(ledger: Lines) -> None:
     ledger.live("4-2", 1, 2)
     ledger.state("4-2", 9, 2, 5, 1, 2)
-    code, output = run()
+    code, output = run("-v")
     assert code == 0
     assert output == [
-        "4-2  1970-01-01 00:00:01.001  BrokersChanged (live brokers 1,2)",
+        "4-2  1970-01-01 00:00:01.001  controller 1 elected leader 2 with ISR 1,2",
         "    00:00:01.001  1#1      event     BrokersChanged (live brokers 1,2)",
         "    00:00:01.002  1#2      write     ok: set /brokers/topics/t/partitions/0/state "
         "at version 9 -> 10, zxid 0x9",
+        "now: no broker answers",
+    ]
+
+
+def test_partition_of_a_trace_is_named_by_an_argument_or_by_options(ledger: Lines) -> None:
+    ledger.state("4-2", 9, 2, 5, 1, 2)
+    by_argument = CliRunner().invoke(trace, ["t-0"])
+    assert by_argument.exit_code == 0
+    assert by_argument.output.splitlines() == run()[1]
+
+
+def test_summary_has_only_events_with_news_each_in_a_sentence(ledger: Lines) -> None:
+    ledger.state("4-1", 8, 1, 4, 1, 2)
+    ledger.live("4-2", 1, 2)
+    ledger.request("4-2", 2)
+    ledger.isr(9, 1, 4, [1, 2], [1])
+    code, output = run()
+    assert code == 0
+    assert output == [
+        "1#4  1970-01-01 00:00:01.004  leader 1 removed 2 from the ISR, which is 1 now",
         "now: no broker answers",
     ]
 

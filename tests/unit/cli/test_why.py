@@ -34,6 +34,15 @@ def test_healthy_partition_has_two_lines(scene: Scene) -> None:
     )
 
 
+def test_partition_is_named_by_an_argument_or_by_options(scene: Scene) -> None:
+    by_options = CliRunner().invoke(why, ["--topic", "t", "--partition", "0"])
+    assert by_options.output == CliRunner().invoke(why, ["t-0"]).output
+    for words in ([], ["-t", "t"], ["-p", "0"], ["t-0", "-t", "t"], ["t-0", "-p", "0"]):
+        done = CliRunner().invoke(why, words)
+        assert done.exit_code == 2, words
+        assert "TOPIC-PARTITION" in done.output, words
+
+
 def test_problem_is_a_tree_of_reasons_with_broker_and_event(scene: Scene) -> None:
     scene.ledger.live("1-2", 1, 2)
     scene.in_sync(1, 2).down(3)

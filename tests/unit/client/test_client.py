@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import pytest
 from support.stub_cluster import StubCluster
@@ -51,10 +52,10 @@ async def test_consumed_record_equals_the_produced_one(
     full = Record(timestamp=1234, key=b"k", value=b"v", headers=(("h", b"1"), ("n", None)))
     assert await client.produce("t", [full, Record()]) == [Produced(0, 0), Produced(0, 1)]
     read = [record async for record in client.consume("t", until_end=True)]
-    assert read[0] == (0, 0, 1234, b"k", b"v", (("h", b"1"), ("n", None)))
+    assert read[0] == (0, 0, 1234, b"k", b"v", (("h", b"1"), ("n", None)), False)
     assert read[1][:2] == (0, 1)
     assert read[1].timestamp > 10**12
-    assert read[1][3:] == (None, None, ())
+    assert read[1][3:] == (None, None, (), False)
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
@@ -90,6 +91,36 @@ async def test_keyless_records_go_to_one_led_partition_per_call_in_rotation(
         assert len({p.partition for p in produced}) == 1
         used.append(produced[0].partition)
     assert used in ([0, 2, 0, 2], [2, 0, 2, 0])
+
+
+async def test_keyless_records_of_one_call_fill_partitions_in_turn(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2, 3])
+    produced = await client.produce("t", [Record(value=bytes(4096))] * 24)
+    used = [p.partition for p in produced]
+    assert [used.count(p) for p in range(3)] == [8, 8, 8]
+    assert sum(a != b for a, b in pairwise(used)) == 5
+
+
+async def test_first_partition_of_keyless_records_differs_between_clients(
+    cluster: StubCluster,
+) -> None:
+    """Commands are short-lived clients: together they must not fill only one partition."""
+    cluster.create("t", [1, 2, 3])
+    used = set()
+    for _ in range(40):
+        async with connect(cluster) as client:
+            used.add((await client.produce("t", [Record(value=b"v")]))[0].partition)
+    assert used == {0, 1, 2}
+
+
+async def test_each_record_can_name_its_partition(cluster: StubCluster, client: Client) -> None:
+    cluster.create("t", [1, 2, 3])
+    rows = [Record(value=b"a"), Record(key=b"k"), Record(value=b"b")]
+    produced = await client.produce("t", rows, partition=[2, None, 0])
+    assert produced == [Produced(2, 0), Produced(2, 1), Produced(0, 0)]
+    assert partition_for_key(b"k", 3) == 2
 
 
 async def test_produce_uses_the_given_partition(cluster: StubCluster, client: Client) -> None:

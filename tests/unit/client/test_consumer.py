@@ -12,7 +12,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client import Client, Record
 from minikafka.client.consumer import records_from
-from minikafka.record.batch import CONTROL, build
+from minikafka.record.batch import CONTROL, LOG_APPEND_TIME, build
 from minikafka.wire import versions
 
 
@@ -86,6 +86,46 @@ async def test_consumer_with_until_end_stops_at_the_end_of_the_start_time(
             cluster.topics["t"][0].append(build([Record(timestamp=1, value=b"later")] * 5))
         seen.append(record.offset)
     assert seen == [0, 1, 2, 3]
+
+
+async def test_consumer_stops_before_an_offset_by_partition(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2])
+    fill(cluster, 0, 0, 10)
+    fill(cluster, 1, 0, 10)
+    assert await read(client, until_end={0: 4, 1: 0}) == {0: [0, 1, 2, 3]}
+
+
+async def test_consumer_reports_each_end_of_a_partition_once(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2])
+    fill(cluster, 0, 0, 4)
+    ends: list[tuple[int, int]] = []
+    await read(client, on_end=lambda *at: ends.append(at))
+    assert sorted(ends) == [(0, 4), (1, 0)]
+    ends.clear()
+    stream = client.consume("t", start={0: 0}, max_wait_ms=20, on_end=lambda *at: ends.append(at))
+    assert [(await anext(stream)).offset for _ in range(4)] == [0, 1, 2, 3]
+    more = asyncio.ensure_future(anext(stream))
+    fetches = len(cluster.asked(versions.FETCH))
+    await until(lambda: len(cluster.asked(versions.FETCH)) > fetches + 2)
+    assert ends == [(0, 4)]
+    fill(cluster, 0, 4, 5)
+    await more
+    await stream.aclose()
+
+
+async def test_consumed_record_says_whether_its_time_is_that_of_the_append(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1])
+    rows = [Record(timestamp=1, value=b"0")]
+    cluster.topics["t"][0].append(build(rows))
+    cluster.topics["t"][0].append(build(rows, attributes=LOG_APPEND_TIME))
+    found = [record.has_append_time async for record in client.consume("t", until_end=True)]
+    assert found == [False, True]
 
 
 async def test_consumer_without_an_end_waits_for_new_records(

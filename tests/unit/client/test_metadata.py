@@ -9,7 +9,8 @@ import pytest
 from support.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.client.metadata import Metadata, error_code
+from minikafka.client import metadata as module
+from minikafka.client.metadata import Metadata, NoBrokerAnswers, error_code
 from minikafka.client.network import Network, parse_bootstrap
 from minikafka.runtime.clock import SystemClock
 from minikafka.wire import versions
@@ -29,6 +30,29 @@ async def test_known_leader_is_returned_without_a_request(
     for _ in range(3):
         assert (await metadata.leader("t", 0)).node == 2
     assert len(cluster.asked(versions.METADATA)) == 1
+
+
+async def test_only_refused_connections_before_the_first_answer_count_as_never_reached(
+    cluster: StubCluster, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REFRESH_TIMEOUT_MS", 50)
+    cluster.silent = {1}
+    for broker in (2, 3):
+        await cluster.kill(broker)
+    await _failing(metadata, was_never_reached=False)
+    await cluster.kill(1)
+    await _failing(metadata, was_never_reached=True)
+    cluster.silent = set()
+    await cluster.restart(2)
+    await metadata.describe(())
+    await cluster.kill(2)
+    await _failing(metadata, was_never_reached=False)
+
+
+async def _failing(metadata: Metadata, *, was_never_reached: bool) -> None:
+    with pytest.raises(NoBrokerAnswers) as caught:
+        await metadata.describe(())
+    assert caught.value.was_never_reached == was_never_reached
 
 
 async def test_concurrent_lookups_after_invalidation_share_one_refresh(

@@ -79,9 +79,22 @@ async def test_silence_of_all_brokers_is_logged_once_while_retrying(
         await ended(
             clock,
             Retries(clock, CountingMetadata(), 10_000),
-            Scripted(NoBrokerAnswers("no broker at h:1")),
+            Scripted(NoBrokerAnswers("no broker at h:1", was_never_reached=False)),
         )
     assert caplog.messages == ["no broker at h:1 (retrying for 7 s more)"]
+
+
+async def test_addresses_that_never_accepted_a_connection_are_given_up_after_three_seconds() -> (
+    None
+):
+    clock = ManualClock()
+    with pytest.raises(KafkaError, match="NETWORK_EXCEPTION: no broker at h:1"):
+        await ended(
+            clock,
+            Retries(clock, CountingMetadata(), 60_000),
+            Scripted(NoBrokerAnswers("no broker at h:1", was_never_reached=True)),
+        )
+    assert clock.now() == 3_000
 
 
 async def test_unknown_topic_has_a_shorter_time_limit() -> None:

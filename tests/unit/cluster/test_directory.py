@@ -150,3 +150,17 @@ def test_cluster_id_is_read_from_the_brokers_data(tmp_path: Path) -> None:
     data.mkdir()
     (data / "meta.properties").write_text("#\nbroker.id=1\nversion=0\ncluster.id=abc-DEF_123==\n")
     assert directory.cluster_id(1) == "abc-DEF_123=="
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", bytes(range(256)), b"cluster.id=a\tb\n", b"x"])
+def test_damaged_meta_properties_names_no_cluster(tmp_path: Path, content: bytes) -> None:
+    directory = ClusterDirectory(tmp_path)
+    directory.broker_data(1).mkdir()
+    (directory.broker_data(1) / "meta.properties").write_bytes(content)
+    assert directory.cluster_id(1) is None
+
+
+def test_binary_secret_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff\xfe")
+    with pytest.raises(ClusterError, match="secret is not text: stop the cluster and remove"):
+        ClusterDirectory(tmp_path).secret(SystemRng())

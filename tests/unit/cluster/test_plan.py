@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from minikafka.base.config import ClusterConfig
+from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.errors import ConfigError
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord, is_free
-from minikafka.cluster.plan import Request, plan
+from minikafka.cluster.plan import Request, Running, plan
 from minikafka.runtime.clock import SystemRng
 
 RNG = SystemRng()
@@ -22,7 +23,16 @@ def planned(
     port: int | None = None,
     config: ClusterConfig | None = None,
 ) -> ClusterRecord:
-    return plan(before, Request(brokers, port, config or ClusterConfig(), None, None), RNG)
+    return plan(before, Request(brokers, port, config or ClusterConfig(), None, None), RNG).record
+
+
+def planned_from(
+    text: str, before: ClusterRecord | None, running: tuple[int, ...] = ()
+) -> tuple[ClusterRecord, tuple[str, ...]]:
+    """Plan from the text of a cluster.toml, without arguments, while these brokers run."""
+    config = ClusterConfig.parse(text)
+    request = Request(None, None, config, config.zookeeper, None)
+    return plan(before, request, RNG, Running(running, bool(running)))
 
 
 def ports(record: ClusterRecord) -> list[int]:
@@ -86,9 +96,75 @@ def test_port_65535_can_be_used(first: int, brokers: int) -> None:
 
 def test_error_about_a_port_out_of_range_names_the_option_or_key() -> None:
     with pytest.raises(
-        ClusterError, match=r"^--port must be at most 65534 with 2 brokers, got 65535"
+        ClusterError, match=r"^port must be at most 65534 with 2 brokers, got 65535"
     ):
         planned(brokers=2, port=65_535)
     with pytest.raises(ConfigError, match=r"^cluster\.port must be at most 65533 with 3 brokers"):
         planned(config=ClusterConfig(port=65_534))
     assert ports(planned(brokers=2, config=ClusterConfig(port=65_534))) == [65_534, 65_535]
+
+
+def test_port_0_takes_new_free_ports_for_brokers_that_are_down() -> None:
+    first = free_row(3)
+    three = planned(brokers=3, port=first)
+    with socket.create_server((HOST, first)):
+        moved = planned(three, port=0)
+    assert all(map(is_free, ports(moved)))
+    assert not set(ports(moved)) & set(ports(three))
+    assert len(moved.brokers) == 3
+    assert moved.zookeeper != three.zookeeper
+
+
+def test_port_0_leaves_running_brokers_their_ports() -> None:
+    three = planned(brokers=3, port=free_row(3))
+    request = Request(None, 0, ClusterConfig(), None, None)
+    again = plan(three, request, RNG, Running((1, 3), anything=True)).record
+    assert again.brokers[0] == three.brokers[0]
+    assert again.brokers[2] == three.brokers[2]
+    assert again.brokers[1] != three.brokers[1]
+    assert again.zookeeper == three.zookeeper
+
+
+def test_edited_file_wins_over_what_was_remembered_and_an_unchanged_one_does_not() -> None:
+    two, _ = planned_from("[cluster]\nbrokers = 2\nport = 31000", None)
+    assert planned_from("[cluster]\nbrokers = 2\nport = 31000", two) == (two, ())
+    grown = planned(two, brokers=4, config=ClusterConfig.parse("[cluster]\nbrokers = 2"))
+    assert len(planned_from("[cluster]\nbrokers = 2", grown)[0].brokers) == 4
+    edited, postponed = planned_from("[cluster]\nbrokers = 3\nport = 31500", grown)
+    assert (ports(edited), postponed) == ([31_500, 31_501, 31_502], ())
+    assert planned_from("[cluster]\nbrokers = 3\nport = 31500", edited) == (edited, ())
+
+
+def test_edit_that_running_brokers_prevent_is_postponed_until_they_are_stopped() -> None:
+    three, _ = planned_from("[cluster]\nbrokers = 3\nport = 31000", None)
+    text = "[cluster]\nbrokers = 2\nport = 31500\n[zookeeper]\nconnect = 'h:2181'"
+    kept, postponed = planned_from(text, three, running=(1, 2, 3))
+    assert kept == three
+    assert postponed == (
+        "cluster.brokers = 2: broker 3 still runs; stop it (minikafka stop), then minikafka up",
+        "cluster.port = 31500: takes effect after minikafka down and minikafka up",
+        f"zookeeper.connect: the cluster uses {three.zookeeper} until minikafka down and minikafka up",
+    )
+    down, postponed = planned_from(text, kept)
+    assert (ports(down), down.zookeeper, postponed) == ([31_500, 31_501], "h:2181", ())
+
+
+def test_edited_port_that_the_brokers_already_have_is_not_reported() -> None:
+    three, _ = planned_from("[cluster]\nport = 31000", None)
+    moved = planned(three, port=31_500)
+    assert planned_from("[cluster]\nport = 31500", moved, running=(1, 2, 3))[1] == ()
+    assert planned_from("[cluster]\nport = 0", moved, running=(1, 2, 3))[1] == ()
+
+
+def test_more_brokers_in_an_edited_file_are_added_to_running_ones() -> None:
+    two, _ = planned_from("[cluster]\nbrokers = 2\nport = 0", None)
+    four, postponed = planned_from("[cluster]\nbrokers = 4\nport = 0", two, running=(1, 2))
+    assert (four.brokers[:2], len(four.brokers), postponed) == (two.brokers, 4, ())
+
+
+def test_named_file_wins_over_what_was_remembered_even_if_unchanged() -> None:
+    config = ClusterConfig.parse("[cluster]\nbrokers = 2\nport = 31000")
+    two = planned(config=config)
+    four = planned(two, brokers=4, port=31_500, config=config)
+    assert ports(planned(four, config=config)) == ports(four)
+    assert ports(planned(four, config=replace(config, was_named=True))) == [31_000, 31_001]

@@ -128,3 +128,16 @@ async def test_partition_is_known_if_a_broker_learns_of_it_while_asked() -> None
         assert await asked
     finally:
         await cluster.close()
+
+
+def test_partition_is_not_in_sync_while_a_running_replica_is_outside_the_isr_or_nobody_leads() -> (
+    None
+):
+    full = combine({1: answer(replica("leader", 5, 1, [1, 2, 3]))})
+    assert full.not_in_sync([1, 2, 3]) == []
+    behind = combine({1: answer(replica("leader", 5, 1, [1, 3]))})
+    assert behind.not_in_sync([1, 2, 3]) == [TP]
+    assert behind.not_in_sync([1, 3]) == []
+    leaderless = combine({2: answer(replica("follower", 5, 1, [1, 2, 3]))})
+    assert leaderless.not_in_sync([2, 3]) == [TP]
+    assert leaderless.not_in_sync([4]) == []

@@ -172,7 +172,7 @@ def test_new_controller_holds_elections_for_a_marked_topic_under_reassignment():
     assert world.context.replica_status(T0, 1) is ReplicaStatus.DELETION_STARTED
 
 
-@pytest.mark.row("R59", "L6")
+@pytest.mark.row("R59")
 def test_new_controller_shows_clients_a_marked_topic_under_reassignment():
     world = World(brokers=4).create("t", [3])
     world.reassign({T0: [1]})

@@ -141,6 +141,7 @@ def test_imbalance_above_the_ratio_is_corrected():
 
 
 @pytest.mark.row("R62", "X20")
+@pytest.mark.key("leader.imbalance.per.broker.percentage")
 def test_imbalance_within_the_ratio_is_not_corrected():
     world = World(settings=ControllerSettings(leader_imbalance_per_broker_percentage=50))
     world.create("t", [0, 1], [0, 1], [0, 1])

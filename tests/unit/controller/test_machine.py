@@ -522,6 +522,25 @@ def test_broker_in_controlled_shutdown_gets_no_leadership_until_it_registers_aga
     assert not world.context.shutting_down
 
 
+def test_end_of_a_broker_is_logged_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    world = World().create("t", [0, 1, 2])
+    with caplog.at_level(logging.INFO, "minikafka.controller.machine"):
+        world.kill(2)
+        world.register(1, epoch=50)
+        world.shut_down(0)
+        world.kill(0)
+    words = {
+        (r.levelname, r.getMessage())
+        for r in caplog.records
+        if r.getMessage().startswith("broker ")
+    }
+    assert words == {
+        ("WARNING", "broker 2 died: session expired"),
+        ("WARNING", "broker 1 died and has started again"),
+        ("INFO", "broker 0 has shut down"),
+    }
+
+
 @pytest.mark.row("R23")
 def test_controlled_shutdown_of_a_stale_or_unknown_registration_is_refused() -> None:
     world = World().create("t", [0, 1])

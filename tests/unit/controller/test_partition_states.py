@@ -184,9 +184,10 @@ def test_preferred_and_reassigned_elections_move_partitions_to_online() -> None:
 
 
 @pytest.mark.row("F5", "F6")
-def test_moves_to_offline_and_nonexistent_write_and_send_nothing() -> None:
+@pytest.mark.parametrize("source", [NEW, ONLINE, OFFLINE])
+def test_moves_to_offline_and_nonexistent_write_and_send_nothing(source: PartitionStatus) -> None:
     bench = Bench()
-    bench.begin(ONLINE)
+    bench.begin(source)
     before = dict(bench.nodes)
     bench.move(OFFLINE)
     bench.move(NON_EXISTENT)

@@ -248,6 +248,16 @@ def test_crash_while_replacing_a_reassignment_leaves_no_unknown_replica(
     assert set(world.nodes[T0].isr) <= set(world.topics["t"].assignment[0].replicas)
 
 
+@pytest.mark.row("R57")
+@pytest.mark.parametrize("target", [None, [1, 2, 7]])
+def test_request_takes_a_submission_that_it_replaces_out_of_the_admin_node(target):
+    """Otherwise the node, which still names the partition, would begin the submission again."""
+    world = World(brokers=8).create("t", [1, 2, 3], [1, 2, 3]).clear()
+    world.submit({T0: [4, 5, 6], T1: [4, 5, 6]})
+    world.reassign({T0: target})
+    assert world.submitted == {T1: (4, 5, 6)}
+
+
 def test_cancelling_is_refused_when_it_removes_every_replica_in_sync():
     world = World(brokers=3).create("t", [0])
     world.reassign({T0: [1, 2]})

@@ -56,8 +56,8 @@ def test_chain_goes_from_the_event_to_the_response(ledger: Lines) -> None:
         "BrokersChanged (live brokers 1,2)",
         "partition OnlinePartition -> OfflinePartition",
         "ok: set /brokers/topics/t/partitions/0/state at version 9 -> 10, zxid 0x9",
-        "LeaderAndIsr to broker 2: leader 2, epoch 5, ISR 1,2",
-        "UpdateMetadata to broker 1: leader 2, epoch 5, ISR 1,2",
+        "LeaderAndIsr to broker 2: t-0 (leader 2, epoch 5, ISR 1,2)",
+        "UpdateMetadata to broker 1: t-0 (leader 2, epoch 5, ISR 1,2)",
         "LeaderAndIsr of controller 1 completed: leader",
         "UpdateMetadata of controller 1 completed",
         "LeaderAndIsr answered by broker 2",
@@ -104,7 +104,7 @@ def test_only_about_removes_other_partitions_from_a_line(ledger: Lines) -> None:
 @pytest.mark.row("C39")
 def test_description_of_a_request_contains_the_queue_size(ledger: Lines) -> None:
     line = ledger.request("4-2", 2) | {"queued": 3}
-    assert describe(line) == "LeaderAndIsr to broker 2 (3 queued): leader 1, epoch 1, ISR 1"
+    assert describe(line) == "LeaderAndIsr to broker 2 (3 queued): t-0 (leader 1, epoch 1, ISR 1)"
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,48 @@ def test_description_of_a_request_contains_the_queue_size(ledger: Lines) -> None
         (
             "response",
             {"request": "StopReplica", "error": 11, "errors": {}, "from": 2},
-            "StopReplica answered by broker 2, error 11",
+            "StopReplica answered by broker 2: STALE_CONTROLLER_EPOCH",
         ),
+        (
+            "response",
+            {"request": "LeaderAndIsr", "error": 0, "errors": {"56": {"t": [0, 1]}}, "from": 2},
+            "LeaderAndIsr answered by broker 2: KAFKA_STORAGE_ERROR for t-0, t-1",
+        ),
+        (
+            "request",
+            {
+                "to": 2,
+                "request": "StopReplica",
+                "queued": 1,
+                "states": [
+                    {"delete": True, "leader_epoch": 1, "partitions": {"t": [0]}},
+                    {"delete": False, "leader_epoch": 1, "partitions": {"u": list(range(7))}},
+                ],
+            },
+            "StopReplica to broker 2: delete t-0; stop u-0, u-1, u-2, u-3, u-4 and 2 more",
+        ),
+        (
+            "effect",
+            {
+                "request": "LeaderAndIsr",
+                "from": 1,
+                "phase": "completed",
+                "error": 0,
+                "results": [{"became": "refused", "error": 11, "partitions": NAMES}],
+            },
+            "LeaderAndIsr of controller 1 completed: refused (STALE_CONTROLLER_EPOCH)",
+        ),
+        (
+            "response",
+            {"request": "StopReplica", "error": 9999, "errors": {}, "from": 2},
+            "StopReplica answered by broker 2: 9999",
+        ),
+        ("broker", {"fact": "connection lost", "to": 2}, "connection lost 2"),
         ("answer", {"results": [{"code": "NONE"}]}, "NONE"),
         (
             "effect",
             {"request": "LeaderAndIsr", "from": 1, "phase": "failed", "error": "NotConnected"},
-            "LeaderAndIsr of controller 1 failed, error NotConnected",
+            "LeaderAndIsr of controller 1 failed: NotConnected",
         ),
         (
             "decision",

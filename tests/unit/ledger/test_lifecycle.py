@@ -80,7 +80,9 @@ def test_stop_replica_is_called_close_replica() -> None:
 
 def test_refused_stage_contains_the_error() -> None:
     (stage,) = lifecycle([effect(1, "completed", error=11)], "foo", 0)
-    assert str(stage).endswith("request from controller 0 with error 11, at epoch 10")
+    assert str(stage).endswith(
+        "request from controller 0 with error STALE_CONTROLLER_EPOCH, at epoch 10"
+    )
 
 
 def test_epoch_is_unknown_if_the_request_is_missing() -> None:

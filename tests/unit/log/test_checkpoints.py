@@ -14,6 +14,7 @@ from minikafka.log.checkpoints import (
     encode_topic_id,
 )
 
+STRANGE = ["²", "٣", "01", "+1", "-1", "1_0", "1.0", ""]
 OFFSETS = {TopicPartition("a.b_c-d", 0): 17, TopicPartition("t", 12): 0}
 
 
@@ -26,6 +27,10 @@ def test_offsets_are_one_line_each_after_version_and_count() -> None:
 
 @pytest.mark.parametrize(
     "data", [b"", b"0\n", b"1\n0\n", b"0\n2\nt 0 1\n", b"0\n1\nt 0 1", b"0\n1\nt 0\n", b"0\n1\nt x 1\n", b"\x00" * 20]
+    + [f"0\n1\nt {number} 1\n".encode() for number in STRANGE]
+    + [f"0\n1\nt 0 {number}\n".encode() for number in STRANGE]
+    + [b"0\n1\n.. 0 1\n", "0\n1\nü 0 1\n".encode(), b"0\n2\nt 0 1\nt 0 2\n", b"0\n1_0\n"]
+    + [b"0\n1\nt 0 9223372036854775808\n"]
 )  # fmt: skip
 def test_decoding_refuses_a_file_that_is_no_offset_checkpoint(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
@@ -37,6 +42,11 @@ def test_meta_properties_of_kafka_are_read_with_their_comments() -> None:
     properties = {"version": "0", "broker.id": "1", "cluster.id": "abc_-DEF"}
     assert decode_properties(written) == properties
     assert decode_properties(encode_properties(properties)) == properties
+
+
+def test_binary_properties_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="it is not text"):
+        decode_properties(b"\xff\xfe\0")
 
 
 def test_properties_without_a_value_are_refused() -> None:
@@ -52,7 +62,14 @@ def test_a_topic_id_is_written_as_kafka_prints_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", b"version: 0\ntopic_id: AA"]
+    "data",
+    [
+        b"",
+        b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw",
+        b"version: 0\ntopic_id: AA",
+        b"version: 0\ntopic_id: AAEC!AwQFBgcICQoLDA0ODw",
+        b"\xff",
+    ],
 )
 def test_a_file_that_names_no_topic_id_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import logging
+from pathlib import Path
 
 import pytest
 from support.logs import config, produce
 from support.memory_storage import MemoryStorage
 
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.log.directory import LogDirectory
+from minikafka.runtime.storage import DiskStorage
 
 TP = TopicPartition("a-b.c", 12)
 
@@ -37,10 +40,25 @@ def test_a_topic_name_may_hold_dashes_and_dots(
     assert list(again.logs) == [TP]
 
 
-def test_invalid_meta_properties_error_names_the_file(
-    storage: MemoryStorage, directory: LogDirectory
+def test_first_start_does_not_speak_of_an_unclean_stop(
+    storage: MemoryStorage, directory: LogDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage.write_atomically("/d/meta.properties", b"\xff\xfe")
+    with caplog.at_level(logging.INFO):
+        directory.open_logs(config())
+        assert caplog.messages == ["/d: has no logs yet"]
+        directory.create(TP, config())
+        LogDirectory(storage.clone(), "/d").open_logs(config())
+    assert caplog.messages[-1] == "/d: opened 1 logs after an unclean stop"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"\0\0", bytes(range(256)), "broker.id=²\n".encode(), b"cluster.id=a b\n"],
+)
+def test_invalid_meta_properties_error_names_the_file(
+    storage: MemoryStorage, directory: LogDirectory, content: bytes
+) -> None:
+    storage.write_atomically("/d/meta.properties", content)
     with pytest.raises(ConfigError, match=r"/d/meta\.properties is invalid"):
         directory.read_properties()
 
@@ -103,3 +121,103 @@ def test_new_log_has_no_checkpointed_offsets_of_an_earlier_one(
     assert again.high_watermarks[TP] == 0
     assert (again.logs[TP].log_start_offset, again.logs[TP].recovery_point) == (0, 0)
     assert again.logs[TP].log_end_offset == 60
+
+
+DELETED = f"t-0.{7:032x}-delete"
+
+
+def of_disk(path: Path) -> LogDirectory:
+    """Return a log directory on the disk of this machine, as one that a broker was killed in."""
+    directory = LogDirectory(DiskStorage(), str(path / "d"))
+    directory.lock()
+    return directory
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "nowhere"])
+@pytest.mark.parametrize("name", ["t-0", DELETED])
+def test_replica_directory_that_is_a_symbolic_link_is_refused_with_its_name(
+    tmp_path: Path, name: str, target: str
+) -> None:
+    directory = of_disk(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").write_bytes(b"mine")
+    link = tmp_path / "d" / name
+    link.symlink_to(tmp_path / target)
+    with pytest.raises(ConfigError, match=f"{name} is a symbolic link"):
+        directory.open_logs(config())
+    assert link.is_symlink()
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "nowhere"])
+def test_new_replica_is_not_written_through_a_symbolic_link(tmp_path: Path, target: str) -> None:
+    directory = of_disk(tmp_path)
+    directory.open_logs(config())
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "d" / "t-0").symlink_to(tmp_path / target)
+    with pytest.raises(ConfigError, match="t-0 is a symbolic link"):
+        directory.create(TopicPartition("t", 0), config())
+    assert not (tmp_path / "nowhere").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_segment_that_is_a_symbolic_link_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "d" / "t-0").mkdir(parents=True)
+    (tmp_path / "precious").write_bytes(b"mine")
+    (tmp_path / "d" / "t-0" / f"{0:020d}.log").symlink_to(tmp_path / "precious")
+    with pytest.raises(StorageFailed, match=r"t-0/0{20}\.log: is a symbolic link"):
+        of_disk(tmp_path).open_logs(config())
+    assert (tmp_path / "precious").read_bytes() == b"mine"
+
+
+def test_symbolic_links_with_other_names_are_left_alone(tmp_path: Path) -> None:
+    directory = of_disk(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "d" / "notes").symlink_to(tmp_path / "notes")
+    directory.open_logs(config())
+    assert directory.logs == {}
+
+
+@pytest.mark.row("R66")
+@pytest.mark.parametrize("removed", [[], [f"{0:020d}.log"], ["partition.metadata"]])
+def test_replica_left_by_a_kill_during_its_deletion_goes_at_the_next_start(
+    tmp_path: Path, removed: list[str]
+) -> None:
+    """A kill may come before the deletion, or after the deletion of some of the files."""
+    directory = of_disk(tmp_path)
+    for tp in (TP, TopicPartition("t", 0)):
+        log = directory.create(tp, config())
+        directory.assign_topic_id(log, bytes(16))
+        produce(log, 3)
+    aside = Path(directory.move_aside(TopicPartition("t", 0), 7, "-delete"))
+    for name in removed:
+        (aside / name).unlink()
+    directory.abandon()
+    again = of_disk(tmp_path)
+    again.open_logs(config())
+    assert list(again.logs) == [TP]
+    assert not aside.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["do-not-delete", "-delete", "t-0.7-delete", f"t-0.{7:032X}-delete ", f"ü.{7:032x}-delete"],
+)
+def test_directory_that_no_broker_named_for_deletion_stays(tmp_path: Path, name: str) -> None:
+    (tmp_path / "d" / name).mkdir(parents=True)
+    of_disk(tmp_path).open_logs(config())
+    assert (tmp_path / "d" / name).exists()
+
+
+@pytest.mark.parametrize("stem", ["²" * 20, "٣" * 20, "7", f"{2**63:020d}", f"{0:019d}"])
+@pytest.mark.parametrize("suffix", [".log", ".snapshot", ".index"])
+def test_file_that_is_not_named_by_an_offset_is_no_file_of_the_log(
+    tmp_path: Path, stem: str, suffix: str
+) -> None:
+    directory = of_disk(tmp_path)
+    produce(directory.create(TP, config()), 3)
+    (tmp_path / "d" / str(TP) / f"{stem}{suffix}").write_bytes(b"junk")
+    directory.abandon()
+    again = of_disk(tmp_path)
+    again.open_logs(config())
+    assert again.logs[TP].log_end_offset == 3

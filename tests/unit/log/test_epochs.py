@@ -16,6 +16,7 @@ def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
     return LeaderEpochs(MemoryStorage(), PATH, list(entries))
 
 
+@pytest.mark.row("R37")
 def test_epoch_file_is_rewritten_at_every_change() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [])
@@ -32,6 +33,7 @@ def test_epoch_file_is_rewritten_at_every_change() -> None:
     assert storage.synced == [PATH, PATH]
 
 
+@pytest.mark.row("R38")
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
@@ -50,7 +52,7 @@ def test_the_end_of_an_epoch_is_where_the_next_begins(asked: int, answer: tuple[
     assert epochs((2, 5), (4, 9), (7, 12)).end_offset_for(asked, 20) == answer
 
 
-def test_empty_cache_returns_no_end_offset() -> None:
+def test_epoch_cache_without_entries_returns_no_end_offset() -> None:
     assert epochs().end_offset_for(0, 10) == (-1, -1)
     assert epochs().latest == -1
     assert epochs().epoch_of(5) == -1
@@ -82,6 +84,7 @@ def test_a_lower_epoch_or_offset_removes_the_entries_that_contradict_it() -> Non
     assert cache.latest == 4
 
 
+@pytest.mark.row("R37")
 def test_truncation_from_the_end_removes_epochs_that_begin_there() -> None:
     cache = epochs((1, 0), (3, 10), (5, 20))
     cache.truncate_from_end(10)
@@ -91,6 +94,7 @@ def test_truncation_from_the_end_removes_epochs_that_begin_there() -> None:
     assert cache.latest == -1
 
 
+@pytest.mark.row("R37")
 def test_truncation_from_the_start_keeps_the_epoch_that_covers_the_start() -> None:
     cache = epochs((1, 0), (3, 10), (5, 20))
     cache.truncate_from_start(15)
@@ -103,16 +107,19 @@ def test_truncation_from_the_start_keeps_the_epoch_that_covers_the_start() -> No
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"0", b"0\n", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1 0", b"0\nx\n", b"0\n1\n1\n", b"0\n2\n3 0\n2 5\n", b"\xff"],
+    [b"", b"0", b"0\n", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1 0", b"0\nx\n", b"0\n1\n1\n", b"0\n2\n3 0\n2 5\n", b"\xff",
+     b"0\n1\n+1 0\n", b"0\n1\n1_0 0\n", b"0\n1\n1 00\n", b"0\n1\n2147483648 0\n"],
 )  # fmt: skip
-def test_a_file_that_is_no_rising_checkpoint_is_refused(data: bytes) -> None:
+def test_epoch_file_whose_entries_do_not_increase_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         decode(data)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100)), max_size=20))
 @settings(max_examples=200, deadline=None)
-def test_epochs_and_offsets_rise_after_any_assignments(assignments: list[tuple[int, int]]) -> None:
+def test_epochs_and_offsets_increase_after_random_assignments(
+    assignments: list[tuple[int, int]],
+) -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [])
     for epoch, start in assignments:
@@ -122,7 +129,7 @@ def test_epochs_and_offsets_rise_after_any_assignments(assignments: list[tuple[i
         assert decode(storage.read(PATH)) == cache.entries
 
 
-def test_epoch_of_an_empty_log_has_no_file_until_another_follows() -> None:
+def test_first_epoch_of_an_empty_log_has_no_file_until_another_follows() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [], is_new=True)
     cache.assign(0, 0)

@@ -71,7 +71,7 @@ class TestFollower:
         assert (gap.value.expected, gap.value.found) == (2, 5)
         assert log.log_end_offset == 2
 
-    def test_append_calls_damage_behind_a_gap_corrupt(self, storage: MemoryStorage) -> None:
+    def test_append_reports_damage_behind_a_gap_as_corrupt(self, storage: MemoryStorage) -> None:
         damaged = batch(base_offset=5)
         damaged[-1] ^= 1
         with pytest.raises(CorruptBatch) as refused:
@@ -185,7 +185,7 @@ class TestRecovery:
         assert again.gaps.lost_from is None
         assert not again.is_missing(5)
 
-    def test_recovered_epoch_starts_where_the_follower_noted_it(
+    def test_recovered_epoch_starts_at_the_offset_that_the_follower_recorded(
         self, storage: MemoryStorage
     ) -> None:
         log = compacted(storage, 0, 1)
@@ -253,7 +253,7 @@ class TestReplacingASegment:
         again = reopened(log, clean=is_clean)
         assert read_all(again) == before
 
-    def test_epoch_is_recovered_no_later_than_it_began(self, log: Log) -> None:
+    def test_recovered_epoch_does_not_start_later_than_the_original(self, log: Log) -> None:
         """A later start would let another replica keep records that this log never had."""
         clean(log, 0, lambda offset: offset > 8)
         clean(log, 1, lambda offset: offset < 12)
@@ -322,7 +322,7 @@ class TestDirectory:
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_log_with_gaps_holds_the_records_that_a_list_would(data: st.DataObject) -> None:
+def test_log_with_gaps_equals_a_list_of_records_after_random_steps(data: st.DataObject) -> None:
     """The model: the offsets of the records that are there, and the log end."""
     storage = MemoryStorage()
     log = compacted(storage, segment_bytes=3 * SIZE, index_interval_bytes=SIZE)

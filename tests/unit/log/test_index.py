@@ -59,7 +59,7 @@ def test_truncation_forgets_entries_at_and_above_the_cut() -> None:
     ],
     ids=["odd size", "offsets stand", "positions stand", "zeros of Kafka", "behind the log", "negative"],
 )  # fmt: skip
-def test_impossible_offset_index_file_is_ignored(data: bytes) -> None:
+def test_offset_index_file_that_does_not_fit_its_segment_is_ignored(data: bytes) -> None:
     assert OffsetIndex.decode(data, 15_000) is None
 
 
@@ -75,7 +75,7 @@ def test_time_index_holds_only_rising_timestamps() -> None:
     assert read.last_timestamp == 120
 
 
-def test_records_below_the_found_offset_are_earlier_than_the_timestamp() -> None:
+def test_records_below_the_offset_that_a_lookup_returns_are_earlier() -> None:
     times = TimeIndex()
     times.maybe_add(100, 5)
     times.maybe_add(120, 12)

@@ -35,6 +35,10 @@ def log(storage: MemoryStorage) -> Log:
     return open_log(storage)
 
 
+def _failing(path: str) -> None:
+    raise StorageFailed(path, OSError(errno.EIO, "fsync failed"))
+
+
 def segments(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
@@ -125,17 +129,38 @@ class TestRolling:
         produce(log, 1, 1)
         assert segments(log) == [0, 1]
 
+    @pytest.mark.key("segment.index.bytes")
     def test_a_segment_is_full_when_its_index_is(self, storage: MemoryStorage) -> None:
         log = open_log(storage, index_interval_bytes=0, segment_index_bytes=16)
         produce(log, *[1] * 7)
         assert segments(log) == [0, 3, 6]
         assert [len(segment.index) for segment in log.segments] == [2, 2, 0]
 
+    @pytest.mark.key("segment.ms")
     def test_log_rolls_when_timestamps_are_far_apart(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_ms=100)
         for timestamp in (1000, 1100, 1101, 1050, 1300):
             produce(log, 1, timestamp=timestamp)
         assert segments(log) == [0, 2, 4]
+
+    @pytest.mark.key("segment.jitter.ms")
+    def test_segments_roll_earlier_by_a_jitter_of_their_own(self, storage: MemoryStorage) -> None:
+        ages = []
+        for number in range(20):
+            log = open_log(
+                storage, directory=f"/d/t-{number}", segment_ms=1000, segment_jitter_ms=400
+            )
+            for timestamp in range(1000, 2100):
+                produce(log, 1, timestamp=timestamp)
+            ages.append(log.segments[1].base_offset - 1)
+        assert all(600 < age <= 1000 for age in ages)
+        assert len(set(ages)) > 10
+
+    def test_jitter_of_a_segment_is_the_same_after_a_restart(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, segment_ms=1000, segment_jitter_ms=1 << 40)
+        produce(log, 1, timestamp=1000)
+        again = open_log(storage.clone(), segment_ms=1000, segment_jitter_ms=1 << 40)
+        assert 1000 < log._roll_timestamp == again._roll_timestamp <= 2000
 
     def test_segment_age_counts_from_the_clock_without_timestamps(
         self, storage: MemoryStorage
@@ -220,6 +245,7 @@ class TestReading:
     def test_consecutive_reads_return_all_segments(self, long: Log, max_bytes: int) -> None:
         assert offsets(read_all(long, max_bytes)) == list(range(70))
 
+    @pytest.mark.row("R53")
     def test_read_returns_at_most_max_bytes_or_one_batch(self, long: Log) -> None:
         size = len(batch(2))
         end = long.written_position
@@ -253,6 +279,7 @@ class TestReading:
         long.advance_log_start_offset(25)
         assert long.read(0, long.written_position, 100) == (b"", -1, 0)
 
+    @pytest.mark.row("R53")
     def test_batch_larger_than_max_bytes_is_read_whole(self, log: Log) -> None:
         produce(log, 1, size=100_000)
         produce(log, 1)
@@ -470,6 +497,35 @@ class TestDurability:
         assert log.recovery_point == 5
         assert {f"{DIRECTORY}/{base:020d}.log" for base in (0, 2, 4)} <= set(storage.synced)
         assert DIRECTORY in storage.synced
+
+    @pytest.mark.key("flush.messages")
+    def test_log_is_fsynced_before_its_records_count_as_written(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, flush_messages=3)
+        path = log.segments[0].path(".log")
+        produce(log, 1, 1)
+        assert path not in storage.synced
+        produce(log, 1)
+        assert (path in storage.synced, log.recovery_point) == (True, 3)
+        produce(log, 2)
+        assert (storage.synced.count(path), log.recovery_point) == (1, 3)
+
+    def test_follower_is_fsynced_before_its_next_fetch_acknowledges_the_records(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, flush_messages=2)
+        replicate(log, bytes(batch(2, base_offset=0)))
+        assert (storage.synced.count(log.segments[0].path(".log")), log.recovery_point) == (1, 2)
+
+    def test_records_whose_fsync_failed_are_not_written(self, storage: MemoryStorage) -> None:
+        log = open_log(storage, flush_messages=2)
+        produce(log, 1)
+        append(log)
+        storage.sync_directory = _failing  # type: ignore[method-assign]
+        with pytest.raises(StorageFailed):
+            log.flush()
+        assert (log.log_end_offset, log.written_log_end_offset, log.recovery_point) == (1, 1, 0)
 
     def test_synced_sealed_segments_raise_the_recovery_point(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)

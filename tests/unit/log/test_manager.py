@@ -53,6 +53,7 @@ def live(logs: LogManager) -> list[str]:
 
 
 class TestIdentity:
+    @pytest.mark.key("broker.id", "log.dirs")
     async def test_first_start_writes_broker_and_cluster_id(self, storage: MemoryStorage) -> None:
         await started(storage)
         text = storage.read("/d/meta.properties").decode()
@@ -148,13 +149,15 @@ class TestRestart:
         assert again.storage.read("/d/replication-offset-checkpoint") == b"0\n2\na 0 1\na 1 2\n"
 
     async def test_other_files_in_the_directory_are_left_alone(
-        self, storage: MemoryStorage
+        self, storage: MemoryStorage, caplog: pytest.LogCaptureFixture
     ) -> None:
         storage.make_directories("/d/lost+found")
         storage.make_directories("/d/no-number-x")
         storage.write_atomically("/d/file-0", b"")
         assert (await started(storage)).logs == {}
         assert storage.exists("/d/lost+found")
+        for name in ("lost+found", "no-number-x"):
+            assert caplog.text.count(f"'/d/{name}' is left alone") == 1
 
     @pytest.mark.parametrize(
         "name",
@@ -207,7 +210,7 @@ class TestRestart:
         assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 6\n"
         assert f"/d/a-0/{3:020d}.log" in storage.synced
 
-    async def test_start_checkpoint_lists_only_logs_that_start_inside_a_segment(
+    async def test_log_start_checkpoint_lists_only_logs_that_start_inside_a_segment(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -243,6 +246,7 @@ class TestTopics:
         assert logs.create(A0, None, SMALL, is_new=False).topic_id == ID
 
     @pytest.mark.row("C15", "R66")
+    @pytest.mark.key("file.delete.delay.ms")
     async def test_a_deleted_log_is_renamed_then_removed(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         for tp in (A0, B0):
@@ -311,12 +315,12 @@ class TestFailedDirectory:
         with pytest.raises(StorageFailed):
             logs.create(A0, ID, SMALL, is_new=True)
 
-    async def test_start_goes_on_without_a_failed_directory(self, storage: MemoryStorage) -> None:
+    async def test_start_continues_without_a_failed_directory(self, storage: MemoryStorage) -> None:
         storage.fail("/d", errno.EIO)
         logs = await started(storage, "/d", "/e")
         assert live(logs) == ["/e"]
 
-    async def test_start_fails_with_the_last_directory(self, storage: MemoryStorage) -> None:
+    async def test_start_fails_when_the_last_directory_fails(self, storage: MemoryStorage) -> None:
         storage.fail("/d", errno.EIO)
         with pytest.raises(StorageFailed):
             await started(storage)
@@ -385,7 +389,7 @@ class TestNewLogs:
 
 
 class TestDirectories:
-    async def test_directories_list_their_logs_and_a_failed_one_none(
+    async def test_directories_list_their_logs_except_a_failed_directory(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage, "/d", "/e")
@@ -413,6 +417,46 @@ class TestDirectories:
         assert (log.topic_id, log.log_end_offset) == (ID, 0)
         produce(log, 1)
         assert again.logs[A0].log_end_offset == 1
+
+
+@pytest.mark.key("flush.ms")
+async def test_log_is_fsynced_when_its_records_have_waited_for_flush_ms(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, config(flush_ms=1000), is_new=True)
+    other = logs.create(A1, ID, config(), is_new=True)
+    await logs.sync_overdue(0)
+    produce(log, 2)
+    produce(other, 2)
+    await logs.sync_overdue(500)
+    await logs.sync_overdue(1400)
+    assert (log.recovery_point, storage.synced.count("/d/a-0")) == (0, 0)
+    await logs.sync_overdue(1500)
+    assert log.recovery_point == 2
+    assert {f"/d/a-0/{0:020d}.log", "/d/a-0"} <= set(storage.synced)
+    produce(log, 1)
+    await logs.sync_overdue(1600)
+    await logs.sync_overdue(2599)
+    assert log.recovery_point == 2
+    await logs.sync_overdue(2600)
+    assert (log.recovery_point, other.recovery_point) == (3, 0)
+
+
+async def test_truncation_during_an_fsync_keeps_the_recovery_point(storage: MemoryStorage) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, config(flush_ms=0), is_new=True)
+    produce(log, 2, 2)
+
+    async def run(function: Callable[[], Any]) -> Any:
+        result = function()
+        log.truncate_to(2)
+        produce(log, 2)
+        return result
+
+    logs.executor.run = run  # type: ignore[method-assign]
+    await logs.sync_overdue(0)
+    assert log.recovery_point == 0
 
 
 async def test_one_fsync_makes_several_renames_durable(storage: MemoryStorage) -> None:

@@ -9,7 +9,7 @@ from support.logs import batch, end_marker, transactional_batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ErrorCode
-from minikafka.log.producers import APPEND, UNKNOWN, WRITTEN, ProducerStates
+from minikafka.log.producers import APPEND, EARLY, UNKNOWN, WRITTEN, ProducerStates
 from minikafka.record.batch import HEADER, Header
 from minikafka.record.codecs import crc32c
 
@@ -48,7 +48,8 @@ def test_first_batch_of_an_unknown_producer_differs_from_later_ones(
 def test_the_next_sequence_is_appended_and_a_gap_is_not(states: ProducerStates) -> None:
     states.update(header(0, 3), 100)
     assert states.check(header(3)) == APPEND
-    assert states.check(header(4)) == OUT_OF_ORDER
+    assert states.check(header(4)) == EARLY
+    assert states.check(header(1)) == OUT_OF_ORDER, "of one that is remembered, other batches"
 
 
 @pytest.mark.row("R72")
@@ -73,7 +74,7 @@ def test_retry_older_than_five_batches_is_known_to_be_written(
     assert states.written_below(7) == 395, "the oldest of the last five"
     assert states.check(header(294, 2)) == OUT_OF_ORDER, "of one that is remembered, other batches"
     assert states.check(header(299, 2)) == OUT_OF_ORDER, "half of it is new"
-    assert states.check(header(301)) == OUT_OF_ORDER, "a gap"
+    assert states.check(header(301)) == EARLY, "a gap"
 
 
 def test_sequences_before_the_first_known_batch_are_no_duplicates(
@@ -95,23 +96,47 @@ def test_written_sequences_are_known_across_the_wrap_to_zero(states: ProducerSta
     assert states.check(header(LAST - 3)) == WRITTEN
     assert states.check(header(LAST - 2, 3)) == WRITTEN
     assert states.check(header(LAST - 4)) == OUT_OF_ORDER
-    assert states.check(header(7)) == OUT_OF_ORDER
+    assert states.check(header(7)) == EARLY
 
 
-def test_snapshot_restores_only_the_last_batch(
-    states: ProducerStates,
+def test_snapshot_keeps_what_is_known_of_earlier_batches(states: ProducerStates) -> None:
+    """A producer may have five batches in flight when a broker is restarted and then elected."""
+    for i in range(10):
+        states.update(header(2 * i, 2), 100 + 2 * i)
+    states.update(header(5, producer=8), 120)
+    states.update(header(-1, producer=9), 121)
+    known = [states.check(header(2 * i, 2)) for i in range(11)]
+    states.snapshot(122)
+    states.restore(122)
+    assert [states.check(header(2 * i, 2)) for i in range(11)] == known
+    assert known == [WRITTEN] * 5 + [110, 112, 114, 116, 118, APPEND]
+    assert states.check(header(5, producer=8)) == 120
+    states.update(header(20, 2), 122)
+    assert states.check(header(10, 2)) == WRITTEN
+
+
+def test_snapshot_of_kafkas_restores_only_the_last_batch(states: ProducerStates) -> None:
+    for i in range(10):
+        states.update(header(2 * i, 2), 100 + 2 * i)
+    data = states.encode()[: -(16 + 4 * 16)]
+    storage = states._storage
+    crc = struct.pack(">I", crc32c(data[6:]))
+    storage.write_atomically("/d/00000000000000000120.snapshot", data[:2] + crc + data[6:])
+    assert states.restore(120) == 120
+    assert states.check(header(18, 2)) == 118
+    assert states.check(header(16, 2)) == OUT_OF_ORDER
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 79])
+def test_snapshot_whose_earlier_batches_are_not_whole_is_ignored(
+    states: ProducerStates, size: int
 ) -> None:
     for i in range(10):
         states.update(header(2 * i, 2), 100 + 2 * i)
-    states.snapshot(120)
-    states.restore(120)
-    assert states.check(header(18, 2)) == 118
-    assert states.check(header(16, 2)) == OUT_OF_ORDER
-    states.update(header(20, 2), 120)
-    for i in range(11, 16):
-        states.update(header(2 * i, 2), 100 + 2 * i)
-    assert states.check(header(18, 2)) == WRITTEN
-    assert states.check(header(16, 2)) == OUT_OF_ORDER
+    data = states.encode()[: size - (16 + 4 * 16)]
+    crc = struct.pack(">I", crc32c(data[6:]))
+    states._storage.write_atomically("/d/00000000000000000120.snapshot", data[:2] + crc + data[6:])
+    assert states.restore(120) == -1
 
 
 def test_sequences_wrap_to_zero(states: ProducerStates) -> None:
@@ -126,7 +151,7 @@ def test_an_older_epoch_is_fenced_and_a_newer_begins_at_zero(states: ProducerSta
     states.update(header(0, epoch=3), 0)
     assert states.check(header(1, epoch=2)) == FENCED
     assert states.check(header(0, epoch=4)) == APPEND
-    assert states.check(header(1, epoch=4)) == OUT_OF_ORDER
+    assert states.check(header(1, epoch=4)) == EARLY
     states.update(header(0, epoch=4), 1)
     assert states.check(header(0, epoch=3)) == FENCED
 

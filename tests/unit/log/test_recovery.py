@@ -21,6 +21,8 @@ from support.logs import (
 )
 from support.memory_storage import MemoryStorage
 
+from minikafka.log.epochs import decode as decode_epochs
+from minikafka.log.epochs import encode as encode_epochs
 from minikafka.log.log import Log
 from minikafka.record.batch import HEADER
 
@@ -213,6 +215,51 @@ def test_lost_epoch_file_is_rebuilt_from_the_batches(
     assert reopened(storage.clone(), recovery_point=recovery_point).epochs.entries == before
 
 
+TRUE_EPOCHS = [(0, 0), (3, 4), (4, 12)]
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize("recovery_point", [0, 11])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [(0, 0)],
+        [(1, 0), (3, 4), (4, 12)],
+        [(0, 1), (3, 4), (4, 12)],
+        [(0, 0), (4, 12)],
+        [(0, 0), (3, 4), (4, 9)],
+        [(0, 0), (3, 4), (4, 13)],
+        [(0, 0), (3, 5), (4, 12)],
+        [(0, 0), (3, 4), (1000, 12)],
+        [(0, 0), (3, 4), (4, 12), (1000, 14)],
+        [(0, 0), (2, 4), (4, 12)],
+        TRUE_EPOCHS,
+    ],
+    ids=str,
+)
+def test_false_epoch_file_is_made_again_from_the_batches(
+    storage: MemoryStorage,
+    entries: list[tuple[int, int]],
+    recovery_point: int,
+    is_clean: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = reopened(storage)
+    for epoch, count in ((0, 4), (3, 8), (4, 3)):
+        produce(log, *[1] * count, epoch=epoch)
+    log.close()
+    file = f"{DIRECTORY}/leader-epoch-checkpoint"
+    assert log.epochs.entries == TRUE_EPOCHS
+    storage.write_atomically(file, encode_epochs(entries))
+    again = reopened(storage.clone(), clean=is_clean, recovery_point=recovery_point)
+    assert again.epochs.entries == TRUE_EPOCHS
+    assert decode_epochs(again.storage.read(file)) == TRUE_EPOCHS
+    assert again.log_end_offset == 15
+    if is_clean:
+        assert (f"{file} does not describe the log" in caplog.text) is (entries != TRUE_EPOCHS)
+
+
 def test_epoch_without_a_record_at_the_log_end_is_forgotten(
     storage: MemoryStorage,
 ) -> None:
@@ -276,7 +323,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=80, deadline=None)
-def test_log_holds_what_a_list_would_after_any_steps(steps: list[tuple[str, int]]) -> None:
+def test_log_equals_a_list_of_records_after_random_steps(steps: list[tuple[str, int]]) -> None:
     """Compare the log with a list of epochs by offset, through random appends, truncations, kills and restarts."""
     storage = MemoryStorage()
     log = reopened(storage)

@@ -41,6 +41,7 @@ def opened(storage: MemoryStorage) -> Segment:
     return Segment(storage, DIRECTORY, 100, 5000, INTERVAL)
 
 
+@pytest.mark.key("index.interval.bytes")
 def test_index_entry_is_due_after_more_than_the_interval(storage: MemoryStorage) -> None:
     assert list(written(storage).index.positions) == [3 * SIZE, 6 * SIZE, 9 * SIZE]
 
@@ -132,7 +133,7 @@ def test_first_segment_creates_its_file_with_the_first_write() -> None:
     assert storage.read(segment.path(".log")) == b"abcdef"
 
 
-def test_closed_segment_without_a_file_creates_none() -> None:
+def test_closing_a_segment_without_a_file_creates_no_file() -> None:
     storage = MemoryStorage()
     storage.make_directories(DIRECTORY)
     segment = Segment.first(storage, DIRECTORY, 0, 4096, lambda: None)

@@ -50,17 +50,25 @@ def patched(data: bytes, fix_crc: bool = True, **fields: int) -> bytes:
 
 
 @pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("attributes", [0, b.TRANSACTIONAL])
-def test_valid_batch_is_accepted(codec: int, attributes: int) -> None:
+def test_valid_batch_is_accepted(codec: int) -> None:
     data = build(
         [Record(timestamp=5, value=b"v")] * 3,
         codec=codec,
-        attributes=attributes,
         producer_id=7,
         producer_epoch=0,
         base_sequence=0,
     )
     assert check(data) == 0
+
+
+def transactional() -> bytes:
+    return build(
+        [Record(timestamp=5, value=b"v")],
+        attributes=b.TRANSACTIONAL,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+    )
 
 
 INVALID = ErrorCode.INVALID_RECORD
@@ -82,6 +90,8 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
     ),
     ("of a producer without sequence", lambda data: patched(data, producer_id=1), INVALID),
     ("transactional of no producer", lambda data: patched(data, attributes=b.TRANSACTIONAL), INVALID),
+    ("transactional in no transaction", lambda data: transactional(), ErrorCode.INVALID_TXN_STATE),
+    ("transactional with a wrong CRC", lambda data: transactional()[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
     ("of an unknown codec", lambda data: patched(data, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ("longer than the field", lambda data: patched(data, batch_length=10_000), INVALID),
     ("shorter than a header", lambda data: patched(data, batch_length=48), ErrorCode.CORRUPT_MESSAGE),
@@ -147,8 +157,8 @@ def test_stamping_offset_and_epoch_keeps_the_crc_valid() -> None:
     header = HEADER.unpack_from(data, 4)
     stamp(data, 4, 1234, header[b.BATCH_LENGTH], 9)
     view = memoryview(data)
-    headers, stop = valid_run(data, view, 4, len(data), 1234)
-    assert stop == len(data)
+    headers, stop, next_offset = valid_run(data, view, 4, len(data), 1234)
+    assert (stop, next_offset) == (len(data), 1234 + header[b.COUNT])
     assert headers[0] == (1234, header[1], 9, *header[3:])
 
 
@@ -172,7 +182,7 @@ def test_a_run_of_batches_ends_at_the_first_gap_or_damage() -> None:
     made[1][70] ^= 1
     rotten = b"".join(made)
     assert valid_run(rotten, memoryview(rotten), 0, len(rotten), 0)[1] == size
-    assert valid_run(whole, memoryview(whole), 0, len(whole), 1) == ([], 0)
+    assert valid_run(whole, memoryview(whole), 0, len(whole), 1) == ([], 0, 1)
 
 
 fields = st.none() | st.binary(max_size=20)

@@ -11,6 +11,7 @@ from minikafka.replication.follower import ASKED, DELAYED, STOPPED, Follower, re
 from minikafka.replication.partition import Partition
 
 
+@pytest.mark.row("R44")
 def test_follower_goes_offline_when_it_cannot_delete_old_records() -> None:
     """Otherwise the error would end every connection to that leader."""
     world = Replicas((0, 1))
@@ -59,6 +60,7 @@ def follower_of_epochs(world: Replicas) -> Partition:
     return partition
 
 
+@pytest.mark.row("R39")
 @pytest.mark.parametrize(
     ("answer", "agreed", "end", "epochs"),
     [
@@ -79,6 +81,15 @@ def test_follower_truncates_to_where_the_logs_agree(
     assert reconcile(partition, *answer) is agreed
     assert partition.log.log_end_offset == end
     assert partition.log.epochs.entries == epochs
+
+
+def test_follower_forgets_a_false_epoch_above_the_leaders_and_keeps_its_records() -> None:
+    """Kafka keeps such an epoch of a false checkpoint: every fetch is then refused, and the follower never joins."""
+    partition = follower_of_epochs(Replicas((0, 1)))
+    partition.log.epochs.replace([(0, 0), (2, 2), (1_000, 3)])
+    assert reconcile(partition, -1, -1) is False
+    assert partition.log.log_end_offset == 4
+    assert partition.log.epochs.entries == [(0, 0), (2, 2)]
 
 
 def test_full_truncation_sets_the_high_watermark_to_the_start() -> None:
@@ -227,6 +238,7 @@ def test_answers_of_a_former_leader_epoch_are_not_used() -> None:
     assert followed.state == ASKED
 
 
+@pytest.mark.row("R33")
 def test_follower_keeps_records_above_its_high_watermark_below_the_leaders_start() -> None:
     """They are not known to be committed: its start offset never passes its own high watermark."""
     world = Replicas((0, 1))
@@ -302,6 +314,7 @@ class TestRequests:
         assert row[0] == b"t"
         assert machine.next_row() is None
 
+    @pytest.mark.row("R50")
     def test_session_error_begins_a_new_session(self) -> None:
         world, machine = self.following()
         world.fetch(1, 0)
@@ -374,6 +387,7 @@ class TestStaleResponses:
         machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
         assert world[1].log.log_end_offset == 2
 
+    @pytest.mark.row("R43")
     def test_records_of_a_former_leader_epoch_are_ignored(self) -> None:
         world, machine = self.follower_with_records()
         machine.next_fetch()
@@ -398,6 +412,7 @@ class TestStaleResponses:
         )
         return world
 
+    @pytest.mark.row("R42")
     def test_log_that_ends_below_the_leaders_start_restarts_there(self) -> None:
         log = self.out_of_range(5)[1].log
         assert (log.log_start_offset, log.log_end_offset) == (5, 5)

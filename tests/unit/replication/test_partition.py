@@ -51,7 +51,7 @@ def test_fetch_acknowledges_records_and_returns_the_high_watermark() -> None:
     assert r[1].hw == 2
 
 
-@pytest.mark.row("C34")
+@pytest.mark.row("C34", "R33")
 def test_followers_high_watermark_is_at_most_its_log_end() -> None:
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
@@ -63,7 +63,7 @@ def test_followers_high_watermark_is_at_most_its_log_end() -> None:
     assert r[1].hw == r[1].log.log_end_offset == 1
 
 
-@pytest.mark.row("T11", "X16")
+@pytest.mark.row("T11", "X16", "R30", "R32")
 def test_follower_is_caught_up_since_the_fetch_whose_end_it_reached() -> None:
     """The log end at the former fetch counts: records appended since then are no lag of the follower."""
     r = Replicas((0, 1))
@@ -80,7 +80,7 @@ def test_follower_is_caught_up_since_the_fetch_whose_end_it_reached() -> None:
     assert progress.last_caught_up == r.now + 100, "it did not reach the end of its last fetch"
 
 
-@pytest.mark.row("T13")
+@pytest.mark.row("T13", "R31")
 def test_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.alive.discard(1)
@@ -109,7 +109,7 @@ def test_lagging_follower_does_not_hold_the_high_watermark_back() -> None:
     assert r[0].hw == 1
 
 
-@pytest.mark.row("T12")
+@pytest.mark.row("T12", "R29")
 def test_follower_below_the_epoch_start_does_not_join_the_isr() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
@@ -125,7 +125,7 @@ def test_follower_below_the_epoch_start_does_not_join_the_isr() -> None:
     assert partition.may_expand_isr(progress)
 
 
-@pytest.mark.row("T14")
+@pytest.mark.row("T14", "R37")
 def test_new_leader_notes_its_epoch_without_a_record() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -138,7 +138,7 @@ def test_new_leader_notes_its_epoch_without_a_record() -> None:
     assert checkpoint.split("\n")[2:4] == ["0 0", "1 1"]
 
 
-@pytest.mark.row("T15")
+@pytest.mark.row("T15", "R40")
 def test_diverging_response_does_not_move_the_high_watermark() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -320,6 +320,7 @@ def test_high_watermark_is_sent_again_in_a_new_epoch() -> None:
     assert r[1].hw == 1
 
 
+@pytest.mark.row("R29")
 def test_follower_below_the_high_watermark_does_not_join_the_isr() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
@@ -352,6 +353,7 @@ def test_min_isr_counts_as_at_most_the_number_of_replicas() -> None:
     assert r.produce(0, b"m1") == 1
 
 
+@pytest.mark.row("R40")
 def test_fetch_with_an_unknown_epoch_diverges_at_the_end_of_the_one_before() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -367,6 +369,7 @@ def test_fetch_with_an_unknown_epoch_diverges_at_the_end_of_the_one_before() -> 
     assert diverging(2, 4) is None
 
 
+@pytest.mark.row("R31")
 def test_removed_replica_in_the_isr_holds_the_high_watermark_back() -> None:
     r = Replicas((0, 1, 2), isr=(0, 2))
     state = PartitionState(TP, 0, 0, (0, 2), 1, 1, (0, 1))
@@ -470,8 +473,8 @@ class TestLastStableOffset:
 
     def test_last_stable_offset_stays_at_the_start_of_an_open_transaction(self) -> None:
         r = self.led()
-        self.append(r, transactional_batch(0))
-        self.append(r, transactional_batch(1))
+        self.append(r, transactional_batch(0), internal=True)
+        self.append(r, transactional_batch(1), internal=True)
         r.produce(0, b"m3")
         r.sync(0, 1)
         partition, log = r[0].partition, r[0].log
@@ -481,7 +484,7 @@ class TestLastStableOffset:
 
     def test_last_stable_offset_moves_when_the_marker_is_committed(self) -> None:
         r = self.led()
-        self.append(r, transactional_batch(0))
+        self.append(r, transactional_batch(0), internal=True)
         assert self.append(r, end_marker(coordinator_epoch=5), internal=True) == 3
         r.fetch(1, 0)
         assert r[0].partition.last_stable_offset == 1
@@ -490,13 +493,18 @@ class TestLastStableOffset:
         assert r[0].log.producers.active()[0].coordinator_epoch == 5
         assert r[1].log.producers.active() == r[0].log.producers.active()
 
+    def test_transactional_batch_of_a_client_belongs_to_no_open_transaction(self) -> None:
+        r = self.led()
+        assert self.append(r, transactional_batch(0)) == -ErrorCode.INVALID_TXN_STATE
+        assert r[0].log.log_end_offset == 1
+
     def test_clients_may_not_write_markers(self) -> None:
         r = self.led()
         assert self.append(r, end_marker()) == -ErrorCode.INVALID_RECORD
 
     def test_new_leader_knows_the_last_stable_offset(self) -> None:
         r = self.led()
-        self.append(r, transactional_batch(0))
+        self.append(r, transactional_batch(0), internal=True)
         r.produce(0, b"m2")
         r.sync(0, 1)
         r.elect(1)
@@ -504,9 +512,9 @@ class TestLastStableOffset:
 
     def test_last_stable_offset_is_known_after_a_restart(self) -> None:
         r = self.led()
-        self.append(r, transactional_batch(0))
+        self.append(r, transactional_batch(0), internal=True)
         self.append(r, end_marker(), internal=True)
-        self.append(r, transactional_batch(1))
+        self.append(r, transactional_batch(1), internal=True)
         r.sync(0, 1)
         r.crash(1)
         r.restart(1, checkpoint=4)
@@ -515,7 +523,7 @@ class TestLastStableOffset:
 
     def test_last_stable_offset_rises_with_the_log_start_offset(self) -> None:
         r = self.led()
-        self.append(r, transactional_batch(0))
+        self.append(r, transactional_batch(0), internal=True)
         r.produce(0, b"m2")
         r.sync(0, 1)
         r[0].partition.advance_log_start_offset(2)
@@ -523,7 +531,7 @@ class TestLastStableOffset:
 
     def test_truncation_forgets_a_removed_transaction(self) -> None:
         r = self.led()
-        self.append(r, transactional_batch(0))
+        self.append(r, transactional_batch(0), internal=True)
         r.sync(0, 1)
         partition = r[1].partition
         partition.truncate_to(1)
@@ -534,7 +542,7 @@ class TestLastStableOffset:
         r = self.led()
         r.produce(0, b"m1")
         r.produce(0, b"m2")
-        self.append(r, transactional_batch(0))
+        self.append(r, transactional_batch(0), internal=True)
         r[0].partition.record_follower_fetch(r[0].partition.followers[1], 2, r.now)
         assert r[0].partition.last_stable_offset == r[0].partition.high_watermark == 2
 
@@ -546,6 +554,46 @@ def test_follower_does_not_advance_its_high_watermark_by_itself() -> None:
     r.fetch(1, 0)
     assert not r[1].partition.maybe_advance_high_watermark(r.now)
     assert r[1].hw == 0
+
+
+@pytest.mark.key("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize(
+    ("timestamps", "error"),
+    [
+        ([10_000], 0),
+        ([9_000, 12_000], 0),
+        ([8_999], ErrorCode.INVALID_TIMESTAMP),
+        ([12_001], ErrorCode.INVALID_TIMESTAMP),
+        ([10_000, 8_999, 10_000], ErrorCode.INVALID_TIMESTAMP),
+        ([10_000, 12_001, 10_000], ErrorCode.INVALID_TIMESTAMP),
+        ([-1, 10_000], 0),
+    ],
+)
+def test_records_outside_of_the_timestamp_limits_are_refused(
+    timestamps: list[int], error: int, codec: int
+) -> None:
+    limits = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "2000"}
+    r = Replicas((0,), **limits)
+    r.elect(0)
+    records = [Record(timestamp=timestamp, value=b"m") for timestamp in timestamps]
+    batch = bytearray(build(records, codec=codec))
+    append = r[0].partition.append_as_leader
+    appended = append(batch, memoryview(batch), 0, len(batch), -1, r.now, 10_000)
+    assert appended == (-error if error else len(timestamps))
+
+
+def test_timestamps_are_not_limited_by_default_nor_with_append_time() -> None:
+    append_time = {
+        "message_timestamp_type": "LogAppendTime",
+        "message_timestamp_before_max_ms": "0",
+    }
+    for config in ({}, append_time):
+        r = Replicas((0,), **config)
+        r.elect(0)
+        batch = bytearray(build([Record(timestamp=1, value=b"m"), Record(timestamp=2**60)]))
+        append = r[0].partition.append_as_leader
+        assert append(batch, memoryview(batch), 0, len(batch), -1, r.now, 10_000) == 2
 
 
 def test_offline_leader_neither_advances_nor_answers() -> None:

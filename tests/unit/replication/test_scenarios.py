@@ -9,9 +9,9 @@ import pytest
 from support.replication import KEY, LAG_MS, Replicas
 
 from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.replication.early import FIRST_BATCHES_MS, WAIT_MS
 from minikafka.replication.follower import STOPPED
 from minikafka.replication.isr import PendingExpand, PendingShrink
-from minikafka.replication.partition import FIRST_BATCH_WAIT_MS, FIRST_BATCHES_MS
 
 
 def acked(replicas: Replicas, leader: int) -> list[bytes]:
@@ -91,7 +91,7 @@ def test_s04_new_leader_exposes_nothing_that_others_may_lack() -> None:
     assert r[2].values() == [b"m1", b"m2", b"m3"]
 
 
-@pytest.mark.row("X18", "C16")
+@pytest.mark.row("X18", "C16", "R39")
 def test_s05_follower_truncates_to_the_leaders_largest_smaller_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -111,7 +111,7 @@ def test_s05_follower_truncates_to_the_leaders_largest_smaller_epoch() -> None:
     assert len(r[0].entries()) == 11
 
 
-@pytest.mark.row("C16")
+@pytest.mark.row("C16", "R45")
 def test_s06_follower_reconciles_at_every_epoch_of_the_same_leader() -> None:
     r = Replicas((1, 2, 3), isr=(1,))
     r.elect(1)
@@ -129,6 +129,7 @@ def test_s06_follower_reconciles_at_every_epoch_of_the_same_leader() -> None:
     assert r[3].entries() == r[1].entries() == [(0, b"y")]
 
 
+@pytest.mark.row("R32", "R41")
 def test_s07_fetches_of_an_old_epoch_are_fenced() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
@@ -177,6 +178,7 @@ def test_s10_follower_joins_the_isr_only_past_the_epoch_start() -> None:
     assert partition.isr == (1, 2)
 
 
+@pytest.mark.row("R27")
 def test_s29_high_watermark_waits_for_the_maximal_isr() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
@@ -192,7 +194,7 @@ def test_s29_high_watermark_waits_for_the_maximal_isr() -> None:
     assert r[0].hw == 2
 
 
-@pytest.mark.row("C28", "X16")
+@pytest.mark.row("C28", "X16", "R30")
 def test_produce_is_answered_when_a_lagging_follower_leaves_the_isr() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
@@ -209,7 +211,7 @@ def test_produce_is_answered_when_a_lagging_follower_leaves_the_isr() -> None:
     assert acked(r, 0) == [b"1:0:0"]
 
 
-@pytest.mark.row("X16")
+@pytest.mark.row("X16", "R30")
 def test_idle_follower_is_caught_up_since_its_last_fetch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -220,6 +222,8 @@ def test_idle_follower_is_caught_up_since_its_last_fetch() -> None:
     assert not r[0].partition.maybe_shrink_isr(r.now)
 
 
+@pytest.mark.key("min.insync.replicas")
+@pytest.mark.row("R34")
 def test_s13_acks_all_is_refused_below_min_insync_replicas() -> None:
     r = Replicas((0, 1, 2), isr=(0,), min_insync_replicas="2")
     r.elect(0)
@@ -228,6 +232,7 @@ def test_s13_acks_all_is_refused_below_min_insync_replicas() -> None:
     assert r[0].hw == 0
 
 
+@pytest.mark.row("R34")
 def test_s13_waiting_produce_fails_when_the_isr_becomes_too_small() -> None:
     r = Replicas((0, 1), min_insync_replicas="2")
     r.elect(0)
@@ -240,7 +245,7 @@ def test_s13_waiting_produce_fails_when_the_isr_becomes_too_small() -> None:
     assert r[0].hw == 0
 
 
-@pytest.mark.row("T17")
+@pytest.mark.row("T17", "R47")
 def test_t17_former_leader_fails_waiting_produce_requests() -> None:
     r = Replicas((0, 1))
     r.elect(0)
@@ -270,7 +275,7 @@ def test_s32_new_leader_recognizes_a_retry() -> None:
     assert r.produce(1, b"m1", b"m2", producer=(9, 0, 0)) == 2
     assert r[1].partition.appended_base == 0
     assert r.produce(1, b"m3", producer=(9, 0, 2)) == 3
-    assert r.produce(1, b"m5", producer=(9, 0, 7)) == -45
+    assert r.produce(1, b"m5", producer=(9, 0, 7)) == -ErrorCode.LEADER_NOT_AVAILABLE
     assert r[1].values() == [b"m1", b"m2", b"m3"]
 
 
@@ -283,8 +288,49 @@ def test_retry_of_a_forgotten_batch_succeeds_once_it_is_committed() -> None:
     assert r.produce(0, b"m0", producer=(9, 0, 0)) == -ErrorCode.LEADER_NOT_AVAILABLE
     r.sync(0, 1)
     assert r.produce(0, b"m0", producer=(9, 0, 0)) == -ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-    assert r.produce(0, b"m9", producer=(9, 0, 9)) == -ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert r[0].values() == [b"m%d" % sequence for sequence in range(8)]
+
+
+def test_former_leader_does_not_tell_a_producer_that_its_sequence_has_a_gap() -> None:
+    """A leader that was paused and replaced lacks what its successor has; librdkafka would end with a fatal error."""
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    r.produce(0, b"m0", producer=(9, 0, 0))
+    for follower in (1, 2):
+        r.sync(0, follower)
+    r.elect(1, isr=(1, 2), to=(1, 2))
+    r.produce(1, b"m1", producer=(9, 0, 1))
+    for _ in range(4):
+        assert r.produce(0, b"m2", producer=(9, 0, 2)) == -ErrorCode.LEADER_NOT_AVAILABLE
+        r.now += WAIT_MS
+    assert r.produce(1, b"m2", producer=(9, 0, 2)) == 3
+
+
+def test_leader_tells_a_producer_of_a_gap_once_it_waited_and_a_follower_has_fetched() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m0", producer=(9, 0, 0))
+    r.sync(0, 1)
+    assert r.produce(0, b"m2", producer=(9, 0, 2)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    r.now += WAIT_MS
+    assert r.produce(0, b"m2", producer=(9, 0, 2)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    r.sync(0, 1)
+    assert r.produce(0, b"m2", producer=(9, 0, 2)) == -ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert r.produce(0, b"m1", producer=(9, 0, 1)) == 2, "it comes after all"
+    assert r.produce(0, b"m3", producer=(9, 0, 3)) == -ErrorCode.LEADER_NOT_AVAILABLE, "another gap"
+    assert r.produce(0, b"m2", producer=(9, 0, 2)) == 3
+
+
+def test_leader_without_other_replicas_in_sync_tells_a_producer_of_a_gap_after_the_wait() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0)
+    r.produce(0, b"m0", producer=(9, 0, 0))
+    assert r.produce(0, b"m2", producer=(9, 0, 2)) == -ErrorCode.LEADER_NOT_AVAILABLE
+    r.now += WAIT_MS
+    assert r.produce(0, b"m2", producer=(9, 0, 2)) == -ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    r.now += WAIT_MS + 1
+    gap = r.produce(0, b"m2", producer=(9, 0, 2))
+    assert gap == -ErrorCode.LEADER_NOT_AVAILABLE, "the wait begins again after a silence"
 
 
 def test_new_leader_accepts_an_unknown_producer_from_its_first_batch() -> None:
@@ -316,7 +362,7 @@ def test_producer_without_a_first_batch_is_refused_for_five_seconds() -> None:
     r.elect(0)
     r.elect(1, isr=(1,))
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == -ErrorCode.LEADER_NOT_AVAILABLE
-    r.now += FIRST_BATCH_WAIT_MS - 1
+    r.now += WAIT_MS - 1
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == -ErrorCode.LEADER_NOT_AVAILABLE
     r.now += 1
     assert r.produce(1, b"n3", producer=(8, 0, 2)) == -ErrorCode.LEADER_NOT_AVAILABLE
@@ -365,6 +411,7 @@ def test_lost_fetch_response_is_fetched_again() -> None:
     assert r[0].hw == 1
 
 
+@pytest.mark.row("R29")
 def test_idle_follower_joins_the_isr_after_another_one() -> None:
     r = Replicas(isr=(0,))
     r.elect(0)
@@ -394,7 +441,7 @@ def test_idle_follower_joins_the_isr_after_its_last_fetch() -> None:
     assert joining.broker_id == 2
 
 
-@pytest.mark.row("R24")
+@pytest.mark.row("R24", "R29")
 def test_follower_joins_the_isr_once_it_is_known_to_be_alive() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)

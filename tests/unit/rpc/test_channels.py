@@ -35,6 +35,7 @@ class Attempt(NamedTuple):
     """A call that arrived, and how to answer it."""
 
     port: int
+    target_id: int
     epoch: int
     answer: asyncio.Future[dict[str, Any]]
 
@@ -47,10 +48,17 @@ class ScriptedControlPlane:
         self.cancelled = 0
 
     async def call(
-        self, host: str, port: int, method: str, body: dict[str, Any], *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        method: str,
+        body: dict[str, Any],
+        *,
+        target_id: int,
+        timeout_ms: int,
     ) -> dict[str, Any]:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.attempts.put_nowait(Attempt(port, body["controller_epoch"], answer))
+        self.attempts.put_nowait(Attempt(port, target_id, body["controller_epoch"], answer))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -119,7 +127,7 @@ async def test_channel_sends_requests_one_by_one_in_order(world: World) -> None:
         world.send(1, epoch)
     for epoch in (1, 2, 3):
         attempt = await world.attempt()
-        assert attempt.epoch == epoch
+        assert (attempt.target_id, attempt.epoch) == (1, epoch)
         await world.turn_loop()
         assert world.plane.attempts.empty()
         attempt.answer.set_result(OK)

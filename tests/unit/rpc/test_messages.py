@@ -113,6 +113,28 @@ def test_gate_call_decodes_to_what_was_encoded() -> None:
     assert messages.decode_gate_state(answer) == ([step], [step])
 
 
+def test_settings_and_their_changes_decode_to_what_was_encoded() -> None:
+    settings = {"log.dirs": "/a b,/c", "broker.rack": ""}
+    assert messages.decode_settings(over_the_wire(messages.encode_settings(settings))) == settings
+    changes = [messages.SettingChange("broker.rack", None, "b\nc", "restart")]
+    assert messages.decode_changes(over_the_wire(messages.encode_changes(changes))) == changes
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"settings": [["log.dirs", 1]]},
+        {"settings": [["Log Dirs", "1"]]},
+        {"settings": [["log.dirs"]]},
+        {"settings": {}},
+        {},
+    ],
+)
+def test_malformed_settings_are_refused(body: object) -> None:
+    with pytest.raises(KafkaError):
+        messages.decode_settings(body)
+
+
 @pytest.mark.parametrize(
     "body",
     [{"step": "a.b", "wait_ms": 60_001}, {"step": "a b", "wait_ms": 1}, {"step": "a.b"}, None],

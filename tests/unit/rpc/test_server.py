@@ -14,12 +14,15 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Call
-from minikafka.rpc import encoding, messages, server
-from minikafka.rpc.server import READ_TIMEOUT_MS, HttpControlPlane
+from minikafka.rpc import connections, encoding, messages, signatures
+from minikafka.rpc.connections import READ_TIMEOUT_MS
+from minikafka.rpc.server import HttpControlPlane
 from minikafka.rpc.signatures import Signer
 from minikafka.runtime.clock import SystemRng
 
 SECRET = b"of the cluster"
+OWN_ID = 1
+OTHER_ID = 2
 ALL_KINDS = {
     "none": None,
     "flag": True,
@@ -43,8 +46,10 @@ class World:
         self.port = 0
         self.signer = Signer(SECRET, "c", 9, b"testtest")
 
-    def plane(self, secret: bytes = SECRET, cluster: str = "c") -> HttpControlPlane:
-        return HttpControlPlane(secret, cluster, 1, self.clock, SystemRng())
+    def plane(
+        self, secret: bytes = SECRET, cluster: str = "c", broker_id: int = OWN_ID
+    ) -> HttpControlPlane:
+        return HttpControlPlane(secret, cluster, broker_id, self.clock, SystemRng())
 
     async def echo(self, call: Call) -> dict[str, Any]:
         return call.body
@@ -54,10 +59,14 @@ class World:
         return await self.answer(call)
 
     async def call(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
-        return await self.client.call("127.0.0.1", self.port, method, body, timeout_ms=5_000)
+        return await self.client.call(
+            "127.0.0.1", self.port, method, body, target_id=OWN_ID, timeout_ms=5_000
+        )
 
-    def headers(self, path: str, body: bytes, method: str = "POST") -> dict[str, str]:
-        return self.signer.headers(method, path, body, self.clock.wall_ms())
+    def headers(
+        self, path: str, body: bytes, method: str = "POST", target_id: int = OWN_ID
+    ) -> dict[str, str]:
+        return self.signer.headers(target_id, method, path, body, self.clock.wall_ms())
 
     async def raw(self, head: list[str], body: bytes = b"") -> bytes:
         """Everything the server says to these bytes until it closes."""
@@ -89,6 +98,7 @@ async def world() -> AsyncIterator[World]:
     await listener.close()
 
 
+@pytest.mark.row("N3")
 async def test_call_delivers_method_and_body_and_returns_the_response(world: World) -> None:
     assert await world.call("state", ALL_KINDS) == ALL_KINDS
     assert world.calls == [Call("state", ALL_KINDS)]
@@ -137,11 +147,15 @@ async def test_call_without_a_response_raises_oserror(world: World) -> None:
 
     world.answer = never
     with pytest.raises(TimeoutError):
-        await world.client.call("127.0.0.1", world.port, "state", {}, timeout_ms=50)
+        await world.client.call(
+            "127.0.0.1", world.port, "state", {}, target_id=OWN_ID, timeout_ms=50
+        )
     other = await world.served.serve(world.handle, "127.0.0.1", 0)
     await other.close()
     with pytest.raises(ConnectionError):
-        await world.client.call("127.0.0.1", other.port, "state", {}, timeout_ms=1_000)
+        await world.client.call(
+            "127.0.0.1", other.port, "state", {}, target_id=OWN_ID, timeout_ms=1_000
+        )
 
 
 async def test_call_to_another_kind_of_server_raises_oserror(world: World) -> None:
@@ -154,7 +168,7 @@ async def test_call_to_another_kind_of_server_raises_oserror(world: World) -> No
     other = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = other.sockets[0].getsockname()[1]
     with pytest.raises(OSError, match="not from a control plane"):
-        await world.client.call("127.0.0.1", port, "state", {}, timeout_ms=1_000)
+        await world.client.call("127.0.0.1", port, "state", {}, target_id=OWN_ID, timeout_ms=1_000)
     other.close()
 
 
@@ -165,7 +179,30 @@ async def test_caller_of_another_cluster_is_refused(
     other = world.plane(secret, cluster)
     world.opened.append(other)
     with pytest.raises(KafkaError) as caught:
-        await other.call("127.0.0.1", world.port, "state", {}, timeout_ms=5_000)
+        await other.call("127.0.0.1", world.port, "state", {}, target_id=OWN_ID, timeout_ms=5_000)
+    assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert world.calls == []
+
+
+async def test_call_is_accepted_only_by_the_broker_that_it_was_signed_for(world: World) -> None:
+    body = msgpack.packb({})
+    second = world.plane(broker_id=OTHER_ID)
+    world.opened.append(second)
+    listener = await second.serve(world.handle, "127.0.0.1", 0)
+    headers = world.headers("/state", body, target_id=OTHER_ID)
+    assert await world.post("/state", body, headers) == 401
+    renamed = headers | {signatures.TARGET: str(OWN_ID)}
+    assert await world.post("/state", body, renamed) == 401
+    assert world.calls == []
+    world.port = listener.port
+    assert await world.post("/state", body, headers) == 200
+
+
+async def test_caller_learns_that_another_broker_has_the_address(world: World) -> None:
+    with pytest.raises(KafkaError, match="another broker has this address") as caught:
+        await world.client.call(
+            "127.0.0.1", world.port, "state", {}, target_id=OTHER_ID, timeout_ms=5_000
+        )
     assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert world.calls == []
 
@@ -310,20 +347,104 @@ async def test_slow_handler_may_finish(world: World) -> None:
     assert await call == {"done": True}
 
 
-async def test_connections_beyond_the_limit_are_closed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS_MAX", 1)
-    first = await asyncio.open_connection("127.0.0.1", world.port)
-    await until(world.clock.waiting)
-    second = await asyncio.open_connection("127.0.0.1", world.port)
-    await until(lambda: world.clock.waiting() == 2)
-    await asyncio.sleep(0)
-    world.clock.advance(0)
-    assert await dropped(second[0]) == b""
-    assert not first[0].at_eof()
-    for _, writer in (first, second):
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Crowd:
+    """Connections to a control plane that has room for four."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.streams: list[Stream] = []
+
+    async def join(self, count: int) -> list[Stream]:
+        """Open connections that send nothing."""
+        new = [
+            await asyncio.open_connection("127.0.0.1", self.world.port, limit=1 << 20)
+            for _ in range(count)
+        ]
+        self.streams += new
+        return new
+
+    async def join_signed(self, count: int) -> list[Stream]:
+        """Open connections that have sent one call and received its response."""
+        new = await self.join(count)
+        for stream in new:
+            await self.call(stream)
+        return new
+
+    async def call(self, stream: Stream) -> None:
+        reader, writer = stream
+        body = msgpack.packb({"x": 1})
+        headers = [f"{name}: {value}" for name, value in self.world.headers("/state", body).items()]
+        head = ["POST /state HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers, "", ""]
+        writer.write("\r\n".join(head).encode() + body)
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil(body)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.fixture
+async def crowd(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crowd]:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 4)
+    crowd = Crowd(world)
+    yield crowd
+    for _, writer in crowd.streams:
         writer.close()
+
+
+async def test_oldest_connections_without_a_signature_are_closed_when_there_are_too_many(
+    world: World, crowd: Crowd
+) -> None:
+    streams = await crowd.join(30)
+    for reader, _ in streams[:26]:
+        assert await dropped(reader) == b""
+    assert not any(reader.at_eof() for reader, _ in streams[26:])
+    assert world.clock.waiting() == 4
+    for stream in streams[26:]:
+        await crowd.call(stream)
+
+
+async def test_strangers_do_not_close_connections_that_have_carried_a_signature(
+    world: World, crowd: Crowd
+) -> None:
+    signed = await crowd.join_signed(2)
+    strangers = await crowd.join(20)
+    for reader, _ in strangers[:18]:
+        assert await dropped(reader) == b""
+    for stream in signed:
+        await crowd.call(stream)
+    assert await world.call("state", {}) == {}
+
+
+async def test_new_connection_is_closed_when_all_others_have_carried_a_signature(
+    crowd: Crowd,
+) -> None:
+    signed = await crowd.join_signed(4)
+    for reader, _ in await crowd.join(3):
+        assert await dropped(reader) == b""
+    for stream in signed:
+        await crowd.call(stream)
+
+
+async def test_connection_with_a_wrong_signature_counts_as_a_stranger(
+    world: World, crowd: Crowd
+) -> None:
+    (wrong,) = await crowd.join(1)
+    wrong[1].write(b"POST /state HTTP/1.1\r\nHost: x\r\nX-Minikafka-Signature: 0\r\n")
+    signed = await crowd.join_signed(3)
+    await crowd.join(1)
+    assert await dropped(wrong[0]) == b""
+    for stream in signed:
+        await crowd.call(stream)
+
+
+async def test_every_connection_of_a_crowd_has_a_deadline(world: World, crowd: Crowd) -> None:
+    streams = await crowd.join(30)
+    await until(lambda: sum(reader.at_eof() for reader, _ in streams) == 26)
+    world.clock.advance(READ_TIMEOUT_MS)
+    for reader, _ in streams:
+        assert await dropped(reader) == b""
+    assert world.clock.waiting() == 0
 
 
 async def test_state_changes_reach_the_handler_one_at_a_time_in_order(world: World) -> None:
@@ -370,7 +491,9 @@ async def test_restarted_sender_numbers_its_calls_from_one(world: World) -> None
     await world.call(messages.STOP_REPLICA, {})
     again = world.plane()
     world.opened.append(again)
-    await again.call("127.0.0.1", world.port, messages.STOP_REPLICA, {}, timeout_ms=5_000)
+    await again.call(
+        "127.0.0.1", world.port, messages.STOP_REPLICA, {}, target_id=OWN_ID, timeout_ms=5_000
+    )
     assert len(world.calls) == 3
 
 

@@ -9,6 +9,7 @@ from minikafka.rpc.signatures import WINDOW_MS, Sealed, Signer, Verifier, body_h
 
 WALL = 1_800_000_000_000
 SECRET = b"a secret of the cluster"
+OWN_ID = 7
 
 
 def signer(secret: bytes = SECRET, cluster: str = "c") -> Signer:
@@ -20,19 +21,19 @@ def verify(verifier: Verifier, headers: dict[str, str], *, wall_ms: int = WALL) 
 
 
 def signed(wall_ms: int = WALL) -> dict[str, str]:
-    return signer().headers("POST", "/m", b"body", wall_ms)
+    return signer().headers(OWN_ID, "POST", "/m", b"body", wall_ms)
 
 
 def test_verified_call_holds_incarnation_number_and_body_hash() -> None:
-    sealed = verify(Verifier(SECRET, "c"), signed())
+    sealed = verify(Verifier(SECRET, "c", OWN_ID), signed())
     assert sealed == Sealed(b"12345678".hex(), 1, body_hash(b"body"))
 
 
 def test_signer_numbers_its_calls() -> None:
-    verifier, one = Verifier(SECRET, "c"), signer()
+    verifier, one = Verifier(SECRET, "c", OWN_ID), signer()
     numbers = []
     for _ in range(3):
-        sealed = verify(verifier, one.headers("POST", "/m", b"", WALL))
+        sealed = verify(verifier, one.headers(OWN_ID, "POST", "/m", b"", WALL))
         assert isinstance(sealed, Sealed)
         numbers.append(sealed.sequence)
     assert numbers == [1, 2, 3]
@@ -40,13 +41,18 @@ def test_signer_numbers_its_calls() -> None:
 
 def test_call_with_another_secret_or_cluster_is_refused() -> None:
     for other in (signer(secret=b"wrong"), signer(cluster="other")):
-        headers = other.headers("POST", "/m", b"", WALL)
-        assert isinstance(verify(Verifier(SECRET, "c"), headers), str)
+        headers = other.headers(OWN_ID, "POST", "/m", b"", WALL)
+        assert isinstance(verify(Verifier(SECRET, "c", OWN_ID), headers), str)
+
+
+def test_call_meant_for_another_broker_is_refused() -> None:
+    headers = signer().headers(OWN_ID + 1, "POST", "/m", b"", WALL)
+    assert verify(Verifier(SECRET, "c", OWN_ID), headers) == "it is meant for broker 8"
 
 
 @pytest.mark.parametrize("name", list(signed()))
 def test_call_with_a_changed_or_missing_header_is_refused(name: str) -> None:
-    verifier = Verifier(SECRET, "c")
+    verifier = Verifier(SECRET, "c", OWN_ID)
     headers = signed()
     without = {key: value for key, value in headers.items() if key != name}
     assert isinstance(verify(verifier, without), str)
@@ -55,33 +61,33 @@ def test_call_with_a_changed_or_missing_header_is_refused(name: str) -> None:
 
 
 def test_call_with_another_method_or_path_is_refused() -> None:
-    verifier, headers = Verifier(SECRET, "c"), signed()
+    verifier, headers = Verifier(SECRET, "c", OWN_ID), signed()
     assert isinstance(verifier.verify("GET", "/m", headers, WALL, 0), str)
     assert isinstance(verifier.verify("POST", "/other", headers, WALL, 0), str)
 
 
 def test_missing_headers_and_non_ascii_headers_are_refused() -> None:
-    verifier = Verifier(SECRET, "c")
+    verifier = Verifier(SECRET, "c", OWN_ID)
     assert isinstance(verify(verifier, {}), str)
     assert isinstance(verify(verifier, signed() | {signatures.SIGNATURE: "\udcff\u00e9"}), str)
     assert isinstance(verify(verifier, signed() | {signatures.SENDER: "\udcff"}), str)
 
 
 def test_call_is_accepted_once() -> None:
-    verifier, headers = Verifier(SECRET, "c"), signed()
+    verifier, headers = Verifier(SECRET, "c", OWN_ID), signed()
     assert isinstance(verify(verifier, headers), Sealed)
     assert isinstance(verify(verifier, headers), str)
 
 
 def test_call_is_accepted_only_within_the_time_window() -> None:
     for skew in (WINDOW_MS + 1, -WINDOW_MS - 1):
-        assert isinstance(verify(Verifier(SECRET, "c"), signed(WALL + skew)), str)
+        assert isinstance(verify(Verifier(SECRET, "c", OWN_ID), signed(WALL + skew)), str)
     for skew in (WINDOW_MS, -WINDOW_MS):
-        assert isinstance(verify(Verifier(SECRET, "c"), signed(WALL + skew)), Sealed)
+        assert isinstance(verify(Verifier(SECRET, "c", OWN_ID), signed(WALL + skew)), Sealed)
 
 
 def test_nonce_is_remembered_while_its_time_is_valid() -> None:
-    verifier = Verifier(SECRET, "c")
+    verifier = Verifier(SECRET, "c", OWN_ID)
     early = signed(WALL + WINDOW_MS)
     assert isinstance(verify(verifier, early), Sealed)
     for later in range(0, 2 * WINDOW_MS, WINDOW_MS // 4):
@@ -93,10 +99,10 @@ def test_number_of_remembered_nonces_is_bounded_until_they_expire(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(signatures, "NONCES_MAX", 3)
-    verifier, one = Verifier(SECRET, "c"), signer()
+    verifier, one = Verifier(SECRET, "c", OWN_ID), signer()
     for _ in range(3):
-        assert isinstance(verify(verifier, one.headers("POST", "/m", b"", WALL)), Sealed)
-    assert isinstance(verify(verifier, one.headers("POST", "/m", b"", WALL)), str)
+        assert isinstance(verify(verifier, one.headers(OWN_ID, "POST", "/m", b"", WALL)), Sealed)
+    assert isinstance(verify(verifier, one.headers(OWN_ID, "POST", "/m", b"", WALL)), str)
     later = WALL + 2 * WINDOW_MS + 1
-    headers = one.headers("POST", "/m", b"", later)
+    headers = one.headers(OWN_ID, "POST", "/m", b"", later)
     assert isinstance(verify(verifier, headers, wall_ms=later), Sealed)

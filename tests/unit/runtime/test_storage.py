@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,17 +23,31 @@ def test_partial_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.close()
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_disk_error_contains_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+def test_partial_write_of_one_slice_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(fd: int, slices: Sequence[bytes], position: int) -> int:
+    real = os.pwrite
+    monkeypatch.setattr(
+        os, "pwrite", lambda fd, data, position: real(fd, bytes(data)[:3], position)
+    )
+    file = DiskStorage().open(str(tmp_path / "a"), create=True)
+    assert file.pwritev([b"0123456789"], 5) == 10
+    assert file.pread(10, 5) == b"0123456789"
+    file.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize(("call", "slices"), [("pwrite", [b"x"]), ("pwritev", [b"x", b"y"])])
+def test_disk_error_contains_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, slices: list[bytes], number: int
+) -> None:
+    def refuse(fd: int, data: object, position: int) -> int:
         raise OSError(number, os.strerror(number))
 
     file = DiskStorage().open(str(tmp_path / "a"), create=True)
-    monkeypatch.setattr(os, "pwritev", refuse)
+    monkeypatch.setattr(os, call, refuse)
     with pytest.raises(StorageFailed) as failure:
-        file.pwritev([b"x"], 0)
+        file.pwritev(slices, 0)
     assert failure.value.cause.errno == number
     assert failure.value.path == str(tmp_path / "a")
     file.close()

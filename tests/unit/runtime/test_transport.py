@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from minikafka.base.ports import Buffer, Link
-from minikafka.runtime.transport import QUEUE_MARK_BYTES, SLICES_MAX, SocketTransport
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link
+from minikafka.runtime.transport import SLICES_MAX, SocketTransport
 
 
 class Handler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import pack
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,21 @@ def test_whole_frames_are_handled_in_order_and_a_partial_one_is_kept(client: byt
         seen, rest = found(whole + frame(0, 4, b"efg", client)[:cut])
         assert seen == [(1, b"abc"), (2, b""), (3, b"d")]
         assert rest == len(whole)
+
+
+def test_frames_after_a_route_that_returns_true_are_left() -> None:
+    data = bytearray(frame(0, 1) + frame(3, 2) + frame(0, 3) + frame(0, 4))
+    seen: list[int] = []
+
+    def route(*arguments: Any) -> bool:
+        seen.append(arguments[3])
+        return arguments[3] in {2, 3}
+
+    routes = {0: route, 3: route}
+    start = frames(data, memoryview(data), 0, len(data), routes, route, SIZE_MAX)
+    assert (seen, start) == ([1, 2], len(frame(0, 1) + frame(3, 2)))
+    start = frames(data, memoryview(data), start, len(data), routes, route, SIZE_MAX)
+    assert (seen, start) == ([1, 2, 3], len(data) - len(frame(0, 4)))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,14 @@ def test_request_is_decoded_into_positions_without_copying(version: int) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_null_records_have_no_position(version: int) -> None:
+    buf = frame(version, [("t", [(3, None), (4, b"abc")])])
+    null, other = produce.decode(buf, BODY, len(buf), version).topics[0][1]
+    assert (null.start, null.end) == (produce.NULL_RECORDS, produce.NULL_RECORDS)
+    assert bytes(buf[other.start : other.end]) == b"abc"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 20_000])
 def test_records_are_found_after_a_known_head(version: int, size: int) -> None:
     buf = frame(version, [("topic", [(5, b"r" * size)])])

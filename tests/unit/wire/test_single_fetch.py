@@ -96,7 +96,7 @@ def test_a_response_with_one_partition_has_the_bytes_of_the_general_encoder(
     topic: bytes, size: int
 ) -> None:
     row = (3, 0, 50, 49, 1, (b"x" * size,), size, None, None)
-    answer = encode_single_response(9, 77, topic, [row])
+    answer = encode_single_response(9, 77, topic, row)
     assert answer is not None
     assert b"".join(answer) == b"".join(fetch.encode_response(9, 12, 0, 77, [(topic, [row])]))
 
@@ -120,10 +120,15 @@ DIVERGING = fetch.PartitionData(3, 0, -1, -1, -1, (), 0, (3, 40))
 PLAIN = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc",), 3)
 
 
-@pytest.mark.parametrize("rows", [[REFUSED], [DIVERGING], [PLAIN, PLAIN]])
-def test_errors_divergence_and_several_partitions_take_the_general_encoder(rows: Any) -> None:
-    assert encode_single_response(9, 77, b"t", rows) is None
-    buf = general_response(rows=rows)
+@pytest.mark.parametrize("row", [REFUSED, DIVERGING])
+def test_errors_and_divergence_take_the_general_encoder(row: Any) -> None:
+    assert encode_single_response(9, 77, b"t", row) is None
+    buf = general_response(rows=[row])
+    assert single_response(buf, 0, len(buf)) is None
+
+
+def test_several_partitions_take_the_general_decoder() -> None:
+    buf = general_response(rows=[PLAIN, PLAIN])
     assert single_response(buf, 0, len(buf)) is None
 
 
@@ -137,10 +142,10 @@ def test_response_of_another_shape_takes_the_general_decoder() -> None:
         assert single_response(other, 0, len(other)) is None, at
     session_unknown = general_response(error=70)
     assert single_response(session_unknown, 0, len(session_unknown)) is None
-    assert encode_single_response(9, 77, b"t" * 127, [PLAIN]) is None
+    assert encode_single_response(9, 77, b"t" * 127, PLAIN) is None
 
 
 @pytest.mark.parametrize("aborted", [(), [(7, 40)]])
 def test_list_of_aborted_transactions_is_left_to_the_general_encoder(aborted: Any) -> None:
     row = PLAIN._replace(aborted=aborted)
-    assert encode_single_response(9, 77, b"t", [row]) is None
+    assert encode_single_response(9, 77, b"t", row) is None

@@ -48,6 +48,7 @@ async def test_assignment_and_settings_are_written_in_one_fenced_multi() -> None
     assert config == {"retention.ms": "5"}
 
 
+@pytest.mark.key("num.partitions", "default.replication.factor")
 async def test_omitted_partitions_and_replicas_are_the_brokers_defaults() -> None:
     cold = Cold(config={"num.partitions": 4, "default.replication.factor": 2})
     (result,) = await create(cold, NewTopic("t"))
@@ -204,27 +205,41 @@ async def test_request_times_out_when_a_created_topic_gets_no_leaders_in_time() 
     assert layout.topic_path("t") in cold.ensemble.nodes
 
 
-async def test_deletion_marks_the_topic_and_may_be_repeated() -> None:
+async def test_deletion_marks_the_topic_and_reports_unknown_ones() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))
-    for _ in range(2):
-        deleting = asyncio.ensure_future(
-            cold.admin.topics.delete_topics(["t", "absent", "a/b"], 60_000)
-        )
-        for _ in range(10):
-            await asyncio.sleep(0)
-        cold.forget_what_is_marked()
-        results = await deleting
-        assert [result.error for result in results.values()] == [
-            ErrorCode.NONE,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ]
+    deleting = asyncio.ensure_future(
+        cold.admin.topics.delete_topics(["t", "absent", "a/b"], 60_000)
+    )
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.forget_what_is_marked()
+    results = await deleting
+    assert [result.error for result in results.values()] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
     assert layout.delete_topic_path("t") in cold.ensemble.nodes
     assert cold.ensemble.children(layout.DELETE_TOPICS) == ["t"]
 
 
-@pytest.mark.row("L4")
+async def test_second_deletion_waits_with_the_first_and_is_refused_after_it() -> None:
+    """As in Kafka: an existing mark is no error, but a topic that the metadata no longer shows is unknown."""
+    cold = Cold()
+    await create(cold, NewTopic("t"))
+    topics = cold.admin.topics
+    both = [asyncio.ensure_future(topics.delete_topics(["t"], 60_000)) for _ in range(2)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not any(deleting.done() for deleting in both)
+    cold.forget_what_is_marked()
+    assert [(await deleting)["t"].error for deleting in both] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert layout.topic_path("t") in cold.ensemble.nodes, "the controller still deletes it"
+    again = await topics.delete_topics(["t"], 60_000)
+    assert again["t"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 @pytest.mark.parametrize("is_shown_meanwhile", [True, False])
 async def test_deletion_waits_for_a_topic_not_yet_in_the_metadata(
     is_shown_meanwhile: bool,
@@ -245,7 +260,6 @@ async def test_deletion_waits_for_a_topic_not_yet_in_the_metadata(
         assert (await deleting)["t"].error == ErrorCode.NONE
 
 
-@pytest.mark.row("L4")
 async def test_deletion_times_out_when_an_unshown_topic_stays_in_zookeeper() -> None:
     cold = Cold()
     await cold.admin.topics.create_topics([NewTopic("t")], 0)
@@ -254,13 +268,13 @@ async def test_deletion_times_out_when_an_unshown_topic_stays_in_zookeeper() -> 
 
 
 @pytest.mark.row("R65")
+@pytest.mark.key("delete.topic.enable")
 async def test_deletion_is_refused_when_disabled() -> None:
     cold = Cold(config={"delete.topic.enable": "false"})
     results = await cold.admin.topics.delete_topics(["t"], 1000)
     assert results["t"].error == ErrorCode.TOPIC_DELETION_DISABLED
 
 
-@pytest.mark.row("L4")
 async def test_deletion_times_out_when_the_metadata_still_shows_the_topic() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, state
+from support.cold import Cold, context, finished, state
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.broker.apis.configs import (
@@ -33,10 +33,30 @@ async def ask(
 ) -> Any:
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
     request = codec.request(DESCRIBE_CONFIGS, version, resources=[resource], **rest)
-    answer = await describe_configs(cold.services, request, context(version))
+    answer = finished(await describe_configs(cold.services, request, context(version)))
     frame = codec.encode_response(1, DESCRIBE_CONFIGS, version, answer)
     assert b"never shown" not in frame
     return codec.decode_response(DESCRIBE_CONFIGS, version, frame[4:]).results[0]
+
+
+async def test_resource_that_is_named_twice_is_described_once_and_in_its_own_step() -> None:
+    cold = with_topic()
+    names = ["1", "", "1", "2"]
+    resources = [
+        {"resource_type": BROKER, "resource_name": name, "configuration_keys": None}
+        for name in names
+    ]
+    request = codec.request(DESCRIBE_CONFIGS, 4, resources=resources)
+    steps = await describe_configs(cold.services, request, context(4))
+    for _ in range(3):
+        next(steps)
+    frame = codec.encode_response(1, DESCRIBE_CONFIGS, 4, finished(steps))
+    results = codec.decode_response(DESCRIBE_CONFIGS, 4, frame[4:]).results
+    assert [(result.resource_name, result.error_code) for result in results] == [
+        ("1", 0),
+        ("", 0),
+        ("2", int(ErrorCode.INVALID_REQUEST)),
+    ]
 
 
 @pytest.mark.parametrize("version", range(1, 5))

@@ -13,6 +13,8 @@ from support.replication import KEY, Replica, Replicas
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.broker.apis.fetch import FetchApi
+from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.record.batch import records
 from minikafka.replication.partition import Partition
@@ -39,8 +41,14 @@ class Consumer:
         replicas = SimpleNamespace(
             find=self._find,
             purgatory=replica.purgatory,
-            open_session=lambda broker, respond: Session(
-                1, broker, replica.purgatory, self._find, respond, lambda partition, progress: None
+            refusals=Refusals({}, MetadataCache(ManualClock()), ManualClock(), lambda: "connected"),
+            open_session=lambda broker, responder: Session(
+                1,
+                broker,
+                replica.purgatory,
+                self._find,
+                responder,
+                lambda partition, progress: None,
             ),
             close_session=lambda session: session.close(),
         )
@@ -51,7 +59,7 @@ class Consumer:
             self.answers,
             ManualClock(),
             RequestMetrics(Metrics()),
-            lambda: 0,
+            lambda: None,
         )
 
     def _find(self, topic: bytes, number: int) -> Partition | None:
@@ -74,14 +82,20 @@ class Consumer:
         return [int(answer.error_code) for answer in answers]
 
     def fetch(
-        self, offset: int, *, max_bytes: int = 1 << 20, isolation: int = 0, wait_ms: int = 0
+        self,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        isolation: int = 0,
+        wait_ms: int = 0,
+        broker: int = -1,
     ) -> Any:
         """Return the partition's row in the response to one fetch, which must not have to wait."""
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         body = request(
             FETCH,
             VERSION,
-            replica_id=-1,
+            replica_id=broker,
             max_wait=wait_ms,
             min_bytes=1,
             max_bytes=1 << 20,
@@ -140,6 +154,21 @@ def test_fetch_from_an_offset_in_a_gap_returns_the_next_records(replicas: Replic
     assert Consumer(replicas[0]).offsets(0) == [2, 3]
 
 
+def test_fetch_of_a_replica_below_version_12_ends_at_the_high_watermark() -> None:
+    replicas = Replicas((0, 1))
+    replicas.elect(0)
+    for number in range(3):
+        replicas.produce(0, b"%03d" % number)
+    partition = replicas[0].partition
+    partition.record_follower_fetch(partition.followers[1], 1, replicas.now)
+    consumer = Consumer(replicas[0])
+    row = consumer.fetch(0, broker=1)
+    assert [record.offset for record in records(row.records)] == [0]
+    row = consumer.fetch(1, broker=1)
+    assert (row.error_code, row.high_watermark, row.records or b"") == (0, 1, b"")
+    assert partition.high_watermark == 1
+
+
 class TestReadCommitted:
     @pytest.fixture
     def consumer(self, replicas: Replicas) -> Consumer:
@@ -147,7 +176,7 @@ class TestReadCommitted:
         batch = transactional_batch(0)
         replica = replicas[0]
         replica.purgatory.append(
-            replica.partition, batch, memoryview(batch), 0, len(batch), -1, 0, 0
+            replica.partition, batch, memoryview(batch), 0, len(batch), -1, 0, 0, internal=True
         )
         replicas.produce(0, b"006")
         return Consumer(replica)
@@ -171,6 +200,7 @@ class TestReadCommitted:
         assert row.aborted_transactions is None
 
 
+@pytest.mark.row("R50")
 def test_follower_fetch_of_another_session_or_epoch_is_refused(replicas: Replicas) -> None:
     replicas.ids = (0, 9)
     replicas.elect(0, isr=(0,), to=(0,))
@@ -187,6 +217,7 @@ def test_consumer_fetch_of_a_session_is_refused(replicas: Replicas) -> None:
     assert refused == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
 
 
+@pytest.mark.row("R49")
 def test_parked_follower_fetch_is_answered_when_the_next_arrives(replicas: Replicas) -> None:
     """The responses of a connection share one place in the queue, and none may be lost."""
     replicas.ids = (0, 9)
@@ -197,6 +228,7 @@ def test_parked_follower_fetch_is_answered_when_the_next_arrives(replicas: Repli
     assert follower.fetch_in_session((1, 2), 0) == [ErrorCode.NONE, ErrorCode.NONE]
 
 
+@pytest.mark.row("R48")
 def test_waiting_fetch_is_answered_at_once_when_the_disk_fails(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

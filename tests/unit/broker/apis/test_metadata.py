@@ -79,6 +79,7 @@ async def test_unknown_topic_is_created_when_that_is_allowed(version: int) -> No
 
 
 @pytest.mark.parametrize("version", ALL)
+@pytest.mark.key("auto.create.topics.enable")
 def test_unknown_topic_is_an_error_when_creation_is_not_allowed(version: int) -> None:
     cold = with_topics(config={"auto.create.topics.enable": "false"})
     got = ask(cold, version, [{"name": "new"}, {"name": ".."}])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, state
+from support.cold import Cold, context, finished, state
 from support.logs import transactional_batch
 
 from minikafka.base.config import TopicConfig
@@ -48,7 +48,10 @@ def append(partition: Partition, timestamp: int) -> None:
 
 
 def append_batch(partition: Partition, batch: bytearray) -> None:
-    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0, 0) > 0
+    assert (
+        partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0, 0, internal=True)
+        > 0
+    )
     partition.log.flush()
     partition.written(0)
 
@@ -65,7 +68,7 @@ def ask(
     request = codec.request(
         LIST_OFFSETS, version, replica_id=replica_id, isolation_level=isolation, topics=[topic]
     )
-    answer = list_offsets(cold.services, request, context(version))
+    answer = finished(list_offsets(cold.services, request, context(version)))
     frame = codec.encode_response(1, LIST_OFFSETS, version, answer)
     return codec.decode_response(LIST_OFFSETS, version, frame[4:]).topics[0].partitions[0]
 
@@ -168,8 +171,10 @@ def test_partition_requested_twice_is_refused(tmp_path: Path) -> None:
     leader(cold, tmp_path)
     topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
     request = codec.request(LIST_OFFSETS, 7, replica_id=-1, topics=[topic, topic])
-    answer = list_offsets(cold.services, request, context(7))
-    errors = [part.error_code for found in answer.topics for part in found.partitions]
+    answer = finished(list_offsets(cold.services, request, context(7)))
+    frame = codec.encode_response(1, LIST_OFFSETS, 7, answer)
+    found = codec.decode_response(LIST_OFFSETS, 7, frame[4:])
+    errors = [part.error_code for topic in found.topics for part in topic.partitions]
     assert errors == [ErrorCode.INVALID_REQUEST] * 2
 
 
@@ -178,7 +183,7 @@ def epoch_end(cold: Cold, asked: int, current: int = -1, version: int = 4) -> An
     request = codec.request(
         OFFSET_FOR_LEADER_EPOCH, version, topics=[{"topic": "t", "partitions": [partition]}]
     )
-    answer = offset_for_leader_epoch(cold.services, request, context(version))
+    answer = finished(offset_for_leader_epoch(cold.services, request, context(version)))
     frame = codec.encode_response(1, OFFSET_FOR_LEADER_EPOCH, version, answer)
     return (
         codec.decode_response(OFFSET_FOR_LEADER_EPOCH, version, frame[4:]).topics[0].partitions[0]
@@ -201,3 +206,27 @@ def test_special_timestamp_is_refused_when_the_version_does_not_have_it(
     cold = Cold()
     leader(cold, tmp_path, 100)
     assert ask(cold, timestamp, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_each_partition_is_looked_up_in_its_own_step(version: int) -> None:
+    cold = Cold()
+    numbers = [[0, 1, 2], [], [3]]
+    topics = [
+        {
+            "name": name,
+            "partitions": [{"partition_index": number, "timestamp": -1} for number in found],
+        }
+        for name, found in zip("abc", numbers, strict=True)
+    ]
+    request = codec.request(LIST_OFFSETS, version, replica_id=-1, topics=topics)
+    steps = list_offsets(cold.services, request, context(version))
+    for _ in range(4):
+        next(steps)
+    frame = codec.encode_response(1, LIST_OFFSETS, version, finished(steps))
+    got = codec.decode_response(LIST_OFFSETS, version, frame[4:]).topics
+    assert [topic.name for topic in got] == ["a", "b", "c"]
+    assert [[row.partition_index for row in topic.partitions] for topic in got] == numbers
+    rows = [row for topic in got for row in topic.partitions]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {(row.error_code, row.offset) for row in rows} == {(unknown, -1)}

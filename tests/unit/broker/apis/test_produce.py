@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -36,11 +36,17 @@ class Connected:
         self.append_times: list[datetime | None] = []
         queue = AnswerQueue(self.replicas.purgatory, self._sent)
         client = ClientConnection(1, "PLAINTEXT")
-        self.api = ProduceApi(client, self.replicas, queue, self.broker.clock, self._close)
+        self.resumed = 0
+        self.api = ProduceApi(
+            client, self.replicas, queue, self.broker.clock, self._close, self._resume
+        )
         self.closed = 0
 
     def _close(self) -> None:
         self.closed += 1
+
+    def _resume(self) -> None:
+        self.resumed += 1
 
     def _sent(self, buffers: Sequence[Buffer]) -> None:
         data = b"".join(buffers)
@@ -66,10 +72,27 @@ class Connected:
         (answer,) = (await self.replicas.handle(told)).partitions
         assert answer[1] == 0
 
-    def produce(self, *partitions: TopicPartition, acks: int = -1, codec: int = 0) -> None:
-        """One request, and the end of its tick."""
-        records = build([Record(0, 1000, None, b"x", ())], codec=codec)
-        rows = [{"index": tp.partition, "records": records} for tp in partitions]
+    def produce(
+        self,
+        *partitions: TopicPartition,
+        acks: int = -1,
+        codec: int = 0,
+        producer: tuple[int, int, int] = (-1, -1, -1),
+    ) -> None:
+        """One request, and the end of its tick. `producer`: its id, its epoch and the batch's sequence number."""
+        producer_id, epoch, sequence = producer
+        records = build(
+            [Record(0, 1000, None, b"x", ())],
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        self.send(dict.fromkeys(partitions, records), acks)
+
+    def send(self, batches: Mapping[TopicPartition, bytes | None], acks: int = -1) -> None:
+        """One request with these records fields, and the end of its tick."""
+        rows = [{"index": tp.partition, "records": field} for tp, field in batches.items()]
         topics = [{"name": "t", "partition_data": rows}]
         body = request(
             PRODUCE,
@@ -114,6 +137,45 @@ async def test_batches_after_a_refused_one_are_refused_until_its_response_is_sen
     connected.produce(T1)
     assert connected.answered[-1] == {T1: ErrorCode.NONE}
     assert connected.end_of(T1) == 1
+
+
+@pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
+async def test_later_batches_of_a_producer_are_refused_until_the_refused_one_is_there_again(
+    connected: Connected, also: tuple[TopicPartition, ...]
+) -> None:
+    """A client sends some before it has read the response: appended, they would stand for the refused batch."""
+    await connected.lead(T0, 0, 0, 0)
+    first, second, third = ((9, 0, sequence) for sequence in range(3))
+    connected.produce(T1, *also, producer=first)
+    assert connected.answered[-1][T1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await connected.lead(T1, 0, 0, 0)
+    connected.produce(T1, producer=second)
+    connected.produce(T1, producer=third)
+    refused = {T1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert connected.answered[-2:] == [refused, refused]
+    connected.produce(T1, producer=(8, 0, 0))
+    assert connected.answered[-1] == {T1: ErrorCode.NONE}, "another producer's"
+    connected.produce(T1, producer=first)
+    connected.produce(T1, producer=second)
+    connected.produce(T1, producer=third)
+    assert connected.answered[-3:] == [{T1: ErrorCode.NONE}] * 3
+    assert connected.end_of(T1) == 4
+
+
+async def test_refusal_of_a_later_batch_ends_with_its_response(connected: Connected) -> None:
+    """The log knows the producer then; otherwise each request would be compared with the refusal for seconds."""
+    await connected.lead(T0, 0, 0, 0)
+    connected.produce(T0, producer=(9, 0, 0))
+    await connected.lead(T0, 9, 1, 0, 9)
+    connected.produce(T0, producer=(9, 0, 1))
+    assert connected.answered[-1] == {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    await connected.lead(T0, 0, 2, 0)
+    connected.produce(T0, producer=(9, 0, 2))
+    assert connected.answered[-1] == {T0: ErrorCode.LEADER_NOT_AVAILABLE}, "it comes too early"
+    connected.produce(T0, producer=(9, 0, 1))
+    connected.produce(T0, producer=(9, 0, 2))
+    assert connected.answered[-2:] == [{T0: ErrorCode.NONE}] * 2
+    assert connected.api.refused == {}
 
 
 def commit(connected: Connected, tp: TopicPartition, offset: int) -> None:
@@ -209,6 +271,7 @@ async def test_records_are_not_acknowledged_when_the_write_fails(
     ]
 
 
+@pytest.mark.row("R34")
 @pytest.mark.parametrize("also", [(), (T1,)], ids=["alone", "with another partition"])
 async def test_produce_with_invalid_acks_is_refused(
     connected: Connected, also: tuple[TopicPartition, ...]
@@ -249,3 +312,17 @@ async def test_zstd_batch_is_refused_before_version_7(connected: Connected) -> N
     connected.produce(T0, codec=4)
     connected.produce(T0)
     assert connected.answered == [{T0: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}, {T0: 0}]
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+async def test_null_records_are_an_invalid_record(connected: Connected, version: int) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    await connected.lead(T1, 0, 1, 0)
+    connected.version = version
+    good = build([Record(0, 1000, None, b"x", ())])
+    connected.send({T0: None})
+    connected.send({T0: good, T1: None})
+    connected.send({T0: good})
+    invalid = ErrorCode.INVALID_RECORD
+    assert connected.answered == [{T0: invalid}, {T0: 0, T1: invalid}, {T0: 0}]
+    assert (connected.end_of(T0), connected.end_of(T1), connected.closed) == (2, 0, 0)

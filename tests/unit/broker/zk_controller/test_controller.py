@@ -99,6 +99,23 @@ async def test_next_controller_elects_leaders_after_the_controller_died(
     assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)
 
 
+async def test_next_controller_warns_if_the_former_one_died(
+    ensemble: Ensemble, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = await start(1)
+    await until(lambda: one.service.is_active)
+    two, three = await start(2), await start(3)
+    await until(lambda: two.service.controller_id == three.service.controller_id == 1)
+    await one.service.resign()
+    await until(lambda: active(two, three))
+    assert "died" not in caplog.text
+    (died,) = active(two, three)
+    left = three if died is two else two
+    await until(lambda: left.service.controller_id == died.id)
+    await died.die()
+    await until(lambda: f"broker {died.id} died: session expired" in caplog.text)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_topic_created_while_the_controller_loads_has_every_registered_broker_in_its_isr(seed: int):
     """With fewer brokers in the ISR, the topic has no leader once the first broker dies."""
@@ -213,6 +230,81 @@ async def test_overwritten_controller_node_makes_the_controller_resign(
     assert one.channels.open == {}
     ensemble.delete(layout.CONTROLLER)
     await until(lambda: one.service.is_active)
+
+
+@pytest.mark.row("D8", "E8")
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (layout.encode_controller(2, 0), 2),
+        (layout.encode_controller(7, 0), 7),
+        (b'{"version":2,"brokerid":2,"timestamp":"0","kraftControllerEpoch":-1}', 2),
+        (b'{"version":1,"brokerid":-5,"timestamp":"0"}', -1),
+        (b'{"version":1,"brokerid":"1","timestamp":"0"}', -1),
+        (b"", -1),
+        (b"\xff", -1),
+    ],
+    ids=["live", "absent", "of Kafka 3.9", "negative", "text", "empty", "binary"],
+)
+async def test_no_broker_is_the_controller_while_a_person_has_overwritten_its_node(
+    ensemble: Ensemble,
+    start: Start,
+    data: bytes,
+    shown: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in Kafka, the controller resigns, and nobody is elected before the node is gone.
+
+    Unlike in Kafka, the broker that the node names does not take itself for the controller.
+    """
+    one = await start(1)
+    await until(lambda: one.service.is_active and settled(one))
+    two = await start(2)
+    await until(lambda: two.service.controller_id == 1)
+    ensemble.put(layout.CONTROLLER, data)
+    await until(lambda: not active(one, two) and one.service.controller_id == shown)
+    await until(lambda: two.service.controller_id == shown)
+    create_topic(ensemble, "t", [1, 2])
+    for candidate in (one, two):
+        with pytest.raises(KafkaError) as caught:
+            candidate.service.reassignments()
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        candidate.coordination.reconnect()
+    await until(lambda: two.coordination.connection == 2 and one.coordination.connection == 2)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert active(one, two) == []
+    assert ensemble.nodes[layout.CONTROLLER].data == data
+    assert ensemble.nodes[layout.CONTROLLER_EPOCH].data == b"1"
+    assert caplog.text.count(f"{layout.CONTROLLER} is not readable") == (2 if shown == -1 else 0)
+    ensemble.delete(layout.CONTROLLER)
+    await until(lambda: len(active(one, two)) == 1 and state_of(ensemble, T0))
+    assert active(one, two)[0].service.epoch == 2
+
+
+@pytest.mark.row("D8", "E8")
+async def test_overwriting_the_controller_node_with_its_own_broker_changes_nothing(
+    ensemble: Ensemble, start: Start
+) -> None:
+    one = await start(1)
+    await until(lambda: one.service.is_active and settled(one))
+    ensemble.put(layout.CONTROLLER, layout.encode_controller(1, 99))
+    create_topic(ensemble, "t", [1])
+    await until(lambda: state_of(ensemble, T0))
+    assert (one.service.is_active, one.service.epoch) == (True, 1)
+
+
+@pytest.mark.row("D8", "E8")
+async def test_controller_node_that_names_its_broker_again_leads_to_an_election(
+    ensemble: Ensemble, start: Start
+) -> None:
+    one = await start(1)
+    await until(lambda: one.service.is_active and settled(one))
+    ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
+    await until(lambda: not one.service.is_active)
+    ensemble.put(layout.CONTROLLER, layout.encode_controller(1, 0))
+    await until(lambda: one.service.is_active)
+    assert one.service.epoch == 2
 
 
 @pytest.mark.row("R2")

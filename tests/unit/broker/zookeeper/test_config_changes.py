@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from minikafka.broker.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigCh
 from minikafka.ledger.record import NOTHING
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
+from minikafka.zk.nodes.faults import Faults
 
 pytestmark = pytest.mark.row("R71")
 
@@ -75,7 +77,7 @@ class World:
         controller: Any = self.controller
         listener = ConfigUpdates(self.settings, self.replicas, controller)
         self.changes = ZooKeeperConfigChanges(
-            self.session, self.clock, self.tasks, 1, controller, listener, NOTHING
+            self.session, self.clock, self.tasks, 1, controller, listener, NOTHING, Faults()
         )
         self._sequence = 0
 
@@ -149,6 +151,20 @@ async def test_unreadable_notification_does_not_delay_the_next(world: World) -> 
     world.notify(b'{"version":2,"entity_path":"nothing"}')
     world.write_topic("t")
     await until(lambda: ["t"] in world.replicas.configured)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "..", "a/b", "t\0", "ü", "", "x" * 250])
+async def test_notification_of_an_impossible_topic_is_logged_once_and_ends_nothing(
+    world: World, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.changes.start()
+    world.notify(json.dumps({"version": 2, "entity_path": f"topics/{name}"}).encode())
+    world.write_topic("t")
+    await until(lambda: ["t"] in world.replicas.configured)
+    await world.changes.apply_now()
+    path = f"{layout.CONFIG_CHANGE_PREFIX}{1:010d}"
+    assert caplog.text.count(f"{path} is not readable and is skipped") == 1
+    assert world.crashes == []
 
 
 async def test_settings_of_another_broker_are_ignored(world: World) -> None:

@@ -1,0 +1,164 @@
+"""The content of `cluster.toml`: the number of brokers, their ports, and keys for all or single brokers.
+
+Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
+and the fix. `docs/configuration.md` is generated from the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ConfigError
+from minikafka.base.keys import Key, Kind, flatten, parse_all, unknown_key
+from minikafka.base.toml import read_toml, table_of
+
+_REPLICAS: Final = 3
+"""Replicas of a new topic in a cluster without a configuration file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """The content of `cluster.toml`: number of brokers, ports, data directory, and keys for the brokers.
+
+    `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
+    of single brokers by id, from `[broker.N]`. `given`: names of the keys in `[cluster]` and `[zookeeper]`
+    that the file sets. `was_named`: the user has named the file, so that its numbers precede remembered ones
+    also if they have not changed. `replicates_topics`: see `topic_defaults`.
+    """
+
+    brokers: int = 3
+    port: int = 9092
+    data: str = "data"
+    zookeeper: str | None = None
+    broker: Mapping[str, object] = field(default_factory=dict)
+    overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    was_named: bool = False
+    replicates_topics: bool = False
+
+    @classmethod
+    def keys(cls) -> dict[str, Key]:
+        """Return the table of `[cluster]` and `[zookeeper]` by section and name."""
+        return _CLUSTER_KEYS
+
+    @classmethod
+    def parse(cls, text: str) -> ClusterConfig:
+        """Parse the text of a `cluster.toml`. Raises ConfigError."""
+        document = read_toml(text)
+        for section in document:
+            if section not in ("cluster", "zookeeper", "broker"):
+                raise unknown_key(section, ["cluster", "zookeeper", "broker"])
+        own = {name: table_of(document, name) for name in ("cluster", "zookeeper")}
+        values = parse_all(_CLUSTER_KEYS, flatten(own))
+        tables = table_of(document, "broker")
+        singles = _tables_of_brokers(tables)
+        common = flatten({name: value for name, value in tables.items() if name not in singles})
+        overrides = {int(name): flatten(tables[name]) for name in singles}
+        for keys in (common, *overrides.values()):
+            _check_cluster_keys(keys)
+        fields = {name.removeprefix("cluster_"): value for name, value in values.items()}
+        zookeeper = fields.pop("zookeeper_connect", None)
+        return cls(
+            **fields,
+            zookeeper=zookeeper,
+            broker=common,
+            overrides=overrides,
+            given=frozenset(flatten(own)),
+        )
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of brokers and the first port by key, as far as the file sets them."""
+        found = {"cluster.brokers": self.brokers, "cluster.port": self.port}
+        return {name: number for name, number in found.items() if name in self.given}
+
+    def topic_defaults(self, brokers: int) -> dict[str, object]:
+        """Return the broker keys that make new topics survive the loss of a broker, where they can.
+
+        None unless `replicates_topics`: a configuration file is used as it is.
+        """
+        if not self.replicates_topics:
+            return {}
+        replicas = min(_REPLICAS, brokers)
+        in_sync = 2 if replicas == _REPLICAS else 1
+        return {"default.replication.factor": replicas, "min.insync.replicas": in_sync}
+
+    def keys_of(self, broker_id: int) -> dict[str, object]:
+        """Return the keys that the file sets for one broker."""
+        return {**self.broker, **self.overrides.get(broker_id, {})}
+
+
+_CLUSTER_KEYS: Final = {
+    row.name: row
+    for row in (
+        Key(
+            Kind.INT,
+            3,
+            "Number of brokers; their ids start at 1.",
+            low=1,
+            high=1000,
+            name="cluster.brokers",
+        ),
+        Key(
+            Kind.INT,
+            9092,
+            "Kafka port of broker 1; the others use the following ports. 0: any free ports.",
+            low=0,
+            high=65_535,
+            name="cluster.port",
+        ),
+        Key(
+            Kind.STRING,
+            "data",
+            "Directory of all files of the cluster.",
+            low=1,
+            name="cluster.data",
+        ),
+        Key(
+            Kind.STRING,
+            None,
+            "host:port,…[/chroot] of an existing ensemble; without it a server is started.",
+            low=1,
+            name="zookeeper.connect",
+        ),
+    )
+}
+_BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
+"""Allowed broker numbers, the same range as for cluster.brokers."""
+_OF_THE_CLUSTER: Final = (
+    "broker.id",
+    "listeners",
+    "inter.broker.listener.name",
+    "control.plane.listener.name",
+    "log.dir",
+    "log.dirs",
+    "zookeeper.connect",
+)
+
+
+def _check_cluster_keys(keys: Mapping[str, object]) -> None:
+    """Check the keys of a cluster's brokers: valid, and none that the cluster sets itself."""
+    parse_all(BrokerConfig.keys(), keys)
+    for name in _OF_THE_CLUSTER:
+        if name in keys:
+            raise ConfigError(f"{name} is set by the cluster for each broker; remove it")
+
+
+def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
+    """Return the names in `[broker]` that are broker numbers. Raises ConfigError for an invalid number."""
+    singles = {name for name in tables if name.isdecimal()}
+    for name, value in tables.items():
+        if name in singles and not isinstance(value, dict):
+            raise ConfigError(f"broker.{name} must be a table: [broker.{name}]")
+        # `[broker.x]` and `x.broker.rack = …` below `[broker]` are the same in TOML.
+        is_meant = isinstance(value, dict) and (
+            not value or flatten(value).keys() & BrokerConfig.keys()
+        )
+        if (is_meant or name in singles) and not _BROKER_NUMBER.fullmatch(name):
+            rule = "broker numbers start at 1, as in [broker.1]"
+            raise ConfigError(f"[broker.{name}] names no broker: {rule}")
+    return singles

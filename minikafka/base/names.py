@@ -1,0 +1,120 @@
+"""Names and numbers that come from outside, parsed strictly: from ZooKeeper, files, requests and command lines.
+
+Whoever can write to ZooKeeper or to a log directory can write anything there. Python's own parsers are too lenient
+for that: `int` takes the digits of every script, `1_000`, spaces and signs, and `json` takes `NaN`, a field named
+twice, other encodings than UTF-8 and half of a surrogate pair, which no encoder can write again. Pure. Invariant: a
+returned name or number can be part of a path and be sent to any client; anything else raises ValueError with a text
+that names the fault. The caller adds the path.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
+
+from minikafka.base.keys import INT_MAX, LONG_MAX
+from minikafka.base.model import TopicPartition
+
+TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+"""Kafka's rule for topic names, which become names of directories and znodes."""
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_CLUSTER_ID: Final = re.compile(r"[!-~]{1,255}")
+_OFFSET: Final = re.compile(r"[0-9]{20}")
+_DELETED: Final = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete")
+_TOPIC_ID_BYTES: Final = 16
+_SHOWN: Final = 60
+"""Number of characters of a malformed value that an error shows."""
+
+
+def parse_number(text: str, high: int = INT_MAX) -> int:
+    """Return the number written in decimal as 0 to `high`, without sign, spaces or leading zeros."""
+    if not _NUMBER.fullmatch(text) or int(text) > high:
+        raise ValueError(f"{text[:_SHOWN]!a} is not a whole number from 0 to {high}")
+    return int(text)
+
+
+def parse_topic(name: object) -> str:
+    """Return the name if Kafka allows it for a topic."""
+    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name):
+        raise ValueError(
+            f"{str(name)[:_SHOWN]!a} is not a topic name of at most 249 letters, digits, '.', '_' and '-'"
+        )
+    return name
+
+
+def parse_topic_id(text: str) -> bytes:
+    """Return the 16 bytes of a topic id as `topic_id_text` writes it."""
+    try:
+        topic_id = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        topic_id = b""
+    if len(topic_id) != _TOPIC_ID_BYTES:
+        raise ValueError("the topic id is not 22 characters of URL-safe base64")
+    return topic_id
+
+
+def parse_cluster_id(text: object) -> str:
+    """Return the cluster id, which is sent in HTTP headers: 1 to 255 printable ASCII characters without spaces."""
+    if not isinstance(text, str) or not _CLUSTER_ID.fullmatch(text):
+        raise ValueError(f"{str(text)[:_SHOWN]!a} is not a cluster id")
+    return text
+
+
+def parse_text(text: object) -> str:
+    """Return the text if it can be encoded: JSON may hold half of a surrogate pair."""
+    if not isinstance(text, str):
+        raise ValueError(f"{str(text)[:_SHOWN]!a} is not text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{text[:_SHOWN]!a} is not text") from None
+    return text
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """Return the fields of a JSON object in UTF-8 that names no field twice; its strings are not checked."""
+    try:
+        text = data.decode()
+        fields = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
+    except json.JSONDecodeError:
+        raise ValueError("not JSON") from None
+    except RecursionError:
+        raise ValueError("not JSON that is nested at most a few hundred times") from None
+    except UnicodeError:
+        raise ValueError("not JSON in UTF-8") from None
+    if type(fields) is not dict:
+        raise ValueError("not a JSON object")
+    return fields
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("not JSON: a field is named twice")
+    return fields
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"not JSON: {constant} is no number")
+
+
+def parse_replica_directory(name: str) -> TopicPartition:
+    """Return the partition whose replica lies in a directory of this name, such as `topic-0`."""
+    topic, _, partition = name.rpartition("-")
+    return TopicPartition(parse_topic(topic), parse_number(partition))
+
+
+def is_deleted_replica(name: str) -> bool:
+    """True if a replica was given this directory name to be deleted, as Kafka names it."""
+    return _DELETED.fullmatch(name) is not None
+
+
+def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
+    """Return the rising offsets that name files of a log, as 20 digits before the suffix; other names are ignored."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    offsets = (int(stem) for stem in stems if _OFFSET.fullmatch(stem))
+    return sorted(offset for offset in offsets if offset <= LONG_MAX)

@@ -1,0 +1,78 @@
+"""The order in which the cold requests of all connections are handled, in turns between which the loop is free.
+
+Cold requests can take a thousand times as long as a record, and a client can send thousands of them at once.
+Invariant: a turn takes about `TURN_MS` and handles at most one slice of work for each connection. Between two turns
+the event loop reads other sockets, so produce, fetch and the control plane wait for one turn at most.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+from minikafka.base.ports import Clock
+from minikafka.replication.purgatory import Purgatory
+
+TURN_MS: Final = 2
+"""Time after which a turn ends, and after which a long answer gives way to other connections."""
+_REQUEST_COST: Final = 1
+_COST_PER_MS: Final = 10
+"""With `_REQUEST_COST`, the units in which the work for a connection is counted."""
+_HEAD_START: Final = 100
+"""Units; the work for the few requests with which a client begins."""
+
+
+class Worker(Protocol):
+    """The cold requests of one connection. `used` counts the work for it."""
+
+    used: int
+
+    def work(self) -> None:
+        """Handle one request, or a part of a long one."""
+
+    def proceed(self) -> None:
+        """Ask for another turn if there is more to do and the client has received the earlier responses."""
+
+
+class ColdTurns:
+    """The connections with cold requests to handle. Those for which least was done are served first.
+
+    A connection that asks rarely is up to `_HEAD_START` below the count of those that keep the broker busy, and is
+    served before them. It has no further claim because of the past.
+    """
+
+    def __init__(self, clock: Clock, purgatory: Purgatory) -> None:
+        self._clock = clock
+        self._purgatory = purgatory
+        self._queue: list[tuple[int, int, Worker]] = []
+        self._asked = 0
+        self._served = 0
+        """The largest `used` with which a connection was served."""
+        self._is_due = False
+
+    def ask(self, worker: Worker) -> None:
+        """Queue a connection for one turn."""
+        worker.used = max(worker.used, self._served - _HEAD_START)
+        self._asked += 1
+        heappush(self._queue, (worker.used, self._asked, worker))
+        if not self._is_due:
+            self._is_due = True
+            self._clock.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        begun = now = self._clock.now()
+        served: list[Worker] = []
+        while self._queue and now - begun < TURN_MS:
+            used, _, worker = heappop(self._queue)
+            self._served = max(self._served, used)
+            worker.work()
+            after = self._clock.now()
+            worker.used += _REQUEST_COST + _COST_PER_MS * (after - now)
+            now = after
+            served.append(worker)
+        self._purgatory.finish_tick(now)
+        for worker in served:
+            worker.proceed()
+        self._is_due = bool(self._queue)
+        if self._is_due:
+            self._clock.call_later(0, self._turn)

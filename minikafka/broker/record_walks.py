@@ -1,0 +1,96 @@
+"""The walks over produced records that take longer than a tick may: a few steps of them in every turn of the loop.
+
+Invariant: all walks of a broker together occupy the event loop for at most `TURN_MS` and one step between two looks
+at its sockets, and at most `ACTIVE_MAX` of them hold memory for inflated records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.ports import Clock
+from minikafka.record.walk import Walk
+
+logger = logging.getLogger(__name__)
+
+TURN_MS: Final = 2
+STEPS_MAX: Final = 64
+"""Steps in one turn, also if the clock stands still."""
+ACTIVE_MAX: Final = 2
+_INVALID: Final = int(ErrorCode.INVALID_RECORD)
+
+
+class PendingWalks:
+    """The walks of one request; `done()` is called when all have a verdict, unless `cancel` is called before."""
+
+    __slots__ = ("_done", "_left")
+
+    def __init__(self, walks: Sequence[Walk], done: Callable[[], None]) -> None:
+        self._left = deque(walks)
+        self._done: Callable[[], None] | None = done
+
+    def cancel(self) -> None:
+        """Forget the walks and the buffer that they read."""
+        self._left.clear()
+        self._done = None
+
+    def step(self) -> bool:
+        """Take a step; return False if it was the last one."""
+        if self._left and not _step(self._left[0]):
+            self._left.popleft()
+        return bool(self._left)
+
+    def finish(self) -> None:
+        """Report the end."""
+        if self._done is not None:
+            self._done()
+
+
+def _step(walk: Walk) -> bool:
+    try:
+        return walk.step()
+    except Exception:  # a defect of the broker, which must not hold back the connection for ever
+        logger.exception("the records of a produce request cannot be walked")
+        walk.end(_INVALID)
+        return False
+
+
+class RecordWalks:
+    """The pending walks of one broker, in turns."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._active: deque[PendingWalks] = deque()
+        self._waiting: deque[PendingWalks] = deque()
+        self._is_turn_due = False
+
+    def add(self, pending: PendingWalks) -> None:
+        """Begin these walks in a later turn of the event loop."""
+        self._waiting.append(pending)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        while self._waiting and len(self._active) < ACTIVE_MAX:
+            self._active.append(self._waiting.popleft())
+        if self._active and not self._is_turn_due:
+            self._is_turn_due = True
+            self._clock.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        """Take steps of the active walks, one after the other, and finish at most one request."""
+        self._is_turn_due = False
+        end = self._clock.now() + TURN_MS
+        for _ in range(STEPS_MAX):
+            pending = self._active[0]
+            if not pending.step():
+                self._active.popleft()
+                pending.finish()
+                break
+            self._active.rotate(-1)
+            if self._clock.now() >= end:
+                break
+        self._schedule()

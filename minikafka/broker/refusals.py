@@ -1,0 +1,107 @@
+"""Requests that this broker keeps refusing: it logs them together with what it believes about the partition.
+
+For a moment after an election a refusal is normal. One that lasts shows a broker that has not heard of the election,
+a high watermark that stays behind, or a client that does not read the metadata again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock
+from minikafka.broker.metadata import MetadataCache
+from minikafka.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+LASTS_MS: Final = 5_000
+"""Refusals are logged when they last this long, with no longer pause between two of them."""
+AGAIN_MS: Final = 60_000
+"""Interval of further log lines about the same partition."""
+_PARTITIONS_MAX: Final = 1_000
+_PASSING: Final = frozenset(
+    map(
+        int,
+        (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+        ),
+    )
+)
+"""Errors that a client expects to pass, so that it asks again."""
+
+
+class _Run:
+    """Refusals of one kind of request for one partition, without a long pause."""
+
+    __slots__ = ("count", "first_at", "last_at", "logged_at")
+
+    def __init__(self, now: int) -> None:
+        self.first_at = self.last_at = now
+        self.logged_at: int | None = None
+        self.count = 0
+
+
+class Refusals:
+    """The refusals of one broker. `session_state()` is the state of its coordination session in one word."""
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        metadata: MetadataCache,
+        clock: Clock,
+        session_state: Callable[[], str],
+    ) -> None:
+        self._clock = clock
+        self._partitions = partitions
+        self._metadata = metadata
+        self._session_state = session_state
+        self._runs: dict[tuple[str, TopicPartition], _Run] = {}
+
+    def note(self, api: str, tp: TopicPartition, error: int) -> None:
+        """Note a refused request, and log it if requests of its kind have been refused for long."""
+        if error not in _PASSING:
+            return
+        now = self._clock.now()
+        run = self._runs.get((api, tp))
+        if run is None or now - run.last_at > LASTS_MS:
+            if len(self._runs) >= _PARTITIONS_MAX:
+                self._runs.clear()
+            run = self._runs[api, tp] = _Run(now)
+        run.last_at = now
+        run.count += 1
+        if now - run.first_at < LASTS_MS:
+            return
+        if run.logged_at is None or now - run.logged_at >= AGAIN_MS:
+            run.logged_at = now
+            self._log(api, tp, error, run)
+
+    def _log(self, api: str, tp: TopicPartition, error: int, run: _Run) -> None:
+        replica = self._partitions.get(tp)
+        view = self._metadata.topics.get(tp.topic, {}).get(tp.partition)
+        logger.warning(
+            "refused %s for %s %d times in %.1f s, now with %s; here: %s; metadata of controller %d: %s, "
+            "live brokers %s; coordination session: %s",
+            api,
+            tp,
+            run.count,
+            (run.last_at - run.first_at) / 1_000,
+            ErrorCode(error).name,
+            f"{replica!r} of leader {replica.leader}" if replica else "no replica",
+            self._metadata.controller_id,
+            f"leader {view.leader} in epoch {view.leader_epoch}, ISR {list(view.isr)}"
+            if view
+            else "no such partition",
+            sorted(self._metadata.brokers),
+            self._session_state(),
+        )

@@ -1,0 +1,46 @@
+"""Which replicas of this broker are throttled, and the two rates (KIP-73).
+
+The replicas are named by the topic keys `leader.` and `follower.replication.throttled.replicas`, as
+partition:broker or `*`; the rates are dynamic keys of the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Clock
+from minikafka.replication.partition import Partition
+from minikafka.replication.throttle import Throttle
+
+_EVERY_REPLICA: Final = "*"
+
+
+class ReplicationThrottles:
+    """The throttle for what this broker sends as a leader, and for what it fetches as a follower."""
+
+    def __init__(self, broker_id: BrokerId, config: BrokerConfig, clock: Clock) -> None:
+        self._broker_id = broker_id
+        windows = config.replication_quota_window_num
+        window_ms = config.replication_quota_window_size_seconds * 1000
+        self.leader = Throttle(clock, windows, window_ms)
+        self.follower = Throttle(clock, windows, window_ms)
+
+    def set_rates(self, leader: int, follower: int) -> None:
+        """Limit both directions to these rates in bytes per second."""
+        self.leader.set_limit(leader)
+        self.follower.set_limit(follower)
+
+    def apply(self, partition: Partition, config: TopicConfig) -> None:
+        """Throttle the replica, or not, as the settings of its topic say."""
+        own = f"{partition.tp.partition}:{self._broker_id}"
+        leaders = config.leader_replication_throttled_replicas
+        followers = config.follower_replication_throttled_replicas
+        partition.leader_throttle = self.leader if _names(leaders, own) else None
+        partition.follower_throttle = self.follower if _names(followers, own) else None
+
+
+def _names(replicas: Collection[str], own: str) -> bool:
+    return own in replicas or _EVERY_REPLICA in replicas

@@ -1,0 +1,40 @@
+"""Groups of commands that suggest a command in place of a misspelt one, at every level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+_NEAR: Final = 0.6
+"""Minimum similarity (difflib) of two names for suggesting one in place of the other."""
+
+
+class Group(click.Group):
+    """A group whose error about an unknown command names the most similar ones."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names. Raises UsageError with a suggestion."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            found = self.suggestions(ctx, name)
+            known = f"Known commands: {', '.join(self.list_commands(ctx))}."
+            advice = f"Did you mean {' or '.join(found)}?" if found else known
+            raise click.UsageError(f"No such command {name!r}. {advice}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def suggestions(self, ctx: click.Context, name: str) -> list[str]:
+        """Return the names of commands that `name` may stand for."""
+        return nearest(name, self.list_commands(ctx))
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that start with `name`, else at most three similar ones, the best first."""
+    import difflib  # only a misspelt command needs it
+
+    names = list(known)
+    longer = [other for other in names if other.startswith(name.lower())]
+    return longer or difflib.get_close_matches(name.lower(), names, n=3, cutoff=_NEAR)

@@ -1,0 +1,116 @@
+"""`logs`: print what the brokers and the managed ZooKeeper have logged, and follow it.
+
+The logs are the files `DIR/logs/NAME.log`, which a process appends to for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from minikafka.cli.find_cluster import data_directory
+from minikafka.cli.options import data_option
+
+if TYPE_CHECKING:
+    from minikafka.cluster.directory import ClusterDirectory
+
+POLL_MS: Final = 100
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
+"""The beginning of a line of Python's logging."""
+
+
+class Line(NamedTuple):
+    """One line of a log; `time` is that of the line itself or of the last line before it that has one."""
+
+    time: str
+    name: str
+    text: str
+
+
+@click.command()
+@click.argument("broker_id", type=int, metavar="[ID]", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they are written.")
+@data_option
+def logs(broker_id: int | None, follow: bool, data: str | None) -> None:
+    """Print the log of the broker ID, or the logs of all brokers and of ZooKeeper in order of time."""
+    from minikafka.cluster.directory import ClusterDirectory
+
+    directory = ClusterDirectory(Path(data_directory(data)))
+    reader = LogReader(directory, broker_id)
+    for line in heapq.merge(
+        *(log.new_lines() for log in reader.logs()), key=lambda line: line.time
+    ):
+        click.echo(reader.shown(line))
+    if follow:
+        from minikafka.cli.execution import run
+
+        run(_follow(reader))
+    elif not any(log.offset for log in reader.logs()):
+        raise click.ClickException(f"there is no log in {directory.logs}")
+
+
+async def _follow(reader: LogReader) -> None:
+    from minikafka.runtime.clock import SystemClock
+
+    clock = SystemClock()
+    while True:
+        for log in reader.logs():
+            for line in log.new_lines():
+                click.echo(reader.shown(line))
+        await clock.sleep(POLL_MS)
+
+
+class Log:
+    """The log of one process, read from the beginning. `offset`: number of bytes that were read."""
+
+    def __init__(self, name: str, file: Path) -> None:
+        self.name = name
+        self.offset = 0
+        self._file = file
+        self._time = ""
+
+    def new_lines(self) -> Iterator[Line]:
+        """Yield the whole lines that were written since the last call."""
+        try:
+            stream = self._file.open("rb")
+        except FileNotFoundError:
+            return
+        with stream:
+            stream.seek(self.offset)
+            for data in stream:
+                if not data.endswith(b"\n"):
+                    return
+                self.offset += len(data)
+                text = data.decode(errors="replace").rstrip("\r\n")
+                found = _TIME.match(text)
+                self._time = found[0] if found else self._time
+                yield Line(self._time, self.name, text)
+
+
+class LogReader:
+    """The logs of one broker, or of all brokers and ZooKeeper, also of brokers that are added meanwhile."""
+
+    def __init__(self, directory: ClusterDirectory, broker_id: int | None) -> None:
+        self._directory = directory
+        self._broker_id = broker_id
+        self._logs: dict[str, Log] = {}
+
+    def logs(self) -> Sequence[Log]:
+        """Return the logs. Raises ClusterError if there is no such cluster or broker."""
+        record = self._directory.read_existing()
+        if self._broker_id is not None:
+            names = [f"broker-{record.broker(self._broker_id).id}"]
+        else:
+            names = [*(f"broker-{broker.id}" for broker in record.brokers), "zookeeper"]
+        for name in names:
+            self._logs.setdefault(name, Log(name, self._directory.logs / f"{name}.log"))
+        return [self._logs[name] for name in names]
+
+    def shown(self, line: Line) -> str:
+        """Return a line as it is printed: with the name of its process, unless there is only one."""
+        return line.text if self._broker_id is not None else f"{line.name} | {line.text}"

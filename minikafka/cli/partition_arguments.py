@@ -1,0 +1,94 @@
+"""Arguments that name partitions, the same in every command: TOPIC-PARTITION, or `--topic T --partition N`.
+
+This module imports nothing heavy: every `--help` loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, NamedTuple
+
+import click
+
+from minikafka.base.model import TopicPartition
+from minikafka.cli.placement import given_partitions, once, parse_partition
+
+_TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --partition, not both"
+
+
+class Named(NamedTuple):
+    """What a command line names: single partitions, or whole topics, or nothing."""
+
+    partitions: tuple[TopicPartition, ...]
+    topics: tuple[str, ...]
+
+
+def partition_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """Add TOPIC-PARTITION, which may also be given as `-t TOPIC -p N`; the partition becomes `tp`."""
+
+    @click.argument("named", metavar="TOPIC-PARTITION", required=False)
+    @click.option("-t", "--topic", metavar="TOPIC", help="Topic of the partition.")
+    @click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Its number.")
+    @wraps(command)
+    def with_partition(
+        named: str | None, topic: str | None, partition: int | None, **rest: object
+    ) -> None:
+        if named is None:
+            if topic is None or partition is None:
+                raise click.UsageError(
+                    "name a partition: TOPIC-PARTITION, or --topic T --partition N"
+                )
+            command(tp=TopicPartition(topic, partition), **rest)
+            return
+        if topic is not None or partition is not None:
+            raise click.UsageError(_TOGETHER)
+        command(tp=parse_partition(named), **rest)
+
+    return with_partition
+
+
+def partitions_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """Add any number of TOPIC-PARTITION, or of `-t TOPIC` and `-p N`; they become `named`.
+
+    `-t TOPIC` without `-p` names the whole topic.
+    """
+
+    @click.argument("words", nargs=-1, metavar="[TOPIC-PARTITION]…")
+    @click.option(
+        "-t",
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="TOPIC",
+        help="Topic of the --partition; without --partition, all its partitions. May be repeated.",
+    )
+    @click.option(
+        "-p",
+        "--partition",
+        "numbers",
+        type=click.IntRange(0),
+        multiple=True,
+        metavar="N",
+        help="Partition of the --topic; may be repeated.",
+    )
+    @wraps(command)
+    def with_partitions(
+        words: tuple[str, ...], topics: tuple[str, ...], numbers: tuple[int, ...], **rest: object
+    ) -> None:
+        command(named=read_named(words, topics, numbers), **rest)
+
+    return with_partitions
+
+
+def read_named(words: tuple[str, ...], topics: tuple[str, ...], numbers: tuple[int, ...]) -> Named:
+    """Return the partitions or topics that these arguments name. Raises UsageError."""
+    if words and (topics or numbers):
+        raise click.UsageError(_TOGETHER)
+    if words:
+        return Named(tuple(once([parse_partition(word) for word in words])), ())
+    if numbers and not topics:
+        raise click.UsageError("--partition needs --topic")
+    if numbers:
+        return Named(tuple(given_partitions(topics, numbers)), ())
+    return Named((), topics)

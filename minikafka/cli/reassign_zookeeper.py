@@ -1,0 +1,114 @@
+"""`reassign --via-zookeeper`: the request in `/admin/reassign_partitions`, as the tool of KAFKA-42 makes it.
+
+Invariant: an interrupted command takes back what the controller has not begun, and says what it has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from minikafka.base.errors import CoordinationError
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.cli import placement
+from minikafka.cli.reassign_outcome import MoveResult, MoveState, count, print_results
+
+if TYPE_CHECKING:
+    from minikafka.cli.reassign_jobs import ReassignOptions
+    from minikafka.cluster.reassign_node import ReassignmentNode
+
+TAKE_BACK_S = 5
+"""Time for taking an interrupted request back."""
+
+
+class MoveByNode:
+    """The job that writes the node, waits until the controller has emptied it, and prints the results."""
+
+    def __init__(self, options: ReassignOptions) -> None:
+        self._options = options
+        self._plan = options.plan()
+
+    async def do(self, connect: str) -> bool:
+        """Return True if all partitions have their target replicas (with --no-wait: were asked for)."""
+        from minikafka.cluster.reassign_node import reassignment_node
+        from minikafka.runtime.clock import SystemClock, SystemRng
+
+        node = reassignment_node(connect, self._plan, SystemClock(), SystemRng())
+        async with node as request:
+            return await self.move(request)
+
+    async def move(self, request: ReassignmentNode) -> bool:
+        """Do the job on an open connection."""
+        current = _replicas(await request.assignments())
+        if not self._options.as_json:
+            text = placement.as_text(current)
+            click.echo(f"Current partition replica assignment\n\n{text}\n")
+        try:
+            await request.submit()
+            if not self._options.waits:
+                names = ",".join(map(str, sorted(self._plan)))
+                click.echo(f"Asked the controller to reassign {names}")
+                return True
+            async with asyncio.timeout(self._options.timeout):
+                await request.finished()
+        except TimeoutError:
+            click.echo(f"not completed within {self._options.timeout:g} s", err=True)
+            return await self._give_up(request, current)
+        except asyncio.CancelledError:
+            if task := asyncio.current_task():
+                task.uncancel()  # what follows has its own time limit
+            click.echo("Interrupted.", err=True)
+            await self._give_up(request, current)
+            raise
+        return await self._report(request, current, interrupted=False)
+
+    async def _give_up(
+        self,
+        request: ReassignmentNode,
+        current: Mapping[TopicPartition, tuple[int, ...]],
+    ) -> bool:
+        try:
+            async with asyncio.timeout(TAKE_BACK_S):
+                for tp in await request.take_back():
+                    click.echo(f"{tp}: the request was taken back", err=True)
+                return await self._report(request, current, interrupted=True)
+        except (TimeoutError, CoordinationError) as error:
+            click.echo(
+                f"ZooKeeper does not answer, so the request stays in {_PATH}: {error}", err=True
+            )
+            return False
+
+    async def _report(
+        self,
+        request: ReassignmentNode,
+        current: Mapping[TopicPartition, tuple[int, ...]],
+        *,
+        interrupted: bool,
+    ) -> bool:
+        found = await request.assignments()
+        results = {tp: _result(found.get(tp), target) for tp, target in self._plan.items()}
+        print_results(results, current, interrupted=interrupted, as_json=self._options.as_json)
+        if running := count(results.values(), MoveState.IN_PROGRESS):
+            click.echo(f"{running} still running: the controller continues them.", err=True)
+        return count(results.values(), MoveState.COMPLETED) == len(results)
+
+
+_PATH = "/admin/reassign_partitions"
+
+
+def _replicas(
+    assignments: Mapping[TopicPartition, ReplicaAssignment],
+) -> dict[TopicPartition, tuple[int, ...]]:
+    return {tp: assignment.replicas for tp, assignment in assignments.items()}
+
+
+def _result(found: ReplicaAssignment | None, target: tuple[int, ...]) -> MoveResult:
+    if found is None:
+        return MoveResult(target, MoveState.DIFFERENT)
+    if found.target != target:
+        return MoveResult(target, MoveState.DIFFERENT, found.target)
+    state = MoveState.IN_PROGRESS if found.is_being_reassigned else MoveState.COMPLETED
+    return MoveResult(target, state, found.replicas)

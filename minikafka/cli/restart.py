@@ -1,0 +1,69 @@
+"""`restart`: restart brokers, so that they read their changed configuration; one by one with `--rolling`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from minikafka.cli.execution import run
+from minikafka.cli.options import config_option, data_option, time_limit, timeout_option
+
+if TYPE_CHECKING:
+    from minikafka.cluster.local import LocalCluster
+
+
+@click.command()
+@click.argument("broker_ids", nargs=-1, type=int, metavar="[ID]…")
+@click.option(
+    "--rolling",
+    is_flag=True,
+    help="One broker at a time, the controller last; wait until all replicas are in sync in between.",
+)
+@config_option
+@data_option
+@timeout_option
+def restart(
+    broker_ids: tuple[int, ...], rolling: bool, config: str | None, data: str | None
+) -> None:
+    """Restart the brokers ID (default: all) with the keys that cluster.toml has now.
+
+    Without --rolling the brokers stop at the same time and hand over no leaderships. With it each broker hands
+    over its leaderships, and the next one follows when every replica is in sync again; if that takes
+    more than a minute (or --timeout), no other broker is restarted.
+    """
+    from minikafka.cli.config_files import errors_name_file, find_cluster_file, load_cluster_config
+    from minikafka.cluster.local import LocalCluster
+
+    file = find_cluster_file(config)
+    found = load_cluster_config(config)
+    cluster = LocalCluster(data=data or found.data, config=found, attached=False)
+    record = cluster.record
+    ids = list(dict.fromkeys(broker_ids)) or [broker.id for broker in record.brokers]
+    for broker_id in ids:
+        record.broker(broker_id)
+    if file is not None:
+        with errors_name_file(file):
+            cluster.configure(ids)
+    run(_restart_rolling(cluster, ids) if rolling else _restart_together(cluster, ids))
+
+
+async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
+    await cluster.restart_together(ids)
+    click.echo(f"restarted: {', '.join(map(str, ids))}", err=True)
+
+
+async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
+    """Restart brokers one by one; raises ClusterError if replicas do not get in sync in between."""
+    from minikafka.cluster.local import WAIT_MS
+
+    limit = time_limit()
+    wait_ms = WAIT_MS if limit is None else round(limit * 1000)
+    controller = (await cluster.state()).controller
+    for done, broker_id in enumerate(sorted(ids, key=lambda id_: id_ == controller), 1):
+        await cluster.wait_until_in_sync(wait_ms)
+        await cluster.restart(broker_id)
+        click.echo(f"broker {broker_id} was restarted ({done} of {len(ids)})", err=True)
+    await cluster.wait_until_in_sync(wait_ms)
+    click.echo("all replicas are in sync", err=True)

@@ -1,0 +1,127 @@
+"""A reassignment request in `/admin/reassign_partitions`, as the tool of KAFKA-42 makes it (K2, K7).
+
+Invariant: a request is taken back only in one operation that shows that no topic node has changed since it was
+read without the reassignment. The controller writes a topic node only while the request is still there, so
+either the request is taken back, or the reassignment begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from minikafka.base.errors import CoordinationError, MultiFailed, NodeExists
+from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.base.ports import Check, Clock, Coordination, MultiOp, Rng, WatchKind
+from minikafka.cluster.directory import ClusterError
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.nodes import admin_requests, topics
+from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.reader import Node, get_one
+
+SESSION_TIMEOUT_MS: Final = 6_000
+CONNECT_TIMEOUT_MS: Final = 3_000
+
+Plan = Mapping[TopicPartition, tuple[BrokerId, ...]]
+
+
+class ReassignmentNode:
+    """The request for one plan. Methods raise CoordinationError."""
+
+    def __init__(self, coordination: Coordination, plan: Plan) -> None:
+        self._coordination = coordination
+        self._plan = plan
+
+    async def assignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """Return the current assignments of the partitions; unknown partitions are left out."""
+        nodes = await self._topic_nodes()
+        found = {tp: _assignment(nodes[tp.topic], tp) for tp in self._plan}
+        return {tp: assignment for tp, assignment in found.items() if assignment is not None}
+
+    async def submit(self) -> None:
+        """Create the node. Raises ClusterError if there is one: the controller takes one request at a time."""
+        request = admin_requests.reassignments(self._plan)
+        try:
+            await self._coordination.create(request.path, request.data)
+        except NodeExists:
+            raise ClusterError(
+                f"{request.path} exists: another reassignment is in progress; wait until it has ended "
+                "(minikafka reassign --list), or leave --via-zookeeper out"
+            ) from None
+
+    async def finished(self) -> None:
+        """Return when the controller has taken every partition of the plan out of the node."""
+        path = admin_requests.REASSIGNMENTS
+        while True:
+            watch = self._coordination.watch(WatchKind.EXISTS, path)
+            if await self._coordination.exists(path, watch=True) is None:
+                return
+            if not self._asked(await get_one(self._coordination, path)):
+                return
+            await watch.wait()
+
+    async def take_back(self) -> list[TopicPartition]:
+        """Take the partitions that the controller has not begun to move out of the node; return them."""
+        while True:
+            node = await get_one(self._coordination, admin_requests.REASSIGNMENTS)
+            nodes = await self._topic_nodes()
+            waiting = [
+                tp
+                for tp in self._asked(node)
+                if (found := _assignment(nodes[tp.topic], tp)) is None
+                or found.target != self._plan[tp]
+            ]
+            if node is None or not waiting:
+                return []
+            change = admin_requests.without(node, {tp: self._plan[tp] for tp in waiting})
+            assert change is not None
+            unchanged: list[MultiOp] = [
+                Check(topics.path_of(topic), there[1].version)
+                for topic in dict.fromkeys(tp.topic for tp in waiting)
+                if (there := nodes[topic]) is not None
+            ]
+            try:
+                await self._coordination.multi([*unchanged, change])
+            except MultiFailed:
+                continue  # the controller has begun, or finished, meanwhile
+            return waiting
+
+    def _asked(self, node: Node | None) -> list[TopicPartition]:
+        asked = admin_requests.targets(node, Faults())
+        return [tp for tp, target in self._plan.items() if asked.get(tp) == target]
+
+    async def _topic_nodes(self) -> dict[str, Node | None]:
+        names = list(dict.fromkeys(tp.topic for tp in self._plan))
+        nodes = await self._coordination.get_many(list(map(topics.path_of, names)))
+        return dict(zip(names, nodes, strict=True))
+
+
+@asynccontextmanager
+async def reassignment_node(
+    connect: str, plan: Plan, clock: Clock, rng: Rng
+) -> AsyncIterator[ReassignmentNode]:
+    """Connect to ZooKeeper at host:port[/chroot] for one request. Raises ClusterError, ConfigError."""
+    tasks = TaskRegistry()
+    coordination = ZooKeeperCoordination(connect, SESSION_TIMEOUT_MS, clock, rng, tasks)
+    try:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                await coordination.start()
+        except (TimeoutError, CoordinationError) as error:
+            raise ClusterError(f"ZooKeeper at {connect} does not answer; is it running?") from error
+        yield ReassignmentNode(coordination, plan)
+        await coordination.close()
+    finally:
+        await tasks.close()
+
+
+def _assignment(node: Node | None, tp: TopicPartition) -> ReplicaAssignment | None:
+    if node is None:
+        return None
+    try:
+        return topics.decode(node[0]).assignment.get(tp.partition)
+    except ValueError:
+        return None

@@ -1,0 +1,140 @@
+"""A plan in sentences: which partitions would get which leader, ISR and replicas, and at what cost.
+
+Pure over the lines of `minikafka plan`. Invariant: every partition that the plan changes is in a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from minikafka.base.model import TopicPartition
+from minikafka.explain.trace import Line, ids, join_names
+from minikafka.ledger.record import DECISION, REQUEST, WRITE, partitions_of
+
+_STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
+
+Leadership = tuple[int, tuple[int, ...]]
+
+
+def forecast(lines: Sequence[Line]) -> list[str]:
+    """Return the sentences of a plan; the last one counts its writes and requests."""
+    elected, refused, deleted = _elected(lines), _refused(lines), _deleted(lines)
+    states = {tp: s for tp, s in _states(lines).items() if tp.topic not in deleted}
+    assigned = {tp: r for tp, r in _assigned(lines).items() if tp.topic not in deleted}
+    led = {tp: state for tp, state in states.items() if tp in elected}
+    kept = {tp: state for tp, state in states.items() if tp not in elected and tp not in refused}
+    offline = _offline(lines)
+    left = {tp: (tp in offline, r) for tp, r in refused.items() if tp not in elected}
+    return [
+        *(
+            f"{names} would be led by broker {to}, ISR {ids(isr)}"
+            for (to, isr), names in _grouped(led)
+        ),
+        *(f"{names} would keep leader {to}, ISR {ids(isr)}" for (to, isr), names in _grouped(kept)),
+        *(f"{names} would have the replicas {ids(to)}" for to, names in _grouped(assigned)),
+        *(_without_election(names, *why) for why, names in _grouped(left)),
+        *(f"topic {topic} would be deleted" for topic in sorted(deleted)),
+        _cost(lines),
+    ]
+
+
+def _without_election(names: str, is_offline: bool, reason: str) -> str:
+    outcome = "would have no leader" if is_offline else "would keep its leader"
+    return f"{names} {outcome}: the partition {reason}"
+
+
+def _grouped(values: Mapping[TopicPartition, Any]) -> Iterator[tuple[Any, str]]:
+    """Yield each value with the names of its partitions, the first partition first."""
+    groups: dict[Any, list[TopicPartition]] = {}
+    for tp in sorted(values):
+        groups.setdefault(values[tp], []).append(tp)
+    for value, partitions in groups.items():
+        yield value, join_names(partitions)
+
+
+def _decisions(lines: Sequence[Line], verdict: str) -> Iterator[Line]:
+    for line in lines:
+        if line["kind"] == DECISION and (line["verdict"], line["machine"]) == (
+            verdict,
+            "partition",
+        ):
+            yield line
+
+
+def _elected(lines: Sequence[Line]) -> set[TopicPartition]:
+    """Return the partitions for which a leader was elected."""
+    chosen = (line for line in _decisions(lines, "choose") if line.get("election"))
+    return {tp for line in chosen for tp in partitions_of(line["partitions"])}
+
+
+def _refused(lines: Sequence[Line]) -> dict[TopicPartition, str]:
+    """Return by partition why no leader was elected."""
+    return {
+        tp: line["reason"]
+        for line in _decisions(lines, "refuse")
+        for tp in partitions_of(line["partitions"])
+    }
+
+
+def _offline(lines: Sequence[Line]) -> set[TopicPartition]:
+    """Return the partitions whose leader would be gone."""
+    moves = (line for line in _decisions(lines, "move") if line.get("to") == "OfflinePartition")
+    return {tp for line in moves for tp in partitions_of(line["partitions"])}
+
+
+def _writes(lines: Sequence[Line]) -> Iterator[Mapping[str, Any]]:
+    for line in lines:
+        if line["kind"] == WRITE and line["outcome"] == "ok":
+            yield from line["operations"]
+
+
+def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
+    """Return by partition the last leader and ISR that would be written."""
+    found = {}
+    for operation in _writes(lines):
+        match = _STATE.fullmatch(operation["path"])
+        if match and operation.get("data"):
+            state = json.loads(operation["data"])
+            tp = TopicPartition(match[1], int(match[2]))
+            found[tp] = (state["leader"], tuple(state["isr"]))
+    return found
+
+
+def _assigned(lines: Sequence[Line]) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return by partition the replicas after a reassignment, for partitions that are reassigned."""
+    moving: set[TopicPartition] = set()
+    found: dict[TopicPartition, tuple[int, ...]] = {}
+    for operation in _writes(lines):
+        match = _TOPIC.fullmatch(operation["path"])
+        if not match or operation["op"] != "set" or not operation.get("data"):
+            continue
+        node = json.loads(operation["data"])
+        for name in ("adding_replicas", "removing_replicas"):
+            moving |= {TopicPartition(match[1], int(n)) for n in node.get(name, {})}
+        for number, replicas in node["partitions"].items():
+            found[TopicPartition(match[1], int(number))] = tuple(replicas)
+    return {tp: replicas for tp, replicas in found.items() if tp in moving}
+
+
+def _deleted(lines: Sequence[Line]) -> set[str]:
+    deletions = (operation for operation in _writes(lines) if operation["op"] == "delete")
+    matches = (_TOPIC.fullmatch(operation["path"]) for operation in deletions)
+    return {match[1] for match in matches if match}
+
+
+def _cost(lines: Sequence[Line]) -> str:
+    """Return how many writes and requests the plan has, and the brokers that receive them."""
+    writes = sum(line["kind"] == WRITE for line in lines)
+    requests = [line for line in lines if line["kind"] == REQUEST]
+    if not writes and not requests:
+        return "nothing would change"
+    to = f" to brokers {ids(sorted({line['to'] for line in requests}))}" if requests else ""
+    return f"{_many(writes, 'write')} to ZooKeeper, {_many(len(requests), 'request')}{to}"
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"

@@ -1,0 +1,312 @@
+"""The history of a partition in sentences: what happened, what the controller decided, how long it took.
+
+Pure over the lines that `ledger.reader` returns. Invariant: a sentence states only what a line reports;
+where no line reports when a broker died, the sentence names the end of its session instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from minikafka.base.model import TopicPartition
+from minikafka.explain.past import Written, written_states
+from minikafka.explain.trace import Chain, Line, ids
+from minikafka.ledger.record import BROKER, DECISION, EFFECT, EVENT, ISR, STEP, WRITE
+
+_NOBODY: Final = -1
+_FINAL_STEP: Final = "reassignment.B6"
+"""The step that writes the final replicas of a reassignment to the topic node."""
+
+
+class _End(NamedTuple):
+    """The end of a broker's registration: the words that follow the broker's name, and the time, if it is known."""
+
+    words: str
+    time: int | None = None
+
+
+class Story:
+    """The sentences about one partition's chains."""
+
+    def __init__(self, lines: Sequence[Line], tp: TopicPartition) -> None:
+        self._tp = tp
+        self._facts = [line for line in lines if line["kind"] == BROKER]
+        self._last_words = _Newest(lines)
+        self._events = [line for line in lines if line["kind"] == EVENT and "brokers" in line]
+        self._before = _live_before(self._events)
+        self._causes: Mapping[str, Callable[[Line], list[str]]] = {
+            "BrokersChanged": self._brokers_changed,
+            "ControllerElected": self._elected,
+            "ControlledShutdownRequested": lambda line: [f"broker {line['of']} asked to shut down"],
+            "TopicsChanged": self._topics_changed,
+            "AssignmentChanged": lambda line: ["partitions were added to the topic"],
+            "DeletionsChanged": lambda line: ["the topic was marked for deletion"],
+            "ReassignmentsRequested": self._reassigned,
+            "ReassignmentsSubmitted": self._reassigned,
+            "ElectionRequested": self._election_requested,
+            "PreferredElectionSubmitted": lambda line: ["a preferred leader was requested"],
+            "RebalanceDue": lambda line: ["the controller checked the balance of leaders"],
+            "UncleanElectionEnabled": lambda line: ["unclean elections were allowed"],
+            "LogDirsFailed": lambda line: ["a log directory failed"],
+        }
+
+    def summarize(self, history: Sequence[Chain]) -> None:
+        """Set the summary of each chain, oldest first; "" for a chain without news."""
+        state: Written | None = None
+        for chain in history:
+            states = sorted(written_states(chain.lines, self._tp), key=lambda s: s.zxid)
+            chain.summary = self._sentence(chain, state, states)
+            state = states[-1] if states else state
+
+    def losses(self) -> list[str]:
+        """Return a sentence for each broker that was lost after the last event, while its session lives."""
+        if not self._events:
+            return []
+        last, found = self._events[-1], []
+        for broker in map(int, last["brokers"]):
+            since = max(last["time"], self._last_words.before(broker, _FOREVER))
+            times = [
+                line["time"]
+                for line in self._facts
+                if line["fact"] == "connection lost"
+                and line["to"] == broker
+                and line["time"] > since - _CLOCK_SLACK_MS
+            ]
+            if times:
+                lost = _clock(min(times))
+                found.append(f"broker {broker} was lost at {lost}; its session has not expired yet")
+        return found
+
+    def _sentence(self, chain: Chain, before: Written | None, states: list[Written]) -> str:
+        first = chain.lines[0]
+        if first["kind"] == ISR:
+            return _isr_change(first)
+        if first["kind"] == BROKER:
+            return f"broker {first['broker']}: {first['fact']}"
+        if first["kind"] != EVENT:
+            return ""
+        ends = self._ends(first) if "brokers" in first else {}
+        leader = before.leader if before is not None else _NOBODY
+        lost = ends[leader].time if leader in ends else None
+        outcome = [*self._outcome(chain, before, states, lost), *_results(chain, self._tp)]
+        describe_cause = self._causes.get(first["event"])
+        cause = describe_cause(first) if describe_cause is not None else []
+        has_news = bool(outcome) or first["event"] in _ALWAYS_TOLD
+        return "; ".join([*cause, *outcome]) if has_news else ""
+
+    # Causes.
+
+    def _brokers_changed(self, line: Line) -> list[str]:
+        before, now = self._before.get(line["cause"], {}), line["brokers"]
+        words = [f"broker {broker} {end.words}" for broker, end in self._ends(line).items()]
+        return words + [f"broker {id_} started" for id_ in now if before and id_ not in before]
+
+    def _elected(self, line: Line) -> list[str]:
+        words = [f"broker {broker} {end.words}" for broker, end in self._ends(line).items()]
+        epoch = line["cause"].partition("-")[0]
+        return [*words, f"broker {line['broker']} became the controller of epoch {epoch}"]
+
+    def _topics_changed(self, line: Line) -> list[str]:
+        if self._tp.topic in (line.get("added") or {}):
+            return ["the topic was created"]
+        return ["the topic was removed"] if self._tp.topic in line.get("removed", ()) else []
+
+    def _reassigned(self, line: Line) -> list[str]:
+        for topic, number, replicas in line.get("targets", ()):
+            if (topic, number) == self._tp:
+                to = "cancelled" if replicas is None else f"requested: replicas {ids(replicas)}"
+                return [f"a reassignment was {to}"]
+        return []
+
+    def _election_requested(self, line: Line) -> list[str]:
+        return [f"{'an unclean' if line['unclean'] else 'a preferred'} election was requested"]
+
+    # The end of a broker.
+
+    def _ends(self, event: Line) -> dict[int, _End]:
+        """Return by broker how each registration ended that an event of the controller misses."""
+        before, now = self._before.get(event["cause"], {}), event["brokers"]
+        return {
+            int(id_): self._end_of(int(id_), epoch, event)
+            for id_, epoch in before.items()
+            if now.get(id_) != epoch
+        }
+
+    def _end_of(self, broker: int, epoch: int, event: Line) -> _End:
+        facts = self._facts_of_life(broker, epoch)
+        restart, cut = facts.get("started"), facts.get("session lost")
+        has_restarted = restart is not None and restart <= event["time"] + _CLOCK_SLACK_MS
+        until = restart if restart is not None and has_restarted else event["time"]
+        stopped = facts.get("stopped")
+        if stopped is not None and stopped <= until + _CLOCK_SLACK_MS:
+            return _End(f"stopped at {_clock(stopped)}", stopped)
+        died = self._died_at(broker, until)
+        verb = "was paused or cut off" if cut is not None else "died"
+        at = "" if died is None else f" at {_clock(died)}"
+        if has_restarted:
+            after = "" if died is None else f" after {_seconds(until - died)}"
+            return _End(f"{verb}{at} and started again{after}", died)
+        if died is not None:
+            return _End(f"{verb}{at}; {_seconds(until - died)} until its session expired", died)
+        is_known = restart is not None or cut is not None
+        return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
+
+    def _facts_of_life(self, broker: int, epoch: int) -> dict[str, int]:
+        """Return the times of a broker's facts after a registration, the first of each name."""
+        live = (line["time"] for line in self._events if line["brokers"].get(str(broker)) == epoch)
+        began = next(live)
+        found: dict[str, int] = {}
+        for line in self._facts:
+            if line["broker"] == broker and line["time"] > began:
+                if "started" in found:
+                    break
+                found.setdefault(line["fact"], line["time"])
+        return found
+
+    def _died_at(self, broker: int, until: int) -> int | None:
+        """Return when other brokers lost their connection to it, after its own last line."""
+        alive = self._last_words.before(broker, until)
+        times = [
+            line["time"]
+            for line in self._facts
+            if line["fact"] == "connection lost"
+            and line["to"] == broker
+            and alive - _CLOCK_SLACK_MS <= line["time"] <= until
+        ]
+        return min(times, default=None)
+
+    # Outcomes.
+
+    def _outcome(
+        self, chain: Chain, before: Written | None, states: list[Written], lost: int | None
+    ) -> Iterator[str]:
+        """Yield what the controller decided about the leader and the ISR.
+
+        `lost`: when the former leader ended, if that is known.
+        """
+        controller = f"controller {chain.lines[0]['broker']}"
+        elected, former = None, before
+        for state in states:
+            known = before.leader if before is not None else _NOBODY
+            if state.leader not in (known, _NOBODY):
+                elected = state
+                yield f"{controller} elected leader {state.leader} {_source(state, before)}"
+            elif state.leader == _NOBODY != known:
+                yield f"{controller} left the partition without a leader{_reason(chain)}"
+            elif before is not None and set(before.isr) - set(state.isr):
+                gone = ids(sorted(set(before.isr) - set(state.isr)))
+                yield f"{controller} removed {gone} from the ISR, which is {ids(state.isr)} now"
+            before = state
+        if not states and _reason(chain):
+            yield f"{controller} elected no leader{_reason(chain)}"
+        if elected is not None:
+            yield from self._readiness(chain, elected, former, lost)
+
+    def _readiness(
+        self, chain: Chain, state: Written, former: Written | None, lost: int | None
+    ) -> Iterator[str]:
+        """Yield when the new leader began to accept writes."""
+        for line in chain.lines:
+            if line["kind"] != EFFECT or line["broker"] != state.leader or line.get("error"):
+                continue
+            for result in line.get("results", ()):
+                if result["became"] == "leader" and result["leader_epoch"] >= state.leader_epoch:
+                    since = chain.time if lost is None else lost
+                    again = " again" if former is not None else ""
+                    yield f"clients could write{again} after {_seconds(line['time'] - since)}"
+                    if former is not None and len(former.isr) > len(state.isr) == 1:
+                        yield "acks=all needs min.insync.replicas = 1 until another replica is in sync"
+                    return
+
+
+_ALWAYS_TOLD: Final = frozenset(
+    {"TopicsChanged", "ReassignmentsRequested", "ReassignmentsSubmitted", "DeletionsChanged"}
+)
+"""Events that are told even if they changed neither leader nor ISR."""
+_CLOCK_SLACK_MS: Final = 50
+"""Lines of different brokers this close together may have been written in the other order."""
+_FOREVER: Final = 2**63
+
+
+class _Newest:
+    """The times of each broker's own lines."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._times: dict[int, list[int]] = {}
+        for line in lines:
+            self._times.setdefault(line["broker"], []).append(line["time"])
+
+    def before(self, broker: int, time: int) -> int:
+        """Return the time of the broker's last line before `time`; 0 if there is none."""
+        return max((at for at in self._times.get(broker, ()) if at < time), default=0)
+
+
+def _live_before(events: Sequence[Line]) -> dict[str, Mapping[str, int]]:
+    """Return by event the brokers that lived before it, with their epochs."""
+    found: dict[str, Mapping[str, int]] = {}
+    live: Mapping[str, int] = {}
+    for line in events:
+        found[line["cause"]] = live
+        live = line["brokers"]
+    return found
+
+
+def _isr_change(line: Line) -> str:
+    """Return a leader's own change of the ISR; "" if ZooKeeper did not accept it."""
+    if line["outcome"] != "ok":
+        return ""
+    before, after = set(line["before"]), set(line["isr"])
+    verb, brokers = ("added", after - before) if after > before else ("removed", before - after)
+    where = "to" if verb == "added" else "from"
+    change = f"leader {line['broker']} {verb} {ids(sorted(brokers))} {where} the ISR"
+    return f"{change}, which is {ids(line['isr'])} now"
+
+
+def _source(state: Written, before: Written | None) -> str:
+    """Return where the new leader comes from."""
+    if before is None or state.leader in before.isr:
+        return (
+            f"from the ISR, which is {ids(state.isr)} now"
+            if before
+            else f"with ISR {ids(state.isr)}"
+        )
+    return f"from outside the ISR {ids(before.isr)} (unclean): acknowledged records may be lost"
+
+
+def _reason(chain: Chain) -> str:
+    """Return why a state machine refused to elect a leader; "" if none did."""
+    for line in reversed(chain.lines):
+        is_about_leader = line["kind"] == DECISION and line["machine"] == "partition"
+        if is_about_leader and line["verdict"] == "refuse":
+            return f": it {line['reason']}"
+    return ""
+
+
+def _results(chain: Chain, tp: TopicPartition) -> Iterator[str]:
+    """Yield what the chain completed: a reassignment, or the deletion of the topic."""
+    path = f"/brokers/topics/{tp.topic}"
+    step = ""
+    for line in chain.lines:
+        if line["kind"] == STEP:
+            step = f"{line['operation']}.{line['step']}"
+        if line["kind"] != WRITE or line["outcome"] != "ok":
+            continue
+        for operation in line["operations"]:
+            if operation["path"] == path and operation["op"] == "delete":
+                yield "the topic is deleted"
+            elif operation["path"] == path and step == _FINAL_STEP and operation["data"]:
+                replicas = json.loads(operation["data"])["partitions"][str(tp.partition)]
+                yield f"the reassignment is complete: replicas {ids(replicas)}"
+
+
+def _seconds(duration_ms: int) -> str:
+    """Format a duration: tenths of a second from 1 s on, else milliseconds."""
+    return f"{duration_ms / 1000:.1f} s" if duration_ms >= 1000 else f"{max(duration_ms, 0)} ms"
+
+
+def _clock(wall_ms: int) -> str:
+    """Format Unix milliseconds as time of day in UTC."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]

@@ -1,0 +1,84 @@
+"""Records that are read from a log's file when they can be sent, not when they are requested.
+
+A request of a few bytes can ask for 55 MiB, and a client need not receive what it asked for. Invariant: the bytes of
+a `Deferred` are those that the log had when it was made; if they change or go, reading raises RecordsGone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from minikafka.base.errors import RecordsGone, StorageFailed
+from minikafka.log.log import Log
+from minikafka.log.segment import Segment
+
+EAGER_BYTES: Final = 64 * 1024
+"""Records up to this size are read at once, which costs less than deferring them."""
+
+
+class Deferred:
+    """The DeferredBytes of a log: a range of a segment's file that is read in pieces, from front to back.
+
+    `failed(failure)` is called when the disk fails; whoever sends the records sets it.
+    """
+
+    __slots__ = ("_position", "_segment", "_size", "_version", "failed", "left")
+
+    failed: Callable[[StorageFailed], None]
+
+    def __init__(self, segment: Segment, position: int, size: int) -> None:
+        self._segment = segment
+        self._version = segment.version
+        self._position = position
+        self._size = self.left = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, max_bytes: int) -> bytes:
+        """Return the next bytes, at most `max_bytes`. Raises RecordsGone."""
+        segment = self._segment
+        if segment.version != self._version:
+            raise RecordsGone("its records were deleted or truncated before they were sent")
+        count = min(self.left, max_bytes)
+        try:
+            data = segment.file.pread(count, self._position)
+        except StorageFailed as failure:
+            self.failed(failure)
+            raise RecordsGone(str(failure)) from failure
+        if len(data) < count:
+            raise RecordsGone(f"{segment.file.path} is shorter than its records")
+        self._position += count
+        self.left -= count
+        return data
+
+
+def defer(
+    log: Log, position: int, limit_position: int, max_bytes: int, even_few: bool
+) -> tuple[Deferred | bytes, int, int]:
+    """Return what `Log.read` returns, but with a Deferred in place of more than `EAGER_BYTES` of records.
+
+    `even_few`: defer fewer records too. Raises StorageFailed.
+    """
+    segment, end = log.segments[-1], log.written_position
+    if position < segment.start:
+        found = log.segments.at(position, end)
+        if found is None:
+            return log.read(position, limit_position, max_bytes)
+        segment, end = found
+    end = min(limit_position, end)
+    if end <= position:
+        return log.read(position, limit_position, max_bytes)
+    start = segment.start
+    size, next_offset = end - position, log.written_log_end_offset
+    if size > max_bytes:
+        size, next_offset = segment.extent(position - start, end - start, max_bytes)
+    elif end != log.written_position:
+        next_offset = segment.offset_at(end - start)
+    data: Deferred | bytes
+    if size > EAGER_BYTES or even_few:
+        data = Deferred(segment, position - start, size)
+    else:
+        data = segment.file.pread(size, position - start)
+    return data, next_offset, position + size

@@ -1,0 +1,248 @@
+"""The decompression of a batch's records in pieces, with the rules of the Java client.
+
+Each function yields the records in chunks of at most `CHUNK_MAX` bytes. A chunk is made in less than 5 ms whatever
+the input claims, so that the caller can do something else between two chunks; for this reason a chunk may be empty.
+Memory for a chunk is allocated when it is made. Input that the Java client cannot read is `CorruptBatch`, at the
+latest after the last chunk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final
+
+import cramjam
+import zstandard
+
+from minikafka.base.errors import CorruptBatch
+from minikafka.base.ports import Buffer
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1))
+"""The header with which snappy-java begins a stream: magic, version, oldest compatible version."""
+LZ4_MAGIC: Final = bytes.fromhex("04224d18")
+LZ4_STORED: Final = 1 << 31
+"""Bit of an LZ4 block's length: the block is not compressed."""
+CHUNK_MAX: Final = 4 << 20
+"""Largest chunk: one block of snappy or LZ4, which can only be decompressed as a whole. Snappy allows larger ones; no
+client writes them with its default settings, and they are refused."""
+
+_PIECE_BYTES: Final = 32 << 10
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+_GZIP_WBITS: Final = 31
+_XERIAL_MAGIC: Final = XERIAL_HEAD[:8]
+_BIG_INT: Final = Struct(">i")
+_LITTLE_UINT: Final = Struct("<I")
+_SNAPPY_RATIO_MAX: Final = 22
+"""A snappy copy of 64 bytes takes 3 bytes; a block that claims more is invalid, and gets no memory."""
+_SNAPPY_LEAST_CLAIM: Final = 64
+_LZ4_RATIO_MAX: Final = 255
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50
+_ZSTD_BLOCKS_AT_ONCE: Final = 64
+_ZSTD_REPEATED: Final = 1
+_ZSTD_COMPRESSED: Final = 2
+_ZSTD_RESERVED: Final = 3
+_ZSTD_BLOCK_BYTES: Final = 128 << 10
+_ZSTD_WINDOW_MAX: Final = 128 << 20
+"""Largest window that the Java client accepts."""
+
+
+def inflate(codec: int, data: memoryview) -> Iterator[Buffer]:
+    """Yield the records of a batch in chunks; `data` are its bytes behind the header. Raises CorruptBatch."""
+    inflater = _INFLATERS.get(codec)
+    if inflater is None:
+        raise CorruptBatch(f"compression codec {codec} is unknown")
+    return inflater(data)
+
+
+def _slices(data: memoryview) -> Iterator[Buffer]:
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield data[start : start + _PIECE_BYTES]
+
+
+def _gunzip(data: memoryview) -> Iterator[bytes]:
+    """Yield the content of one or several gzip members; like Java, ignore other bytes behind a member."""
+    position = 0
+    while not position or bytes(data[position : position + 3]) == _GZIP_MAGIC:
+        inflater = zlib.decompressobj(_GZIP_WBITS)
+        while not inflater.eof:
+            if position == len(data) and not inflater.unconsumed_tail:
+                raise CorruptBatch("a gzip member is cut off")
+            taken: Buffer = inflater.unconsumed_tail
+            if not taken:
+                taken = data[position : position + _PIECE_BYTES]
+                position += len(taken)
+            try:
+                yield inflater.decompress(taken, _PIECE_BYTES)
+            except zlib.error as error:
+                raise CorruptBatch(f"records are not gzip: {error}") from None
+        position -= len(inflater.unused_data)
+
+
+def _unsnap(data: memoryview) -> Iterator[bytes]:
+    """Yield the blocks of streams of snappy-java, or of one block without framing, as librdkafka writes it."""
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        yield _snappy_block(data)
+        return
+    position = 0
+    while position < len(data):
+        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += len(XERIAL_HEAD)
+            yield b""
+            continue
+        if position + 4 > len(data):
+            raise CorruptBatch("a snappy block is cut off")
+        (size,) = _BIG_INT.unpack_from(data, position)
+        position += 4
+        if size < 0 or position + size > len(data):
+            raise CorruptBatch("a snappy block is cut off")
+        yield _snappy_block(data[position : position + size])
+        position += size
+
+
+def _snappy_block(block: memoryview) -> bytes:
+    compressed = bytes(block)
+    try:
+        size = cramjam.snappy.decompress_raw_len(compressed)
+        if size > max(_SNAPPY_LEAST_CLAIM, _SNAPPY_RATIO_MAX * len(compressed)) or size > CHUNK_MAX:
+            raise CorruptBatch(f"a snappy block of {len(compressed)} bytes claims {size} bytes")
+        return bytes(cramjam.snappy.decompress_raw(compressed))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"records are not snappy: {error}") from None
+
+
+def _unlz4(data: memoryview) -> Iterator[bytes]:
+    """Yield the blocks of one LZ4 frame of independent blocks; like Java, ignore bytes behind the frame."""
+    if len(data) < 7 or data[:4] != LZ4_MAGIC:
+        raise CorruptBatch("records are no LZ4 frame")
+    flags, limits = data[4], data[5]
+    begin = 14 if flags & 0x08 else 6  # the content size is optional
+    if (
+        flags & 0xE3 != 0x60  # version 1, independent blocks, no reserved bit, no dictionary
+        or limits & 0x8F
+        or limits >> 4 < 4
+        or len(data) <= begin
+        or data[begin] != _checksum_byte(bytes(data[4:begin]))
+    ):
+        raise CorruptBatch("an LZ4 frame has an invalid header or blocks that depend on others")
+    block_max, check_bytes = 1 << (8 + 2 * (limits >> 4)), 4 if flags & 0x10 else 0
+    position = begin + 1
+    while True:
+        if position + 4 > len(data):
+            raise CorruptBatch("an LZ4 frame is cut off")
+        (word,) = _LITTLE_UINT.unpack_from(data, position)
+        size = word & ~LZ4_STORED
+        stop = position + 4 + size + check_bytes
+        if not size:
+            if flags & 0x04 and position + 8 > len(data):  # the checksum of the content
+                raise CorruptBatch("an LZ4 frame is cut off")
+            return
+        if size > block_max or stop > len(data):
+            raise CorruptBatch("an LZ4 block is cut off or too long")
+        yield _lz4_block(data[position:stop], bytes((0x60 | flags & 0x10, limits)), block_max)
+        position = stop
+
+
+def _lz4_block(block: memoryview, descriptor: bytes, block_max: int) -> bytes:
+    """Return the content of one block, decompressed as a frame of its own, so that its checksum is verified."""
+    frame = b"".join((LZ4_MAGIC, descriptor, bytes((_checksum_byte(descriptor),)), block, bytes(4)))
+    out = bytearray(min(block_max, _LZ4_RATIO_MAX * len(block)))
+    try:
+        return bytes(memoryview(out)[: cramjam.lz4.decompress_into(frame, out)])
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"records are not LZ4: {error}") from None
+
+
+def _checksum_byte(descriptor: bytes) -> int:
+    """Return the second byte of the XXH32 of fewer than 16 bytes, with which an LZ4 frame header ends."""
+    mask = 0xFFFFFFFF
+    value = 374761393 + len(descriptor)
+    whole = len(descriptor) & ~3
+    for at in range(0, whole, 4):
+        value = value + _LITTLE_UINT.unpack_from(descriptor, at)[0] * 3266489917 & mask
+        value = (value << 17 | value >> 15) * 668265263 & mask
+    for byte in descriptor[whole:]:
+        value = value + byte * 374761393 & mask
+        value = (value << 11 | value >> 21) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return (value ^ value >> 16) >> 8 & 0xFF
+
+
+def _unzstd(data: memoryview) -> Iterator[bytes]:
+    """Yield the content of Zstandard frames, a few blocks at a time: a block has at most 128 KiB."""
+    position = 0
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
+    while position < len(data):
+        if position + 8 > len(data):
+            raise CorruptBatch("a Zstandard frame is cut off")
+        (magic,) = _LITTLE_UINT.unpack_from(data, position)
+        if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
+            position += 8 + _LITTLE_UINT.unpack_from(data, position + 4)[0]
+            yield b""
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise CorruptBatch("records are no Zstandard frame")
+        descriptor = data[position + 4]
+        inflater = decompressor.decompressobj()
+        begin = position
+        position += 5 + _zstd_header_bytes(descriptor)
+        is_last = False
+        while not is_last:
+            position, is_last = _zstd_blocks(data, position)
+            if is_last and descriptor & 0x04:  # a checksum of the content
+                position += 4
+            if position > len(data):
+                raise CorruptBatch("a Zstandard frame is cut off")
+            try:
+                yield inflater.decompress(data[begin:position])
+            except zstandard.ZstdError as error:
+                raise CorruptBatch(f"records are not Zstandard: {error}") from None
+            begin = position
+
+
+def _zstd_header_bytes(descriptor: int) -> int:
+    """Return the bytes of a frame header behind its descriptor: window, dictionary id, content size."""
+    single_segment = descriptor >> 5 & 1
+    content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
+    return (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size
+
+
+def _zstd_blocks(data: memoryview, position: int) -> tuple[int, bool]:
+    """Return the end of the next blocks, and whether the last one of the frame is among them.
+
+    Their content is at most 128 KiB, the maximum of one compressed block; empty blocks are limited in number.
+    """
+    room = _ZSTD_BLOCK_BYTES
+    for number in range(_ZSTD_BLOCKS_AT_ONCE):
+        if position + 3 > len(data):
+            raise CorruptBatch("a Zstandard frame is cut off")
+        head = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+        is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+        if kind == _ZSTD_RESERVED or size > _ZSTD_BLOCK_BYTES:
+            raise CorruptBatch("a Zstandard block has an invalid header")
+        content = _ZSTD_BLOCK_BYTES if kind == _ZSTD_COMPRESSED else size
+        if number and content > room:
+            return position, False
+        room -= content
+        position += 3 + (1 if kind == _ZSTD_REPEATED else size)
+        if is_last:
+            return position, True
+    return position, False
+
+
+_INFLATERS: Final[dict[int, Callable[[memoryview], Iterator[Buffer]]]] = {
+    NONE: _slices,
+    GZIP: _gunzip,
+    SNAPPY: _unsnap,
+    LZ4: _unlz4,
+    ZSTD: _unzstd,
+}

@@ -1,0 +1,383 @@
+"""The walk over the records of a batch that a client produced: whether consumers will be able to read them.
+
+Kafka's LogValidator does the same at every append. A batch that a consumer cannot read would stop it for ever:
+its position cannot move beyond the batch. Records are inflated in chunks and walked in groups of whole records by
+the compiled reader of aiokafka. What that reader refuses is walked again here, because it also refuses header keys
+that are not UTF-8, which Kafka accepts; so are records that are larger than a chunk. Invariant: one step takes less
+than 5 ms, and a walk keeps at most two chunks in memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from operator import attrgetter
+from struct import Struct
+from typing import Final, NamedTuple
+
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from minikafka.base.config import TopicConfig
+from minikafka.base.errors import CorruptBatch, ErrorCode
+from minikafka.base.ports import Buffer
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    COUNT,
+    CRC_START,
+    DECOMPRESSED_LIMIT,
+    HEADER,
+    HEADER_BYTES,
+    OVERHEAD,
+    Header,
+)
+from minikafka.record.codecs import Deflater, crc32c, read_varint
+from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate
+
+AT_ONCE_BYTES: Final = 64 << 10
+"""Largest batch without compression that is walked in one step, at worst 1.6 ms for records of empty headers."""
+STEPS_AT_ONCE: Final = 4
+"""Steps within which the walk of a small compressed batch ends."""
+KEEP: Final = -1
+"""`Rules.codec`: the codec of the producer; smaller than every codec."""
+_CODECS: Final = {
+    "producer": KEEP,
+    "uncompressed": NONE,
+    "gzip": GZIP,
+    "snappy": SNAPPY,
+    "lz4": LZ4,
+    "zstd": ZSTD,
+}
+
+_PIECE_BYTES: Final = 32 << 10
+_OVERREAD: Final = bytes(64)
+"""The compiled reader checks a length before it uses it, but reads up to this many bytes behind the end for it."""
+_VARINT_MAX: Final = 5
+"""Bytes of the longest length or delta that the Java client reads; timestamps may have ten."""
+_LEAST_BODY: Final = 6
+"""Attributes, two deltas, key length, value length, header count."""
+_INVALID: Final = int(ErrorCode.INVALID_RECORD)
+_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+_unpack_header: Final = HEADER.unpack_from
+_UINT32: Final = Struct(">I")
+_group_head: Final = Struct(">57xi").pack
+"""A batch header of zeros with a record count: all that the compiled reader needs."""
+_key: Final = attrgetter("key")
+
+
+class Rules(NamedTuple):
+    """What a topic asks of a batch: its largest size, keys if it is compacted, and its codec and level."""
+
+    size_max: int
+    needs_keys: bool = False
+    codec: int = KEEP
+    level: int | None = None
+    is_demanding: bool = False
+    """True if the records must be read even where nobody asks whether consumers can read them."""
+
+
+def rules_of(config: TopicConfig) -> Rules:
+    """Return the rules of a topic."""
+    codec = _CODECS[config.compression_type]
+    levels = {
+        GZIP: config.compression_gzip_level,
+        LZ4: config.compression_lz4_level,
+        ZSTD: config.compression_zstd_level,
+    }
+    needs_keys = "compact" in config.cleanup_policy
+    return Rules(
+        config.max_message_bytes, needs_keys, codec, levels.get(codec), needs_keys or codec != KEEP
+    )
+
+
+def judge(
+    view: memoryview, start: int, end: int, rules: Rules, room: int = AT_ONCE_BYTES
+) -> int | Walk:
+    """Return the error code of the records in the produced batch [start, end), 0 if consumers can read them.
+
+    Return a `Walk` if that takes several steps, if the batch is larger than `room` bytes, or if it gets another
+    codec. A batch with an invalid header is 0: `check_produced` refuses it. The CRC is not checked here.
+    """
+    size = end - start
+    size_max, needs_keys, wanted, _, _ = rules
+    if size > size_max:
+        return _TOO_LARGE
+    if size < HEADER_BYTES:
+        return 0
+    header = _unpack_header(view, start)
+    _, length, _, magic, _, attributes, _, _, _, _, _, _, count = header
+    codec = attributes & CODEC_MASK
+    if magic != 2 or length != size - OVERHEAD or count <= 0 or codec > ZSTD:
+        return 0
+    if codec == NONE and wanted <= NONE and size <= room and size <= AT_ONCE_BYTES:
+        is_padded = end + len(_OVERREAD) <= len(view)
+        batch = view[start:end] if is_padded else _padded(view, start, end)
+        if _reads_well(batch, needs_keys):
+            return 0
+    return Walk(view[start:end], header, rules)
+
+
+def _padded(view: memoryview, start: int, end: int) -> memoryview:
+    """Return the bytes [start, end) with others behind them, at which the compiled reader may look."""
+    return memoryview(bytes(view[start:end]) + _OVERREAD)[: end - start]
+
+
+def _reads_well(batch: memoryview, needs_keys: bool) -> bool:
+    """Return True if the compiled reader reads a batch without compression to its end, and finds the keys needed."""
+    try:
+        records = DefaultRecordBatch(batch)
+        if needs_keys:
+            return None not in map(_key, records)
+        deque(records, 0)
+    except (CorruptRecordException, ValueError, MemoryError, OverflowError):
+        return False
+    return True
+
+
+class Walk:
+    """The walk over one batch, step by step.
+
+    When `is_done`, `verdict` is an error code, 0 if consumers can read the records, or the batch in the topic's
+    codec.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_deflater",
+        "_header",
+        "_needs_keys",
+        "_size_max",
+        "_steps",
+        "inflated",
+        "is_done",
+        "verdict",
+    )
+
+    def __init__(self, batch: memoryview, header: Header, rules: Rules) -> None:
+        self._batch = batch
+        self._header = header
+        self._needs_keys = rules.needs_keys
+        self._size_max = rules.size_max
+        self._deflater: tuple[int, Deflater] | None = None
+        if rules.codec not in (KEEP, header[ATTRIBUTES] & CODEC_MASK):
+            self._deflater = rules.codec, Deflater(rules.codec, rules.level)
+        self._steps = self._walk()
+        self.inflated = 0
+        """Bytes of the records that were inflated so far."""
+        self.verdict: int | bytearray = 0
+        self.is_done = False
+
+    def step(self) -> bool:
+        """Take a step; return False if it was the last one."""
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self.end(end.value)
+            return False
+        return True
+
+    def end(self, verdict: int | bytearray) -> None:
+        """Set the verdict."""
+        self.verdict = verdict
+        self.is_done = True
+
+    def _walk(self) -> Generator[None, None, int | bytearray]:
+        stream = _Stream(self._chunks())
+        left = self._header[COUNT]
+        try:
+            while left:
+                count, stop = _whole_records(stream.data, stream.position, left)
+                if count:
+                    if not self._read_group(stream.data[stream.position : stop], count):
+                        yield
+                        yield from self._read_each(stream.data[stream.position : stop], count)
+                    left -= count
+                    stream.position = stop
+                elif _is_large(stream):
+                    yield from self._read_record(stream)
+                    left -= 1
+                elif not stream.more():
+                    return _INVALID
+                if self._deflater is not None and self._deflater[1].size > self._size_max:
+                    return _TOO_LARGE
+                yield
+            while stream.position == len(stream.data):
+                if not stream.more():
+                    return 0 if self._deflater is None else self._recompressed(*self._deflater)
+                yield
+        except CorruptBatch:
+            pass
+        return _INVALID
+
+    def _chunks(self) -> Iterator[Buffer]:
+        """Yield the records in pieces of at most 32 KiB; what is inflated is compressed again if necessary."""
+        codec = self._header[ATTRIBUTES] & CODEC_MASK
+        for chunk in inflate(codec, self._batch[HEADER_BYTES:]):
+            self.inflated += len(chunk)
+            if self.inflated > DECOMPRESSED_LIMIT:
+                raise CorruptBatch(f"records inflate to more than {DECOMPRESSED_LIMIT} bytes")
+            view = memoryview(chunk)
+            for start in range(0, len(view) or 1, _PIECE_BYTES):
+                piece = view[start : start + _PIECE_BYTES]
+                if self._deflater is not None:
+                    self._deflater[1].add(piece)
+                yield piece
+
+    def _recompressed(self, codec: int, deflater: Deflater) -> bytearray:
+        """Return the batch with the records compressed again, which all other header fields describe as before."""
+        batch = bytearray(self._batch[:HEADER_BYTES])
+        batch += deflater.finish()
+        header = list(self._header)
+        header[BATCH_LENGTH] = len(batch) - OVERHEAD
+        header[ATTRIBUTES] = header[ATTRIBUTES] & ~CODEC_MASK | codec
+        HEADER.pack_into(batch, 0, *header)
+        _UINT32.pack_into(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+        return batch
+
+    def _read_group(self, records: bytes, count: int) -> bool:
+        group = memoryview(b"".join((_group_head(count), records, _OVERREAD)))
+        return _reads_well(group[: HEADER_BYTES + len(records)], self._needs_keys)
+
+    def _read_each(self, records: bytes, count: int) -> Generator[None, None, None]:
+        """Walk whole records that the compiled reader refused. Raises CorruptBatch."""
+        stream = _Stream(iter(()), records)
+        for _ in range(count):
+            yield from self._read_record(stream)
+            yield
+
+    def _read_record(self, stream: _Stream) -> Generator[None, None, None]:
+        """Walk one record by the rules of Kafka's DefaultRecord. Raises CorruptBatch."""
+        size, stream.position = _varint(stream.data, stream.position)
+        end = stream.passed + stream.position + size
+        yield from stream.skip(1, end)  # attributes
+        yield from stream.fill()
+        _, stream.position = read_varint(stream.data, stream.position)  # timestamp
+        _, stream.position = _varint(stream.data, stream.position)  # offset
+        key, stream.position = _varint(stream.data, stream.position)
+        if key < 0 and self._needs_keys:
+            raise CorruptBatch("a record of a compacted topic has no key")
+        yield from stream.skip(key, end)
+        yield from stream.fill()
+        value, stream.position = _varint(stream.data, stream.position)
+        yield from stream.skip(value, end)
+        yield from stream.fill()
+        headers, stream.position = _varint(stream.data, stream.position)
+        if headers < 0:
+            raise CorruptBatch("a record has a negative number of headers")
+        yield from _read_headers(stream, headers, end)
+        if stream.passed + stream.position != end:
+            raise CorruptBatch("the fields of a record do not end where the record ends")
+
+
+_HEADERS_AT_ONCE: Final = 500
+
+
+def _read_headers(stream: _Stream, count: int, end: int) -> Generator[None, None, None]:
+    for number in range(count):
+        yield from stream.fill()
+        key, stream.position = _varint(stream.data, stream.position)
+        if key < 0:
+            raise CorruptBatch("a record header has no key")
+        yield from stream.skip(key, end)
+        yield from stream.fill()
+        value, stream.position = _varint(stream.data, stream.position)
+        yield from stream.skip(value, end)
+        if not number % _HEADERS_AT_ONCE:
+            yield
+
+
+class _Stream:
+    """The inflated records of a batch, of which `data` holds the next ones, from `position` on.
+
+    `passed` counts the bytes before `data`.
+    """
+
+    __slots__ = ("_chunks", "data", "passed", "position")
+
+    def __init__(self, chunks: Iterator[Buffer], data: bytes = b"") -> None:
+        self._chunks = chunks
+        self.data = data
+        self.position = self.passed = 0
+
+    def more(self) -> bool:
+        """Drop what was walked and add the next chunk; return False at the end. Raises CorruptBatch."""
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            return False
+        self.passed += self.position
+        self.data = b"".join((self.data[self.position :], chunk))
+        self.position = 0
+        return True
+
+    def fill(self) -> Generator[None, None, None]:
+        """Have as many bytes as the next fields may take, if there are so many. Raises CorruptBatch."""
+        while len(self.data) - self.position < len(_OVERREAD) and self.more():
+            yield
+
+    def skip(self, size: int, end: int) -> Generator[None, None, None]:
+        """Move on by `size` bytes, or none if it is negative. Raises CorruptBatch beyond the record's `end`."""
+        if size <= 0:
+            return
+        target = self.passed + self.position + size
+        if target > end:
+            raise CorruptBatch("a field of a record is cut off")
+        while target > self.passed + len(self.data):
+            self.position = len(self.data)
+            if not self.more():
+                raise CorruptBatch("a record is cut off")
+            yield
+        self.position = target - self.passed
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return a number of at most 32 bits and the position behind it. Raises CorruptBatch."""
+    number, after = read_varint(data, position)
+    if after - position > _VARINT_MAX:
+        raise CorruptBatch("a varint of a record is too long")
+    return number, after
+
+
+def _is_large(stream: _Stream) -> bool:
+    """Return True if the next record is larger than a piece. Raises CorruptBatch for an impossible length."""
+    if stream.position == len(stream.data):
+        return False
+    try:
+        size, _ = _varint(stream.data, stream.position)
+    except CorruptBatch:
+        if len(stream.data) - stream.position >= _VARINT_MAX:
+            raise
+        return False
+    if size < _LEAST_BODY:
+        raise CorruptBatch(f"a record claims {size} bytes")
+    return size > _PIECE_BYTES
+
+
+def _whole_records(data: bytes, position: int, most: int) -> tuple[int, int]:
+    """Return how many whole records there are from `position` on, at most `most` or a piece, and where they end.
+
+    A record with an impossible length ends the search.
+    """
+    end = len(data)
+    limit = position + _PIECE_BYTES
+    count = 0
+    while count < most and position < end and position < limit:
+        size = data[position]
+        at = position + 1
+        if size > 127:
+            if at < end and data[at] < 128:
+                size = size & 127 | data[at] << 7
+                at += 1
+            else:
+                try:
+                    number, at = _varint(data, position)
+                except CorruptBatch:
+                    break
+                size = number << 1 if number >= 0 else 1
+        at += size >> 1
+        if size & 1 or at > end:
+            break
+        position = at
+        count += 1
+    return count, position

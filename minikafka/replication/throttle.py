@@ -1,0 +1,110 @@
+"""The rate limit of throttled replicas (KIP-73, Kafka's ReplicationQuotaManager).
+
+A broker has two of them: for what it sends as a leader, and for what it fetches as a follower. The bytes of all
+throttled replicas count, but only replicas outside of the ISR wait, so that a throttle never shrinks an ISR.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from minikafka.base.keys import LONG_MAX
+from minikafka.base.ports import Clock
+
+RETRY_MS: Final = 100
+"""Time after which a replica that had to wait is tried again."""
+_HEAD_START_MS: Final = 100
+"""Share of the rate that may be used at once, when nothing was transferred for a window."""
+
+
+class Throttle:
+    """How many bytes throttled replicas may transfer now, and their rate over the last windows.
+
+    The rate grants bytes all the time. During a transfer at most one window's worth is kept, for the pauses
+    between two fetches; before one, a tenth of a second, so that short copies keep the rate too. (In Kafka, idle
+    windows are a credit.) A transfer beyond the rate counts for `count` windows of `window_ms` at most.
+    """
+
+    __slots__ = (
+        "_at",
+        "_clock",
+        "_count",
+        "_credit",
+        "_last",
+        "_total",
+        "_window_ms",
+        "_windows",
+        "limit",
+    )
+
+    def __init__(self, clock: Clock, count: int, window_ms: int) -> None:
+        self.limit = LONG_MAX
+        """Bytes per second; LONG_MAX: no limit."""
+        self._clock = clock
+        self._count = count
+        self._window_ms = window_ms
+        self._credit = 0
+        """Thousandths of a byte that may be transferred; negative after too much was transferred."""
+        self._at = clock.now()
+        self._last = self._at - window_ms
+        """Times up to which the credit is computed, and of the last transfer (ms)."""
+        self._windows: deque[tuple[int, int]] = deque()
+        """(start, bytes) of each window, oldest first; a window begins with its first bytes."""
+        self._total = 0
+
+    def set_limit(self, limit: int) -> None:
+        """Limit the rate to these bytes per second from now on."""
+        if limit != self.limit:
+            self._credit = min(self._credit, 0)
+            self._at = self._clock.now()
+            self._last = self._at - self._window_ms
+            self._credit += limit * _HEAD_START_MS
+            self.limit = limit
+
+    def record(self, size: int) -> None:
+        """Count bytes that were transferred."""
+        now = self._clock.now()
+        if self.limit != LONG_MAX:
+            self._grant(now)
+            debt_max = self.limit * self._count * self._window_ms
+            self._credit = max(self._credit - 1000 * size, -debt_max)
+        self._last = now
+        self._note(size, now)
+
+    def room(self) -> int:
+        """Return how many bytes may be transferred now; negative while the rate is exceeded."""
+        if self.limit == LONG_MAX:
+            return LONG_MAX
+        self._grant(self._clock.now())
+        return self._credit // 1000
+
+    def _grant(self, now: int) -> None:
+        is_idle = now - self._last >= self._window_ms
+        kept = self.limit * (_HEAD_START_MS if is_idle else self._window_ms)
+        self._credit = min(self._credit + self.limit * (now - self._at), kept)
+        self._at = now
+
+    # ---- the measured rate
+
+    def rate(self) -> int:
+        """Return the bytes per second of the windows."""
+        now = self._clock.now()
+        self._expire(now)
+        measured_ms = now - self._windows[0][0] if self._windows else 0
+        return self._total * 1000 // max(measured_ms, self._window_ms)
+
+    def _note(self, size: int, now: int) -> None:
+        self._expire(now)
+        windows = self._windows
+        if windows and now - windows[-1][0] < self._window_ms:
+            start, before = windows[-1]
+            windows[-1] = (start, before + size)
+        else:
+            windows.append((now, size))
+        self._total += size
+
+    def _expire(self, now: int) -> None:
+        windows = self._windows
+        while windows and now - windows[0][0] >= (self._count + 1) * self._window_ms:
+            self._total -= windows.popleft()[1]

@@ -1,0 +1,125 @@
+"""The open connections of one control-plane listener.
+
+Invariant: at most `CONNECTIONS_MAX` are open, and each has a deadline for its next whole request, from the moment it
+is accepted. When all places are taken, the oldest connection that has not carried a valid signature is closed, so
+that strangers cannot keep the controller out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, cast
+
+from aiohttp.web_protocol import RequestHandler
+
+from minikafka.base.ports import Clock, Timer
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 256
+READ_TIMEOUT_MS: Final = 30_000
+"""A connection without a whole request for this long is closed, whether idle or very slow."""
+_WARNING_MS: Final = 60_000
+
+
+class ServedConnection(asyncio.Protocol):
+    """One accepted connection: an asyncio protocol that passes every call on to the protocol of aiohttp."""
+
+    def __init__(self, owner: Connections, handler: RequestHandler) -> None:
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._is_ended = False
+        self.handler = handler
+        self.deadline: Timer | None = None
+        # The event loop calls these attributes directly.
+        self.data_received = handler.data_received  # type: ignore[method-assign]
+        self.eof_received = handler.eof_received  # type: ignore[method-assign]
+        self.pause_writing = handler.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = handler.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop, some time after the connection was accepted."""
+        self._transport = cast("asyncio.Transport", transport)
+        if self._is_ended:
+            self._transport.abort()
+        else:
+            self.handler.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop as the last call."""
+        self._owner.forget(self)
+        self.handler.connection_lost(exc)
+
+    def end(self) -> None:
+        """Close at once, or as soon as the event loop has made the connection."""
+        self._is_ended = True
+        self._owner.forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Connections:
+    """The connections of one listener, the oldest first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: dict[RequestHandler, ServedConnection] = {}
+        self._unsigned: dict[ServedConnection, None] = {}
+        self._warned = -_WARNING_MS
+
+    def accept(self, handler: RequestHandler) -> ServedConnection:
+        """Return the protocol of a new connection, after making room for it.
+
+        If every other connection has carried a valid signature, the new one is closed.
+        """
+        connection = ServedConnection(self, handler)
+        self._open[handler] = connection
+        self._unsigned[connection] = None
+        self.expect_request(handler)
+        if len(self._open) > CONNECTIONS_MAX:
+            self._warn()
+            next(iter(self._unsigned)).end()
+        return connection
+
+    def expect_request(self, handler: RequestHandler) -> None:
+        """Start the time limit for the next whole request, unless it runs already."""
+        connection = self._open.get(handler)
+        if connection is not None and connection.deadline is None:
+            connection.deadline = self._clock.call_later(READ_TIMEOUT_MS, connection.end)
+
+    def request_is_whole(self, handler: RequestHandler) -> None:
+        """End the time limit: a whole request was received."""
+        connection = self._open.get(handler)
+        if connection is not None and connection.deadline is not None:
+            connection.deadline.cancel()
+            connection.deadline = None
+
+    def is_signed(self, handler: RequestHandler) -> None:
+        """Note that a request on the connection had a valid signature."""
+        connection = self._open.get(handler)
+        if connection is not None:
+            self._unsigned.pop(connection, None)
+
+    def forget(self, connection: ServedConnection) -> None:
+        """Free the place of a connection that has ended or is about to."""
+        self._open.pop(connection.handler, None)
+        self._unsigned.pop(connection, None)
+        if connection.deadline is not None:
+            connection.deadline.cancel()
+            connection.deadline = None
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in tuple(self._open.values()):
+            connection.end()
+
+    def _warn(self) -> None:
+        now = self._clock.now()
+        if now - self._warned >= _WARNING_MS:
+            self._warned = now
+            logger.warning(
+                "%d control-plane connections are open, the maximum: closing the oldest one without a valid signature "
+                "for each new one",
+                CONNECTIONS_MAX,
+            )

@@ -1,0 +1,101 @@
+"""Clients that ask for much and receive nothing: a real broker's memory, and another client beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.running_cluster import known_everywhere
+
+from minikafka.client import Client, NewTopic, Record
+from minikafka.cluster import LocalCluster
+from minikafka.wire.codec import encode_request, request
+from minikafka.wire.versions import DESCRIBE_CONFIGS, FETCH, METADATA
+
+PARTITIONS = 600
+BROKER = 1
+CONNECTIONS = 30
+GROWTH_MAX = 100 << 20
+
+
+def metadata(number: int, topic: str) -> bytes:
+    body = request(METADATA, 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
+    return encode_request(METADATA, 9, number, "attacker", body)
+
+
+def configs(number: int, topic: str) -> bytes:
+    resource = {"resource_type": 4, "resource_name": str(BROKER), "configuration_keys": None}
+    body = request(DESCRIBE_CONFIGS, 4, resources=[resource])
+    return encode_request(DESCRIBE_CONFIGS, 4, number, "attacker", body)
+
+
+def fetch(number: int, topic: str) -> bytes:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50 << 20}
+    topics = [{"topic": topic, "partitions": [partition]}]
+    body = request(
+        FETCH, 4, replica_id=-1, max_wait=0, min_bytes=1, max_bytes=50 << 20, topics=topics
+    )
+    return encode_request(FETCH, 4, number, "attacker", body)
+
+
+ATTACKS = {"metadata": (metadata, 4_000), "configs": (configs, 4_000), "fetch": (fetch, 20)}
+
+
+def memory(pid: int, name: str) -> int:
+    """Return VmRSS or VmHWM, its largest value so far, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+
+def forget_largest(pid: int) -> None:
+    """Let VmHWM begin again."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+@asynccontextmanager
+async def attack(address: str, data: bytes) -> AsyncIterator[None]:
+    """Send the requests on connections of their own, from which nothing is received."""
+    host, port = address.rsplit(":", 1)
+    writers = []
+    try:
+        for _ in range(CONNECTIONS):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(data)
+            writers.append(writer)
+        yield
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+async def test_clients_that_receive_nothing_cost_little_memory_and_stop_nobody(
+    cluster: LocalCluster, kind: str
+) -> None:
+    address = cluster.bootstrap.split(",")[BROKER - 1]
+    process = cluster.process(BROKER)
+    assert process is not None
+    make, count = ATTACKS[kind]
+    topic = f"attacked-by-{kind}"
+    data = b"".join(make(number, topic) for number in range(count))
+    async with Client(address) as client:
+        on_one = {number: [BROKER] for number in range(PARTITIONS)}
+        await client.create_topics(NewTopic(topic, assignment=on_one))
+        try:
+            await known_everywhere(cluster, topic)
+            for _ in range(16):
+                await client.produce(topic, [Record(value=bytes(900_000))], partition=0)
+            before = memory(process.pid, "VmRSS")
+            forget_largest(process.pid)
+            async with attack(address, data):
+                for _ in range(50):
+                    record = Record(value=b"of another client")
+                    await client.produce(topic, [record], partition=1)
+                    await client.list_topics()
+                assert memory(process.pid, "VmHWM") - before < GROWTH_MAX
+        finally:
+            await client.delete_topics(topic)

@@ -1,0 +1,161 @@
+"""The Python snippets of the documents, run as they are printed, and what a cluster leaves in its logs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from inspect import isfunction, signature
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from support.commands import ENVIRONMENT, call
+
+from minikafka import LocalCluster
+from minikafka.cluster.local import BlockingCluster
+
+ROOT = Path(__file__).parents[2]
+EXPECTED = {
+    "README.md": r"the leader is now broker [123]",
+    "docs/testing.md": r"\[b'before', b'after'\]\n1",
+}
+
+
+def snippets(page: str) -> list[str]:
+    """Return the whole programs among a page's Python snippets."""
+    found = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [text for text in found if "print(" in text]
+
+
+@pytest.mark.parametrize("page", EXPECTED)
+def test_snippets_run_as_printed(page: str, tmp_path: Path) -> None:
+    programs = snippets(page)
+    assert programs
+    output = ""
+    for text in programs:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", text],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        output += done.stdout
+    assert re.fullmatch(EXPECTED[page], output.strip()), output
+
+
+def test_readme_says_what_is_missing_and_where_the_logs_are() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "## What is not here yet" in text
+    for words in (
+        "Consumer groups",
+        "Transactions",
+        "Security",
+        "data/logs/",
+        "pip install '.[spark]'",
+    ):
+        assert words in text
+
+
+def test_page_about_tests_matches_the_code() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    arguments = LocalCluster.__init__.__annotations__.keys() - {"return"}
+    assert [name for name in arguments if f"| `{name}` |" not in page] == []
+    table = page[page.index("## Methods") : page.index("## Errors")]
+    named = set(re.findall(r"`(\w+)[(`]", table))
+    assert [name for name in named - {"with"} if not hasattr(LocalCluster, name)] == []
+    blocking = {name for name in vars(BlockingCluster) if not name.startswith("_")}
+    assert blocking - named == {"open", "close", "record", "directory"}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, found in vars(BlockingCluster).items() if isfunction(found)]
+)
+def test_method_without_an_event_loop_takes_the_same_arguments(name: str) -> None:
+    if name.startswith("_") or name in ("open", "close"):
+        return
+    coroutine = signature(getattr(LocalCluster, name)).parameters
+    blocking = signature(getattr(BlockingCluster, name)).parameters
+    assert [*blocking] == [*coroutine]
+
+
+@pytest.fixture(scope="module")
+def failed_block(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RuntimeError]:
+    """The data directory of a cluster whose broker died, and the exception that left its block."""
+    data = tmp_path_factory.mktemp("failed")
+    with pytest.raises(RuntimeError, match="of the test") as caught:
+        _fail_after_a_death(data)
+    assert not LocalCluster(data=data).is_running()
+    return data, caught.value
+
+
+def _fail_after_a_death(data: Path) -> None:
+    config = {"zookeeper.session.timeout.ms": 4_000, "default.replication.factor": 3}
+    with LocalCluster(brokers=3, data=data, config=config) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+        producer.produce("events", b"v")
+        assert producer.flush(60) == 0
+        leader = cluster.leader_of("events", 0)
+        cluster.kill(leader)
+        producer.produce("events", b"w")
+        assert producer.flush(60) == 0
+        deadline = time.monotonic() + 60
+        while f"broker {leader} died: session expired" not in logs(data):
+            assert time.monotonic() < deadline, logs(data)
+            time.sleep(0.05)  # a file announces nothing
+        raise RuntimeError("of the test")
+
+
+def logs(data: Path) -> str:
+    return "".join(file.read_text() for file in (data / "logs").iterdir())
+
+
+def test_dead_broker_is_a_warning_in_words(failed_block: tuple[Path, RuntimeError]) -> None:
+    data, _ = failed_block
+    text = logs(data)
+    assert re.search(r" WARNING minikafka\S+: broker [123] died: session expired", text)
+    assert "unclean stop" not in text
+    assert "has no logs yet" in text
+
+
+async def test_trace_tells_a_failover_in_one_sentence(
+    failed_block: tuple[Path, RuntimeError],
+) -> None:
+    data, _ = failed_block
+    shown = await call("trace", "events-0", "--data", str(data))
+    assert shown.code == 0, shown.err
+    assert re.search(
+        r"broker ([123]) died at \d\d:\d\d:\d\d\.\d{3}; \d+\.\d s until its session expired; .*"
+        r"controller [123] elected leader [123] from the ISR, which is [123],[123] now; "
+        r"clients could write again after \d+\.\d s\n",
+        shown.out,
+    ), shown.out
+    details = await call("trace", "events-0", "--data", str(data), "-v")
+    assert "events-0 (leader " in details.out
+    assert "zxid" in details.out
+    assert "zxid" not in shown.out
+
+
+def test_log_of_zookeeper_has_no_complaints_about_logging(
+    failed_block: tuple[Path, RuntimeError],
+) -> None:
+    data, _ = failed_block
+    assert "SLF4J" not in (data / "logs" / "zookeeper.log").read_text()
+
+
+def test_exception_that_leaves_the_block_has_the_last_lines_of_each_log(
+    failed_block: tuple[Path, RuntimeError],
+) -> None:
+    data, error = failed_block
+    notes = error.__notes__
+    assert [note.splitlines()[0] for note in notes] == [
+        f"last lines of broker {id_} ({data}/logs/broker-{id_}.log):" for id_ in (1, 2, 3)
+    ]
+    assert "died: session expired" in "".join(notes)

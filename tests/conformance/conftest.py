@@ -1,0 +1,7 @@
+"""Real ZooKeeper servers that the suites of this folder share."""
+
+from __future__ import annotations
+
+from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
+
+__all__ = ["connect", "ensemble", "server", "shared_ensemble", "shared_server"]

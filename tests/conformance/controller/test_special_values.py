@@ -1,0 +1,86 @@
+"""Every numeric key at its lowest and its highest value: brokers start with it, serve, and stop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.memory_cluster import MemoryCluster
+from support.until import until
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
+from minikafka.client import Client, NewTopic
+from minikafka.record.batch import Record
+
+NUMBERS = (Kind.INT, Kind.LONG, Kind.DOUBLE)
+HIGHEST = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX, Kind.DOUBLE: 1.0}
+REFUSALS = {
+    ("message.max.bytes", 0): ErrorCode.MESSAGE_TOO_LARGE,
+    ("max.message.bytes", 0): ErrorCode.MESSAGE_TOO_LARGE,
+    ("log.message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
+    ("message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
+}
+"""What a producer is told where the value lets nothing be produced."""
+NEEDS = {
+    ("replica.lag.time.max.ms", 1): {"replica_fetch_wait_max_ms": 1},
+    ("replica.fetch.wait.max.ms", INT_MAX): {"replica_lag_time_max_ms": INT_MAX},
+}
+"""Values that need another one, in Kafka too."""
+ENDLESS = ("controlled.shutdown.max.retries", INT_MAX)
+"""With this value the last broker asks for ever, as Kafka's does, so it is not asked to stop."""
+
+
+def values(keys: dict[str, Key]) -> list[tuple[str, float]]:
+    """Return each numeric key with its lowest value and with its highest."""
+    found = []
+    for name, key in keys.items():
+        if key.kind in NUMBERS and name not in ("broker.id", "socket.request.max.bytes"):
+            lowest = -1 if key.low is None else key.low
+            highest = HIGHEST[key.kind] if key.high is None else key.high
+            found += [(name, lowest), (name, highest)]
+    return found
+
+
+async def produce_and_read(client: Client, refusal: ErrorCode | None) -> None:
+    """Assert that two records are written with acks=all and read back, or refused with this code."""
+    records = [Record(timestamp=1_000, value=value) for value in (b"one", b"two")]
+    if refusal is not None:
+        with pytest.raises(KafkaError) as caught:
+            await client.produce("t", records, partition=0)
+        assert caught.value.code is refusal
+        return
+    for record in records:
+        await client.produce("t", [record], partition=0)
+    read = [found.value async for found in client.consume("t", until_end={0: 2})]
+    assert read == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(("name", "value"), values(BrokerConfig.keys()))
+async def test_brokers_serve_with_the_extreme_value_of_a_key(name: str, value: float) -> None:
+    keys = {name.replace(".", "_"): value, **NEEDS.get((name, value), {})}
+    async with asyncio.timeout(20), MemoryCluster(2, **keys) as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 1, 2))
+            await produce_and_read(client, REFUSALS.get((name, value)))
+        if (name, value) not in REFUSALS:
+            replicas = [broker.replicas.logs for broker in cluster.brokers.values()]
+            await until(
+                lambda: all(
+                    log.written_log_end_offset == 2 for r in replicas for log in r.logs.values()
+                )
+            )
+        for number in (0, 1):
+            await cluster.stop(number, controlled=(name, value) != ENDLESS)
+        await cluster.start(0)
+
+
+@pytest.mark.parametrize(("name", "value"), values(TopicConfig.keys()))
+async def test_a_topic_serves_with_the_extreme_value_of_a_key(name: str, value: float) -> None:
+    key = TopicConfig.keys()[name]
+    text = key.text(value)
+    assert text is not None
+    async with asyncio.timeout(20), MemoryCluster(1) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1, configs={name: text}))
+        await produce_and_read(client, REFUSALS.get((name, value)))

@@ -1,0 +1,267 @@
+"""What a broker key changes, on whole brokers in virtual time, where no other test shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from support.memory_cluster import MemoryCluster, MemoryControlPlane
+from support.seeded_loop import run_seeded
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.model import TopicPartition
+from minikafka.cli import broker_process
+from minikafka.client import Client, NewTopic
+from minikafka.log.log import Log
+from minikafka.record.batch import Record, build
+
+T0 = TopicPartition("t", 0)
+MINUTE = 60_000
+
+
+def run(
+    scenario: Callable[[MemoryCluster, Client], Awaitable[None]], brokers: int = 1, **config: object
+) -> None:
+    """Run a scenario on a cluster with these keys."""
+
+    async def scene() -> None:
+        async with MemoryCluster(brokers, **config) as cluster, cluster.client() as user:
+            await scenario(cluster, user)
+
+    run_seeded(1, scene())
+
+
+@pytest.mark.key("broker.rack")
+def test_broker_registers_its_rack() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        assert (await user.describe_cluster()).brokers[0].rack == "cellar"
+
+    run(scenario, broker_rack="cellar")
+
+
+@pytest.mark.key("minikafka.metrics.enable")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_metrics_page_is_served_unless_it_is_disabled(
+    enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[object] = []
+    serve = MemoryControlPlane.serve
+
+    async def watched(*arguments: Any) -> Any:
+        pages.append(arguments[-1])
+        return await serve(*arguments)
+
+    monkeypatch.setattr(MemoryControlPlane, "serve", watched)
+
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        assert [page is not None for page in pages] == [enabled]
+
+    run(scenario, minikafka_metrics_enable=enabled)
+
+
+@pytest.mark.key(
+    "zookeeper.connect",
+    "zookeeper.session.timeout.ms",
+    "zookeeper.connection.timeout.ms",
+    "minikafka.cluster.secret",
+)
+async def test_process_connects_with_the_configured_addresses_and_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, Any] = {}
+
+    def coordination(connect: str, timeout: int, *_: object, connect_timeout_ms: int) -> None:
+        given.update(connect=connect, session=timeout, connection=connect_timeout_ms)
+
+    async def create(config: object, ports: Any, mode: object) -> Any:
+        ports.new_control_plane("cluster")
+        return Started()
+
+    class Started:
+        async def start(self) -> None: ...
+
+    def control_plane(secret: bytes, *_: object) -> None:
+        given["secret"] = secret
+
+    monkeypatch.setattr(broker_process, "ZooKeeperCoordination", coordination)
+    monkeypatch.setattr(broker_process, "HttpControlPlane", control_plane)
+    monkeypatch.setattr(broker_process, "create_broker", create)
+    monkeypatch.setattr(broker_process, "ZooKeeperMode", lambda *_: None)
+    config = BrokerConfig.from_mapping(
+        {
+            "broker.id": 1,
+            "log.dirs": "/d",
+            "zookeeper.connect": "h:1/c",
+            "zookeeper.session.timeout.ms": 7,
+            "zookeeper.connection.timeout.ms": 8,
+            "minikafka.cluster.secret": "s" * 16,
+        }
+    )
+    await broker_process.start(config, lambda name, error: None)
+    expected = {"connect": "h:1/c", "session": 7, "connection": 8, "secret": b"s" * 16}
+    assert given == expected
+
+
+@pytest.mark.key("controlled.shutdown.enable")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_stopping_broker_gives_leaderships_away_unless_that_is_disabled(enabled: bool) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t", assignment={0: (1, 0)}))
+        await cluster.stop(1)
+        facts = [line.get("fact") for line in cluster.ledger(1)]
+        assert ("controlled shutdown asked" in facts) is enabled
+
+    run(scenario, 2, controlled_shutdown_enable=enabled)
+
+
+@pytest.mark.key("connections.max.idle.ms")
+def test_idle_connections_are_closed_after_the_configured_time() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.describe_cluster()
+        connections = cluster.brokers[0].listener._connections
+        assert connections
+        await cluster.clock.sleep(25_000)
+        assert connections
+        await cluster.clock.sleep(11_000)
+        assert not connections
+
+    run(scenario, connections_max_idle_ms=30_000)
+
+
+@pytest.mark.key("socket.request.max.bytes")
+@pytest.mark.parametrize(("size", "is_accepted"), [(500, True), (5_000, False)])
+def test_connection_with_a_longer_request_is_closed(size: int, is_accepted: bool) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t"))
+        connections = set(cluster.brokers[0].listener._connections)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                await user.produce("t", [Record(value=Random(1).randbytes(size))])
+        partition = cluster.brokers[0].replicas.partitions[T0]
+        assert (partition.log.log_end_offset == 1) is is_accepted
+        assert (connections <= set(cluster.brokers[0].listener._connections)) is is_accepted
+
+    run(scenario, socket_request_max_bytes=2_000)
+
+
+@pytest.mark.key("log.flush.offset.checkpoint.interval.ms", "producer.id.expiration.ms")
+def test_idle_producers_and_recovery_points_are_looked_at_in_the_interval() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t"))
+        replicas, storage = cluster.brokers[0].replicas, cluster.storages[0]
+        record = Record(timestamp=cluster.clock.wall_ms(), value=b"v")
+        batch = build([record], producer_id=7, producer_epoch=0, base_sequence=0)
+        await replicas.append(T0, batch)
+        producers = replicas.partitions[T0].log.producers
+        path = "/data/recovery-point-offset-checkpoint"
+        await cluster.clock.sleep(9_000)
+        assert (len(producers), storage.exists(path)) == (1, False)
+        await cluster.clock.sleep(2_000)
+        assert (len(producers), storage.exists(path)) == (1, True)
+        await cluster.clock.sleep(3 * MINUTE)
+        assert len(producers) == 0
+
+    keys = {
+        "log_flush_offset_checkpoint_interval_ms": 10_000,
+        "producer_id_expiration_ms": 2 * MINUTE,
+    }
+    run(scenario, **keys)
+
+
+@pytest.mark.key("replica.fetch.max.bytes")
+@pytest.mark.parametrize("limit", [30_000, 1 << 20])
+def test_follower_copies_a_partition_in_parts_of_the_configured_size(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest = max(parts_of_a_copy(monkeypatch, replica_fetch_max_bytes=limit))
+    assert (largest <= 30_000) is (limit == 30_000)
+
+
+@pytest.mark.key("replica.fetch.response.max.bytes")
+def test_follower_limits_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert max(parts_of_a_copy(monkeypatch, replica_fetch_response_max_bytes=30_000)) <= 30_000
+
+
+def parts_of_a_copy(monkeypatch: pytest.MonkeyPatch, **config: object) -> list[int]:
+    """Return the bytes of each response from which a new replica takes 20 batches of 20 KB."""
+    parts: list[int] = []
+    append = Log.append_replicated
+
+    def counted(log: Log, buf: bytearray, view: memoryview, start: int, end: int) -> None:
+        parts.append(end - start)
+        append(log, buf, view, start, end)
+
+    monkeypatch.setattr(Log, "append_replicated", counted)
+
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t", assignment={0: (0,)}))
+        for _ in range(20):
+            await user.produce("t", [Record(value=bytes(20_000))])
+        await user.admin.alter_reassignments({T0: (0, 1)})
+        while await user.admin.list_reassignments():
+            await cluster.clock.sleep(50)
+
+    run(scenario, 2, **config)
+    return parts
+
+
+@pytest.mark.key("replica.fetch.min.bytes", "replica.fetch.wait.max.ms")
+@pytest.mark.parametrize(
+    ("least", "wait", "waits"), [(1, 400, False), (100_000, 400, True), (100, 400, False)]
+)
+def test_leader_holds_a_fetch_until_there_are_enough_bytes_or_the_time_is_over(
+    least: int, wait: int, waits: bool
+) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await user.produce("t", [Record(value=bytes(1000))])
+        times = []
+        for _ in range(5):
+            begun = cluster.clock.now()
+            await user.produce("t", [Record(value=bytes(1000))])
+            times.append(cluster.clock.now() - begun)
+        assert (max(times) > wait / 4) is waits
+        assert max(times) < 3 * wait
+
+    run(scenario, 2, replica_fetch_min_bytes=least, replica_fetch_wait_max_ms=wait)
+
+
+def test_two_small_produces_together_reach_the_least_bytes_of_a_fetch() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await user.produce("t", [Record(value=bytes(1000))])
+        begun = cluster.clock.now()
+        await user.produce("t", [Record(value=bytes(1000))], acks=1)
+        await user.produce("t", [Record(value=bytes(1000))])
+        assert cluster.clock.now() - begun < 1000
+
+    run(scenario, 2, replica_fetch_min_bytes=1500, replica_fetch_wait_max_ms=20_000)
+
+
+@pytest.mark.key("replica.fetch.backoff.ms")
+@pytest.mark.parametrize("backoff", [500, 4_000])
+def test_follower_tries_a_lost_leader_again_after_the_backoff(backoff: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await user.produce("t", [Record(value=b"v")])
+        attempts = []
+        transport = cluster.transport
+        connect = transport.connect
+
+        async def counted(*arguments: Any) -> Any:
+            if arguments[2] == 9092:
+                attempts.append(cluster.clock.now())
+            return await connect(*arguments)
+
+        cluster.transport.connect = counted  # type: ignore[method-assign]
+        cluster.kill(0)
+        await cluster.clock.sleep(30_000)
+        pauses = [later - earlier for earlier, later in pairwise(attempts)]
+        assert max(pauses[-3:]) == pytest.approx(backoff, abs=20)
+
+    run(scenario, 2, replica_fetch_backoff_ms=backoff)

@@ -1,0 +1,114 @@
+"""The turns of cold requests: who is served next, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from minikafka.broker.cold_turns import TURN_MS, ColdTurns
+
+
+class WorkClock:
+    """A clock that only work moves; `run_due` runs what is due now."""
+
+    def __init__(self) -> None:
+        self.time = 0
+        self.due: list[Callable[[], None]] = []
+
+    def now(self) -> int:
+        return self.time
+
+    def call_later(self, ms: float, callback: Callable[[], None]) -> None:
+        self.due.append(callback)
+
+    def run_due(self) -> None:
+        due, self.due = self.due, []
+        for callback in due:
+            callback()
+
+
+class Stage:
+    """The turns of some connections."""
+
+    def __init__(self) -> None:
+        self.clock = WorkClock()
+        self.log: list[str] = []
+        purgatory = SimpleNamespace(finish_tick=lambda now: self.log.append("|"))
+        self.turns = ColdTurns(cast("Any", self.clock), cast("Any", purgatory))
+
+    def connection(self, name: str, requests: int, ms: int) -> Connection:
+        made = Connection(self, name, requests, ms)
+        self.turns.ask(made)
+        return made
+
+    def run(self, turns: int) -> str:
+        for _ in range(turns):
+            self.clock.run_due()
+        return " ".join(self.log)
+
+
+class Connection:
+    """A connection with this many requests left, each of which takes this long."""
+
+    def __init__(self, stage: Stage, name: str, requests: int, ms: int) -> None:
+        self.stage, self.name, self.requests, self.ms = stage, name, requests, ms
+        self.used = 0
+
+    def work(self) -> None:
+        self.requests -= 1
+        self.stage.log.append(self.name)
+        self.stage.clock.time += self.ms
+
+    def proceed(self) -> None:
+        if self.requests:
+            self.stage.turns.ask(self)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_turn_serves_each_connection_at_most_once(stage: Stage) -> None:
+    stage.connection("a", 3, 0)
+    stage.connection("b", 2, 0)
+    assert stage.run(4) == "a b | a b | a |"
+
+
+def test_turn_ends_when_its_time_is_over(stage: Stage) -> None:
+    for name in "abcde":
+        stage.connection(name, 1, TURN_MS // 2)
+    assert stage.run(3) == "a b | c d | e |"
+
+
+def test_new_connection_is_served_before_those_that_keep_the_broker_busy(stage: Stage) -> None:
+    for name in "abcdefgh":
+        stage.connection(name, 100, TURN_MS)
+    stage.run(12)
+    stage.log.clear()
+    stage.connection("new", 1, 0)
+    assert "new" in stage.run(1)
+
+
+def test_connection_with_long_requests_gets_fewer_turns(stage: Stage) -> None:
+    for number in range(10):
+        stage.connection(f"long {number}", 1_000, TURN_MS)
+    stage.connection("short", 1_000, 0)
+    stage.run(300)
+    assert stage.log.count("short") > 5 * stage.log.count("long 0")
+
+
+def test_past_use_gives_no_claim_to_later_turns(stage: Stage) -> None:
+    idle = stage.connection("idle", 1, 0)
+    stage.run(1)
+    stage.connection("busy", 200, 1)
+    stage.run(200)
+    idle.requests = 100
+    stage.turns.ask(idle)
+    stage.connection("busy again", 100, 0)
+    stage.log.clear()
+    stage.run(20)
+    assert abs(stage.log.count("idle") - stage.log.count("busy again")) <= 1

@@ -1,0 +1,125 @@
+"""Responses that wait for their client: what is read for it, and the budget for all clients of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from minikafka.base.errors import RecordsGone
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
+from minikafka.broker.outbox import BUDGET_BYTES, PIECE_MAX, PIECE_MIN, Outbox, ReadAhead
+from minikafka.log.deferred import Deferred
+
+
+class Client:
+    """The link to a client that receives nothing until the test calls `receive`."""
+
+    def __init__(self) -> None:
+        self.queue = b""
+
+    def send(self, slices: Sequence[Buffer]) -> None:
+        self.queue += b"".join(slices)
+
+    def queued_bytes(self) -> int:
+        return len(self.queue)
+
+    def receive(self) -> bytes:
+        data, self.queue = self.queue, b""
+        return data
+
+
+class Records(Deferred):
+    """Deferred records of a log that was never written."""
+
+    def __init__(self, size: int) -> None:
+        self._size = self.left = size
+
+    def read(self, max_bytes: int) -> bytes:
+        count = min(self.left, max_bytes)
+        self.left -= count
+        return b"r" * count
+
+
+def waiting(ahead: ReadAhead, *slices: Any) -> tuple[Outbox, Client]:
+    outbox, client = Outbox(ahead), Client()
+    outbox.add(slices)
+    outbox.send(cast("Any", client))
+    return outbox, client
+
+
+def test_client_that_receives_nothing_holds_one_piece() -> None:
+    ahead = ReadAhead()
+    outbox, client = waiting(ahead, b"head", Records(50 << 20), b"tail")
+    for _ in range(5):
+        assert outbox.send(cast("Any", client)) is False
+    assert ahead.used == len(client.queue) == PIECE_MAX
+
+
+def test_everything_is_sent_in_order_as_the_client_receives() -> None:
+    ahead = ReadAhead()
+    outbox, client = waiting(ahead, b"head", Records(1 << 20), b"middle", Records(7), b"tail")
+    data = client.receive()
+    while outbox.slices:
+        outbox.send(cast("Any", client))
+        data += client.receive()
+    assert data == b"head" + b"r" * (1 << 20) + b"middle" + b"r" * 7 + b"tail"
+    assert ahead.used == 0
+
+
+def test_many_small_slices_leave_together() -> None:
+    slices = [part for _ in range(20) for part in (b"x", Records(100))]
+    outbox, client = waiting(ReadAhead(), *slices)
+    assert len(client.queue) == 20 * 101
+    assert not outbox.slices
+
+
+def test_pieces_shrink_as_the_budget_is_used() -> None:
+    ahead = ReadAhead()
+    clients = [waiting(ahead, Records(50 << 20))[1] for _ in range(1_000)]
+    sizes = [len(client.queue) for client in clients]
+    least = QUEUE_MARK_BYTES + PIECE_MIN
+    assert sizes[0] == PIECE_MAX
+    assert max(sizes[-100:]) <= least
+    assert sum(sizes) == ahead.used < BUDGET_BYTES + 1_000 * least
+
+
+def test_client_that_receives_is_not_stopped_by_others_that_do_not() -> None:
+    ahead = ReadAhead()
+    ahead.used = 2 * BUDGET_BYTES
+    outbox, client = waiting(ahead, Records(1 << 20))
+    received = 0
+    while outbox.slices or client.queue:
+        received += len(client.receive())
+        outbox.send(cast("Any", client))
+    assert received == 1 << 20
+
+
+def test_client_that_receives_all_at_once_gives_way_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
+    outbox, client = waiting(ReadAhead(), Records(10 << 20))
+    assert 0 < len(client.queue) < 2 << 20
+    while outbox.send(cast("Any", client)):
+        pass
+    assert len(client.queue) == 10 << 20
+
+
+def test_connection_that_ends_returns_its_share() -> None:
+    ahead = ReadAhead()
+    outbox, client = waiting(ahead, Records(50 << 20))
+    assert ahead.used > 0
+    outbox.clear()
+    assert (ahead.used, outbox.slices) == (0, type(outbox.slices)())
+    assert len(client.queue) > QUEUE_MARK_BYTES
+
+
+def test_records_that_are_gone_are_reported() -> None:
+    class Gone(Records):
+        def read(self, max_bytes: int) -> bytes:
+            raise RecordsGone("deleted")
+
+    with pytest.raises(RecordsGone):
+        waiting(ReadAhead(), b"head", Gone(100))

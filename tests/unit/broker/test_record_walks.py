@@ -1,0 +1,431 @@
+"""Produce requests whose records are walked before they are appended, and the turns in which that is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from random import Random
+from typing import Any, cast
+
+import pytest
+from support.encoders import CODECS, raw_batch
+from support.memory_cluster import MemoryCluster
+from support.peer import Peer
+from support.produced_batches import MANY, MANY_COUNT, THREE, record
+from support.until import until
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.broker.record_walks import ACTIVE_MAX, PendingWalks, RecordWalks
+from minikafka.client import NewTopic
+from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.log.log import Log
+from minikafka.record.batch import Record, build, records
+from minikafka.record.codecs import compress
+from minikafka.record.walk import Rules, Walk, judge
+from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.wire.versions import API_VERSIONS, PRODUCE
+
+
+def walk(pieces: int = 4, count: int = 1) -> Walk:
+    """A walk of some steps, over one record that is `pieces` × 32 KiB large."""
+    batch = raw_batch(record(value=bytes(pieces << 15)), count)
+    outcome = judge(memoryview(batch), 0, len(batch), Rules(1 << 30), room=0)
+    assert isinstance(outcome, Walk)
+    return outcome
+
+
+class Loop:
+    """A clock that stands still; each timer runs in a turn of its own."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+
+    def now(self) -> int:
+        return 0
+
+    def call_later(self, ms: float, callback: Callable[[], None]) -> None:
+        self.due.append(callback)
+
+    def turn(self) -> None:
+        (callback,) = self.due
+        self.due.clear()
+        callback()
+
+
+class Turns:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.walks = RecordWalks(cast("Any", self.loop))
+        self.done: list[str] = []
+
+    def add(self, name: str, *walks: Walk) -> PendingWalks:
+        pending = PendingWalks(walks, lambda: self.done.append(name))
+        self.walks.add(pending)
+        return pending
+
+    def all(self) -> Iterator[list[str]]:
+        """Let the loop turn until nothing is due; yield who is done after each turn."""
+        while self.loop.due:
+            self.loop.turn()
+            yield list(self.done)
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+def test_nothing_is_walked_before_the_next_turn(turns: Turns) -> None:
+    one = walk()
+    turns.add("a", one)
+    assert one.inflated == 0
+    assert [*turns.all()][-1] == ["a"]
+    assert (one.is_done, one.verdict) == (True, 0)
+
+
+def test_request_is_done_when_all_its_walks_are(turns: Turns) -> None:
+    good, bad = walk(), walk(count=2)
+    turns.add("a", good, bad)
+    assert [*turns.all()][-1] == ["a"]
+    assert (good.verdict, bad.verdict) == (0, ErrorCode.INVALID_RECORD)
+
+
+def test_long_walk_does_not_hold_back_a_short_one(turns: Turns) -> None:
+    turns.add("long", walk(300))
+    turns.add("short", walk())
+    assert [*turns.all()][-1] == ["short", "long"]
+
+
+def test_turn_finishes_at_most_one_request_and_takes_a_limited_number_of_steps(
+    turns: Turns,
+) -> None:
+    """After each, the loop looks at the sockets."""
+    turns.add("long", walk(200))
+    for name in "ab":
+        turns.add(name, walk())
+    took = [*turns.all()]
+    assert len(took) > 200 / 64
+    sizes = [len(done) for done in took]
+    assert all(after - before <= 1 for before, after in pairwise(sizes))
+
+
+def test_few_walks_are_active_at_a_time(turns: Turns) -> None:
+    walks = [walk(100) for _ in range(ACTIVE_MAX + 3)]
+    for number, one in enumerate(walks):
+        turns.add(str(number), one)
+    for _ in turns.all():
+        assert sum(one.inflated > 0 and not one.is_done for one in walks) <= ACTIVE_MAX
+    assert len(turns.done) == len(walks)
+
+
+def test_cancelled_walks_report_nothing(turns: Turns) -> None:
+    one = walk(200)
+    pending = turns.add("a", one)
+    turns.add("b", walk())
+    turns.loop.turn()
+    pending.cancel()
+    assert [*turns.all()][-1] == ["b"]
+    assert not one.is_done
+
+
+def test_request_added_when_another_ends_is_walked_too(turns: Turns) -> None:
+    def done() -> None:
+        turns.add("next", walk())
+
+    turns.walks.add(PendingWalks([walk()], done))
+    assert [*turns.all()][-1] == ["next"]
+
+
+def test_defect_in_a_walk_refuses_the_records(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, other = walk(), walk()
+    monkeypatch.setattr(broken, "_steps", map(int, ["not a number"]))
+    turns.add("a", broken)
+    turns.add("b", other)
+    assert sorted([*turns.all()][-1]) == ["a", "b"]
+    assert (broken.verdict, other.verdict) == (ErrorCode.INVALID_RECORD, 0)
+    assert "cannot be walked" in caplog.text
+
+
+VERSION = 9
+INVALID = int(ErrorCode.INVALID_RECORD)
+GOOD = build([Record(0, 1000, None, b"x", ())])
+LARGE_COUNT = 1500
+LARGE = build([Record(0, 1000, b"k", b"%0600d" % n, ()) for n in range(LARGE_COUNT)])
+"""Too large to be walked at once."""
+LARGE_INVALID = raw_batch(LARGE[61:], LARGE_COUNT + 1)
+UNREADABLE = raw_batch(THREE, 4)
+
+
+class Bench:
+    """One broker with topic t of two partitions, and a connection to it."""
+
+    def __init__(self, cluster: MemoryCluster, peer: Peer) -> None:
+        self.cluster = cluster
+        self.broker = cluster.brokers[0]
+        self.peer = peer
+
+    def log(self, number: int = 0, topic: str = "t") -> Log:
+        return self.broker.replicas.partitions[TopicPartition(topic, number)].log
+
+    def stored(self, number: int = 0, topic: str = "t") -> list[Record]:
+        log = self.log(number, topic)
+        data, _, _ = log.read(log.locate(0), log.written_position, 1 << 30)
+        return list(records(data))
+
+    def send(self, *frames: bytes) -> None:
+        self.peer.link.send([b"".join(frames)])
+
+    async def answered(self, *correlations: int) -> list[list[int]]:
+        """Wait for these responses, in this order; return the error codes of each Produce response."""
+        async with asyncio.timeout(30):
+            await until(lambda: len(self.peer.answered()) >= len(correlations))
+        assert self.peer.answered() == list(correlations)
+        return [
+            [
+                int(row.error_code)
+                for topic in decode_response(PRODUCE, VERSION, frame).responses
+                for row in topic.partition_responses
+            ]
+            for frame in self.peer.frames()
+        ]
+
+
+@asynccontextmanager
+async def started(keys: Mapping[str, Any] | None = None, **settings: str) -> AsyncIterator[Bench]:
+    async with MemoryCluster(1, **(keys or {})) as cluster:
+        async with cluster.client() as client:
+            configs = {name.replace("_", "."): value for name, value in settings.items()}
+            await client.create_topics(NewTopic("t", 2, 1, configs=configs))
+        peer = Peer()
+        await cluster.transport.connect(lambda: peer, "127.0.0.1", 9092)
+        yield Bench(cluster, peer)
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with started() as bench:
+        yield bench
+
+
+def produce(correlation: int, *batches: bytes, acks: int = -1) -> bytes:
+    """Return a request with these batches for the first partitions of the topic."""
+    rows = [{"index": number, "records": batch} for number, batch in enumerate(batches)]
+    body = request(
+        PRODUCE,
+        VERSION,
+        transactional_id=None,
+        acks=acks,
+        timeout=60_000,
+        topic_data=[{"name": "t", "partition_data": rows}],
+    )
+    return encode_request(PRODUCE, VERSION, correlation, "me", body)
+
+
+async def test_records_that_no_consumer_can_read_are_refused(bench: Bench) -> None:
+    bench.send(produce(1, UNREADABLE), produce(2, GOOD), produce(3, UNREADABLE, GOOD))
+    assert await bench.answered(1, 2, 3) == [[INVALID], [0], [INVALID, 0]]
+    assert (bench.log(0).log_end_offset, bench.log(1).log_end_offset) == (1, 1)
+
+
+async def test_responses_keep_their_order_behind_a_large_request(bench: Bench) -> None:
+    versions = encode_request(API_VERSIONS, 0, 3, "me", request(API_VERSIONS, 0))
+    frames = [produce(1, GOOD), produce(2, LARGE), versions, produce(4, GOOD)]
+    bench.send(*frames)
+    await until(lambda: len(bench.peer.answered()) == 4)
+    assert bench.peer.answered() == [1, 2, 3, 4]
+    assert bench.log().log_end_offset == LARGE_COUNT + 2
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+async def test_large_batch_is_stored_as_it_was_sent(bench: Bench, codec: int) -> None:
+    sent = raw_batch(compress(codec, MANY), MANY_COUNT, codec=codec)
+    small = raw_batch(compress(codec, THREE), 3, codec=codec)
+    large = raw_batch(compress(codec, LARGE[61:]), LARGE_COUNT, codec=codec)
+    bench.send(produce(1, sent), produce(2, small), produce(3, large), produce(4, small, large))
+    assert await bench.answered(1, 2, 3, 4) == [[0], [0], [0], [0, 0]]
+    values = [record.value for batch in (sent, small, large, small) for record in records(batch)]
+    assert [record.value for record in bench.stored()] == values
+    assert bench.stored(1) == list(records(large))
+
+
+async def test_sequence_of_a_producer_stays_in_order_behind_a_large_batch(bench: Bench) -> None:
+    def batch(sequence: int, count: int, size: int) -> bytes:
+        made = [Record(0, 1000, None, bytes(size), ())] * count
+        return build(made, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    bench.send(
+        produce(1, batch(0, 1, 10)),
+        produce(2, batch(1, 1000, 1000)),
+        produce(3, batch(1001, 1, 10)),
+        produce(4, batch(1002, 500, 1000), batch(0, 500, 1000)),
+        produce(5, batch(1502, 1, 10)),
+    )
+    answers = await bench.answered(1, 2, 3, 4, 5)
+    assert answers == [[0], [0], [0], [0, 0], [0]]
+    assert bench.log().log_end_offset == 1503
+
+
+async def test_large_invalid_batch_is_refused_and_the_connection_goes_on(bench: Bench) -> None:
+    bench.send(produce(1, LARGE_INVALID), produce(2, LARGE_INVALID, LARGE), produce(3, GOOD))
+    assert await bench.answered(1, 2, 3) == [[INVALID], [INVALID, 0], [0]]
+    assert (bench.log(0).log_end_offset, bench.log(1).log_end_offset) == (1, LARGE_COUNT)
+
+
+async def test_other_connections_are_served_while_records_are_walked(bench: Bench) -> None:
+    other = Peer()
+    await bench.cluster.transport.connect(lambda: other, "127.0.0.1", 9092)
+    bomb = raw_batch(compress(4, record(value=bytes(48 << 20))), 1, codec=4)
+    bench.send(produce(1, bomb))
+    pending = bench.broker.replicas.walks
+    await until(lambda: pending._active)
+    for correlation in range(3):
+        other.link.send([produce(correlation, GOOD)])
+        await until(lambda: len(other.answered()) == correlation + 1)  # noqa: B023  awaited here
+        assert bench.peer.answered() == []
+    assert await bench.answered(1) == [[0]]
+
+
+async def test_walk_ends_with_its_connection(bench: Bench) -> None:
+    bomb = raw_batch(compress(4, record(value=bytes(64 << 20))), 1, codec=4)
+    bench.send(produce(1, bomb), produce(2, GOOD))
+    ours, walks = bench.peer.link.other, bench.broker.replicas.walks
+    await until(lambda: walks._active)
+    ours.abort()
+    await until(lambda: not walks._active)
+    other = Peer()
+    await bench.cluster.transport.connect(lambda: other, "127.0.0.1", 9092)
+    other.link.send([produce(1, LARGE)])
+    await until(lambda: other.answered() == [1])
+    assert bench.log().log_end_offset == LARGE_COUNT
+    assert bench.cluster.crashes == []
+
+
+async def test_unacknowledged_large_batch_that_is_invalid_closes_the_connection(
+    bench: Bench,
+) -> None:
+    bench.send(produce(1, LARGE, acks=0), produce(2, GOOD))
+    await bench.answered(2)
+    bench.send(produce(3, LARGE_INVALID, acks=0))
+    await until(lambda: bench.peer.is_closed)
+    assert bench.log().log_end_offset == LARGE_COUNT + 1
+
+
+async def test_batch_beyond_the_limit_of_the_topic_is_too_large_and_not_walked() -> None:
+    async with started(max_message_bytes="1000") as bench:
+        bench.send(produce(1, LARGE_INVALID), produce(2, UNREADABLE))
+        assert await bench.answered(1, 2) == [[ErrorCode.MESSAGE_TOO_LARGE], [INVALID]]
+
+
+async def test_wrong_crc_is_reported_before_unreadable_records(bench: Bench) -> None:
+    for large in (UNREADABLE, LARGE_INVALID):
+        bench.send(produce(1, large[:-1] + b"?"))
+    assert (await bench.answered(1, 1))[0] == [ErrorCode.CORRUPT_MESSAGE]
+
+
+@pytest.mark.key("minikafka.records.check.enable")
+class TestSwitchedOff:
+    OFF = {"minikafka_records_check_enable": "false"}  # noqa: RUF012  never changed
+
+    async def test_records_are_not_walked(self) -> None:
+        async with started(self.OFF) as bench:
+            bench.send(produce(1, UNREADABLE), produce(2, LARGE_INVALID, UNREADABLE))
+            assert await bench.answered(1, 2) == [[0], [0, 0]]
+
+    async def test_topics_that_ask_something_of_the_records_have_them_walked(self) -> None:
+        async with started(self.OFF, cleanup_policy="compact") as bench:
+            bench.send(produce(1, UNREADABLE), produce(2, GOOD))
+            assert await bench.answered(1, 2) == [[INVALID], [INVALID]]
+
+
+async def test_records_without_a_key_are_refused_in_compacted_topics() -> None:
+    keyed = build([Record(0, 1000, b"k", None, ())])
+    mixed = build([Record(0, 1000, b"k", b"v", ()), Record(0, 1000, None, b"v", ())])
+    async with started(cleanup_policy="compact") as bench:
+        bench.send(produce(1, GOOD), produce(2, keyed), produce(3, mixed), produce(4, LARGE))
+        assert await bench.answered(1, 2, 3, 4) == [[INVALID], [0], [INVALID], [0]]
+        async with bench.cluster.client() as client:
+            await client.admin.alter_configs(
+                {Resource(ResourceType.TOPIC, "t"): {"cleanup.policy": "delete"}}
+            )
+        bench.send(produce(5, GOOD))
+        assert (await bench.answered(1, 2, 3, 4, 5))[-1] == [0]
+
+
+@pytest.mark.key("compression.type")
+@pytest.mark.parametrize("to", CODECS)
+async def test_batches_are_stored_with_the_codec_of_the_topic(to: str) -> None:
+    name = "uncompressed" if to == "none" else to
+    async with started(compression_type=name) as bench:
+        sent = [
+            raw_batch(compress(codec, body), count, codec=codec)
+            for codec in CODECS.values()
+            for body, count in ((THREE, 3), (MANY, MANY_COUNT))
+        ]
+        bench.send(*(produce(number, batch) for number, batch in enumerate(sent)))
+        answers = await bench.answered(*range(len(sent)))
+        assert answers == [[0]] * len(sent)
+        values = [record.value for batch in sent for record in records(batch)]
+        assert [record.value for record in bench.stored()] == values
+        assert [record.offset for record in bench.stored()] == list(range(len(values)))
+        log = bench.log()
+        data, _, _ = log.read(0, log.written_position, 1 << 30)
+        assert data[22] & 7 == CODECS[to]
+
+
+@pytest.mark.key("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", 1, 19)]
+)
+async def test_batches_are_compressed_with_the_level_of_the_topic(
+    codec: str, low: int, high: int
+) -> None:
+    words, choice = [b"alpha ", b"beta ", b"gamma ", b"delta ", b"eps "], Random(3).randrange
+    values = [b"".join(words[choice(5)] for _ in range(40)) for _ in range(300)]
+    batch = build([Record(0, 1000, None, value, ()) for value in values])
+    sizes = []
+    for level in (low, high):
+        async with started(
+            compression_type=codec, **{f"compression_{codec}_level": str(level)}
+        ) as bench:
+            bench.send(produce(1, batch))
+            assert await bench.answered(1) == [[0]]
+            assert [record.value for record in bench.stored()] == values
+            sizes.append(bench.log().written_position)
+    assert sizes[0] > sizes[1]
+
+
+async def test_append_time_is_set_in_a_batch_of_another_codec() -> None:
+    async with started(compression_type="gzip", message_timestamp_type="LogAppendTime") as bench:
+        bench.send(produce(1, raw_batch(MANY, MANY_COUNT)))
+        assert await bench.answered(1) == [[0]]
+        assert {record.timestamp for record in bench.stored()} != {1000}
+        assert len({record.timestamp for record in bench.stored()}) == 1
+
+
+async def test_tick_that_takes_long_walks_no_further_records_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of a batch say little about the time that its records take."""
+    batch = build([Record(0, 1000, None, bytes(20_000), ())])
+    begun: list[PendingWalks] = []
+    add = RecordWalks.add
+
+    def counted(walks: RecordWalks, pending: PendingWalks) -> None:
+        begun.append(pending)
+        add(walks, pending)
+
+    monkeypatch.setattr(RecordWalks, "add", counted)
+    bench.send(*(produce(number, batch) for number in range(3)))
+    await bench.answered(0, 1, 2)
+    assert begun == []
+    now = bench.broker.clock.now
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(bench.broker.clock, "now", lambda: now() + 2 * next(ticks))
+    bench.send(*(produce(number, batch) for number in range(3)))
+    await bench.answered(0, 1, 2, 0, 1, 2)
+    assert begun

@@ -1,0 +1,115 @@
+"""The time limit of commands, and what they need of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from minikafka.base.errors import KafkaError, MinikafkaError
+from minikafka.cli.execution import run, run_with_client
+from minikafka.cli.main import commands
+from minikafka.cli.options import time_limit, timeout_option
+from minikafka.client import Client, retries
+
+WITHOUT_LIMIT = {"broker", "logs"}
+"""Commands that do not talk to a cluster."""
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, *path, name)
+        else:
+            yield " ".join([*path, name]), command
+
+
+def test_every_command_that_talks_to_a_cluster_has_a_timeout() -> None:
+    assert isinstance(commands, click.Group)
+    without = {
+        name
+        for name, command in leaves(commands)
+        if not any("--timeout" in parameter.opts for parameter in command.params)
+    }
+    assert without == WITHOUT_LIMIT
+
+
+@click.command()
+@timeout_option
+def waits() -> None:
+    run(asyncio.sleep(600), late="it did not happen")
+
+
+@click.command()
+@timeout_option
+def prints() -> None:
+    click.echo(time_limit())
+
+
+def test_command_fails_when_its_time_limit_has_passed() -> None:
+    done = CliRunner().invoke(waits, ["--timeout", "0.01"])
+    assert isinstance(done.exception, MinikafkaError)
+    assert str(done.exception) == "it did not happen within 0.01 s (--timeout)"
+    assert CliRunner().invoke(prints, ["--timeout", "5"]).output == "5.0\n"
+    assert CliRunner().invoke(prints).output == "\n"
+    assert CliRunner().invoke(prints, ["--timeout", "0"]).exit_code == 2
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_error_names_the_brokers_that_did_not_answer_in_time(silent: str) -> None:
+    async def work(client: Client) -> None:
+        await client.list_topics()
+
+    with pytest.raises(MinikafkaError) as caught:
+        run_with_client(work, silent, limit=0.05)
+    assert str(caught.value) == f"no complete answer from {silent} within 0.05 s (--timeout)"
+
+
+def test_time_limit_replaces_the_limits_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, int]] = []
+
+    class Recorded(Client):
+        def __init__(self, servers: str, **limits: int) -> None:
+            super().__init__(servers)
+            made.append(limits)
+
+    async def work(client: Client) -> None: ...
+
+    monkeypatch.setattr("minikafka.client.Client", Recorded)
+    run_with_client(work, "h:1")
+    run_with_client(work, "h:1", limit=300)
+    assert made == [{}, {"api_timeout_ms": 300_000, "delivery_timeout_ms": 300_000}]
+
+
+def test_error_that_is_a_timeout_of_the_work_itself_is_not_replaced() -> None:
+    async def work() -> None:
+        raise TimeoutError("of the work")
+
+    with pytest.raises(TimeoutError, match="of the work"):
+        run(work(), limit=60)
+
+
+def test_bootstrap_that_refuses_is_an_error_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "UNREACHABLE_MS", 300)
+
+    async def work(client: Client) -> None:
+        await client.admin.describe()
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(KafkaError, match=f"no broker answers at {address}"):
+            run_with_client(work, address, limit=30)

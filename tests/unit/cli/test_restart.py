@@ -1,0 +1,100 @@
+"""The command `restart`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config import BrokerConfig
+from minikafka.cli.main import commands
+from minikafka.cluster import ClusterError, LocalCluster
+from minikafka.cluster import local as module
+
+
+class Recorded(LocalCluster):
+    """A cluster whose processes are only recorded. `late`: the number of the wait that fails."""
+
+    done: list[Any]
+    late = 0
+
+    async def state(self) -> Any:
+        return SimpleNamespace(controller=1)
+
+    async def restart(self, broker_id: int) -> None:
+        self.done.append(broker_id)
+
+    async def restart_together(self, brokers: Sequence[int]) -> None:
+        self.done.append(tuple(brokers))
+
+    async def wait_until_in_sync(self, timeout_ms: int = 60_000) -> None:
+        self.done.append(f"in sync within {timeout_ms}")
+        if self.done.count(self.done[-1]) == self.late:
+            raise ClusterError("t-0 did not get all replicas in sync")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Recorded]:
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    LocalCluster(3, data="data", config=ClusterConfig())._launcher().write_plan(None)
+    monkeypatch.setattr(module, "LocalCluster", Recorded)
+    Recorded.done = []
+    monkeypatch.setattr(Recorded, "late", 0)
+    return Recorded
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(commands, ["restart", *arguments])
+
+
+def file_of(broker: int) -> BrokerConfig:
+    return BrokerConfig.parse(Path(f"data/broker-{broker}.toml").read_text())
+
+
+def test_rolling_restart_waits_in_between_and_restarts_the_controller_last(
+    cluster: type[Recorded],
+) -> None:
+    done = call("--rolling")
+    wait = "in sync within 60000"
+    assert cluster.done == [wait, 2, wait, 3, wait, 1, wait]
+    assert done.stderr.splitlines() == [
+        "broker 2 was restarted (1 of 3)",
+        "broker 3 was restarted (2 of 3)",
+        "broker 1 was restarted (3 of 3)",
+        "all replicas are in sync",
+    ]
+
+
+def test_rolling_restart_ends_when_replicas_do_not_get_in_sync(cluster: type[Recorded]) -> None:
+    cluster.late = 2
+    done = call("1", "2", "--rolling", "--timeout", "5")
+    assert isinstance(done.exception, ClusterError)
+    assert cluster.done == ["in sync within 5000", 2, "in sync within 5000"]
+
+
+def test_brokers_restart_together_without_rolling(cluster: type[Recorded]) -> None:
+    assert call("3", "1", "3").stderr == "restarted: 3, 1\n"
+    assert call().exit_code == 0
+    assert cluster.done == [(3, 1), (1, 2, 3)]
+
+
+def test_restarted_brokers_get_the_keys_that_the_file_has_now(cluster: type[Recorded]) -> None:
+    before = file_of(1)
+    Path("cluster.toml").write_text("[broker]\nnum.partitions = 7\n[cluster]\nbrokers = 5\n")
+    assert call("2").exit_code == 0
+    assert (file_of(2).num_partitions, file_of(1)) == (7, before)
+    Path("cluster.toml").write_text("[broker]\nreplica.lag.time.max.ms = 1\n")
+    refused = call("1")
+    assert "cluster.toml: replica.fetch.wait.max.ms" in str(refused.exception)
+    assert (file_of(1), cluster.done) == (before, [(2,)])
+
+
+def test_unknown_broker_is_refused_before_anything_stops(cluster: type[Recorded]) -> None:
+    assert "there is no broker 9" in str(call("1", "9").exception)
+    assert cluster.done == []

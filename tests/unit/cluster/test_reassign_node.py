@@ -1,0 +1,212 @@
+"""A request in `/admin/reassign_partitions` on whole brokers: it is carried out, or taken back before it begins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from support.controller_bench import until
+from support.memory_cluster import MemoryCluster
+from support.memory_coordination import MemoryCoordination
+
+from minikafka.base.model import TopicPartition
+from minikafka.cli.partition_arguments import Named
+from minikafka.cli.reassign_jobs import ReassignOptions
+from minikafka.cli.reassign_zookeeper import MoveByNode
+from minikafka.client import NewTopic
+from minikafka.cluster.directory import ClusterError
+from minikafka.cluster.reassign_node import ReassignmentNode
+from minikafka.zk import layout
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PLAN = {T0: (1, 2), T1: (2, 0)}
+
+
+class Bench:
+    """Three brokers with a topic, and the tool's own session."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self.cluster = cluster
+        self.session = MemoryCoordination(cluster.ensemble)
+        self.request = ReassignmentNode(self.session, PLAN)
+
+    async def begin(self) -> None:
+        async with self.cluster.client() as user:
+            await user.create_topics(NewTopic("t", assignment={0: (0, 1), 1: (0, 1)}))
+        await self.session.start()
+
+    def hold(self, step: str) -> None:
+        for broker in self.cluster.brokers.values():
+            broker.gate.hold(f"reassignment.{step}")
+
+    def release(self, step: str) -> None:
+        for broker in self.cluster.brokers.values():
+            broker.gate.release(f"reassignment.{step}")
+
+    async def held(self) -> None:
+        await until(lambda: any(broker.gate.waiting for broker in self.cluster.brokers.values()))
+
+    async def replicas(self) -> dict[TopicPartition, tuple[int, ...]]:
+        return {tp: a.replicas for tp, a in (await self.request.assignments()).items()}
+
+    @property
+    def has_node(self) -> bool:
+        return layout.REASSIGN_PARTITIONS in self.cluster.ensemble.nodes
+
+    def job(self, *, timeout: float | None = None, as_json: bool = False) -> MoveByNode:
+        replicas = tuple(",".join(map(str, target)) for target in PLAN.values())
+        named = Named(tuple(PLAN), ())
+        options = ReassignOptions(
+            named, replicas, None, None, None, None, True, timeout, as_json, []
+        )
+        return MoveByNode(options)
+
+
+@pytest.mark.row("K2")
+async def test_request_is_over_when_the_controller_has_emptied_the_node() -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        await bench.request.submit()
+        await bench.request.finished()
+        assert (await bench.replicas(), bench.has_node) == (PLAN, False)
+        await bench.request.finished()
+        await bench.session.close()
+
+
+async def test_second_request_is_refused_while_another_is_there() -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        bench.hold("U1")
+        await bench.request.submit()
+        with pytest.raises(ClusterError, match="another reassignment is in progress"):
+            await bench.request.submit()
+        bench.release("U1")
+        await bench.request.finished()
+        await bench.session.close()
+
+
+@pytest.mark.row("K7")
+async def test_request_is_taken_back_before_the_controller_has_begun() -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        before = await bench.replicas()
+        bench.hold("U1")
+        await bench.request.submit()
+        await bench.held()
+        assert await bench.request.take_back() == [T0, T1]
+        assert not bench.has_node
+        bench.release("U1")
+        async with cluster.client() as user:  # answered by the controller after the step
+            await user.create_topics(NewTopic("u"))
+            assert await user.admin.list_reassignments() == {}
+        assert await bench.replicas() == before
+        await bench.request.submit()
+        await bench.request.finished()
+        assert await bench.replicas() == PLAN, "it can be asked for again"
+        await bench.session.close()
+
+
+async def test_request_that_has_begun_is_left_to_the_controller() -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        bench.hold("A2")
+        await bench.request.submit()
+        await bench.held()
+        assert await bench.request.take_back() == []
+        assert bench.has_node
+        bench.release("A2")
+        await bench.request.finished()
+        assert await bench.replicas() == PLAN
+        await bench.session.close()
+
+
+@pytest.mark.row("K1", "K2")
+async def test_command_prints_the_result_of_each_partition(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        assert await bench.job().move(bench.request)
+        out = capsys.readouterr().out
+        assert '"topic":"t","partition":1,"replicas":[0,1]' in out
+        for number in range(2):
+            assert f"Reassignment of partition t-{number} is completed." in out
+        await bench.session.close()
+
+
+@pytest.mark.row("K3", "K7")
+@pytest.mark.parametrize("how", ["interrupted", "timed out"])
+@pytest.mark.parametrize("step", ["U1", "A2"])
+async def test_command_that_ends_early_takes_back_what_has_not_begun(
+    how: str, step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        bench.hold(step)
+        job = bench.job(timeout=0.2 if how == "timed out" else None, as_json=True)
+        moving = asyncio.ensure_future(job.move(bench.request))
+        await bench.held()
+        if how == "interrupted":
+            moving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await moving
+        else:
+            assert not await moving
+        seen = capsys.readouterr()
+        states = {row["state"] for row in json.loads(seen.out)["partitions"]}
+        assert (states, bench.has_node) == (
+            ({"different"}, False) if step == "U1" else ({"in_progress"}, True)
+        )
+        expected = "was taken back" if step == "U1" else "the controller continues them"
+        assert expected in seen.err
+        bench.release(step)
+        await bench.request.finished()
+        await bench.session.close()
+
+
+@pytest.mark.row("K3", "K7")
+async def test_command_interrupted_while_it_submits_takes_its_request_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        bench.hold("U1")
+        submit = bench.request.submit
+
+        async def submit_without_an_answer() -> None:
+            await submit()
+            await asyncio.Event().wait()
+
+        bench.request.submit = submit_without_an_answer  # type: ignore[method-assign]
+        moving = asyncio.ensure_future(bench.job().move(bench.request))
+        await bench.held()
+        moving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await moving
+        assert (bench.has_node, "was taken back" in capsys.readouterr().err) == (False, True)
+        bench.release("U1")
+        await bench.session.close()
+
+
+async def test_unknown_partition_is_reported_when_the_controller_has_refused_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        unknown = TopicPartition("t", 9)
+        options = ReassignOptions(
+            Named((unknown,), ()), ("1,2",), None, None, None, None, True, None, False, []
+        )
+        request = ReassignmentNode(bench.session, {unknown: (1, 2)})
+        assert not await MoveByNode(options).move(request)
+        assert "There is no partition t-9." in capsys.readouterr().out
+        await bench.session.close()

@@ -1,0 +1,72 @@
+"""A plan in sentences."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.ledger_lines import NAMES, Lines
+
+from minikafka.explain.forecast import forecast
+
+CHOICE = {"verdict": "choose", "machine": "partition", "election": "OfflinePartitionLeaderElection"}
+
+
+def write(ledger: Lines, path: str, op: str = "set", data: Any = None) -> None:
+    text = None if data is None else json.dumps(data)
+    operation = {"op": op, "path": path, "expected": 1, "actual": 2, "data": text}
+    ledger.add("write", "4-2", outcome="ok", zxid=None, operations=[operation])
+
+
+def test_death_of_a_broker_names_new_leaders_smaller_isrs_and_lost_partitions() -> None:
+    ledger = Lines()
+    offline = {"verdict": "move", "machine": "partition", "to": "OfflinePartition"}
+    ledger.add("decision", "4-2", **offline, partitions={"t": [0, 1], "x": [0]})
+    ledger.add("decision", "4-2", **CHOICE, partitions={"t": [0, 1]})
+    refusal = {"verdict": "refuse", "machine": "partition", "reason": "has no live replica"}
+    ledger.add("decision", "4-2", **refusal, partitions={"x": [0]})
+    for number in (0, 1):
+        path = f"/brokers/topics/t/partitions/{number}/state"
+        write(ledger, path, data={"leader": 3, "isr": [1, 3]})
+    write(ledger, "/brokers/topics/t/partitions/2/state", data={"leader": 1, "isr": [1, 3]})
+    ledger.request("4-2", 1)
+    ledger.request("4-2", 3)
+    assert forecast(ledger.lines) == [
+        "t-0, t-1 would be led by broker 3, ISR 1,3",
+        "t-2 would keep leader 1, ISR 1,3",
+        "x-0 would have no leader: the partition has no live replica",
+        "3 writes to ZooKeeper, 2 requests to brokers 1,3",
+    ]
+
+
+def test_reassignment_names_the_final_replicas_and_leader() -> None:
+    ledger = Lines()
+    ledger.assignment("4-2", 9, partitions=[3, 1, 2], adding_replicas=[3], removing_replicas=[2])
+    ledger.state("4-2", 10, 1, 5, 1, 2, 3)
+    ledger.state("4-2", 11, 1, 6, 3, 1)
+    ledger.assignment("4-2", 12, partitions=[3, 1])
+    assert forecast(ledger.lines) == [
+        "t-0 would keep leader 1, ISR 3,1",
+        "t-0 would have the replicas 3,1",
+        "4 writes to ZooKeeper, 0 requests",
+    ]
+
+
+def test_refused_election_keeps_the_leader() -> None:
+    ledger = Lines()
+    refusal = {"verdict": "refuse", "machine": "partition", "reason": "is already led"}
+    ledger.add("decision", "4-2", **refusal, partitions=NAMES)
+    assert forecast(ledger.lines) == [
+        "t-0 would keep its leader: the partition is already led",
+        "nothing would change",
+    ]
+
+
+def test_deletion_names_the_topic_and_not_its_partitions() -> None:
+    ledger = Lines()
+    ledger.state("4-2", 9, -1, 5, 1)
+    write(ledger, "/brokers/topics/t", op="delete")
+    assert forecast(ledger.lines) == [
+        "topic t would be deleted",
+        "2 writes to ZooKeeper, 0 requests",
+    ]

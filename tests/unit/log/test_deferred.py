@@ -1,0 +1,121 @@
+"""Records that are read when they can be sent: the same ones that a read at once returns, or none."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from support.logs import DIRECTORY, append, batch, clean, open_log, produce, three_segments
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import RecordsGone, StorageFailed
+from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
+from minikafka.log.log import Log
+
+SIZE = len(batch())
+
+
+def deferred(log: Log, position: int = 0, max_bytes: int = 1 << 20) -> Deferred:
+    """Return the records from a position on, which are not read yet."""
+    data, _, _ = defer(log, position, log.written_position, max_bytes, even_few=True)
+    assert isinstance(data, Deferred)
+    return data
+
+
+def contents(data: Deferred | bytes, piece: int = 50) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    out = b""
+    while data.left:
+        out += data.read(piece)
+    return out
+
+
+@pytest.mark.parametrize("interval", [1, 3 * SIZE, 1 << 30])
+def test_deferred_records_are_those_of_a_read_at_once(interval: int) -> None:
+    log = open_log(MemoryStorage(), segment_bytes=9 * SIZE, index_interval_bytes=interval)
+    for number in range(24):
+        produce(log, 1 + number % 3)
+    boundaries = [log.locate(offset) for offset in range(log.log_end_offset)]
+    limits = [*boundaries[::7], log.written_position]
+    for position, limit, max_bytes in product(
+        sorted(set(boundaries)), limits, (1, SIZE, 2 * SIZE + 5, 5 * SIZE, 1 << 20)
+    ):
+        data, *after = log.read(position, limit, max_bytes)
+        found, *found_after = defer(log, position, limit, max_bytes, even_few=True)
+        assert (contents(found), found_after) == (data, after), (position, limit, max_bytes)
+        assert len(found) == len(data)
+
+
+def test_few_records_are_read_at_once() -> None:
+    log = open_log(MemoryStorage())
+    for _ in range(3):
+        produce(log, 1, size=EAGER_BYTES - 1_000)
+    end = log.written_position
+    few, _, position = defer(log, 0, end, 100_000, even_few=False)
+    assert (few, position) == (log.read(0, end, 100_000)[0], end // 3)
+    many, _, position = defer(log, 0, end, 200_000, even_few=False)
+    assert (type(many), position) == (Deferred, end)
+
+
+def test_records_that_follow_and_a_new_segment_change_nothing() -> None:
+    log = three_segments(MemoryStorage())
+    whole = log.read(20 * SIZE, log.written_position, 1 << 20)[0]
+    data = deferred(log, 20 * SIZE)
+    first = data.read(10)
+    produce(log, *[1] * 10)
+    assert log.segments[-1].base_offset > 20
+    assert first + contents(data) == whole
+
+
+def test_deletion_of_another_segment_changes_nothing() -> None:
+    log = three_segments(MemoryStorage())
+    data = deferred(log, 10 * SIZE)
+    log.advance_log_start_offset(10)
+    assert len(contents(data)) == 10 * SIZE
+
+
+def _delete(log: Log) -> None:
+    log.advance_log_start_offset(20)
+
+
+def _truncate(log: Log) -> None:
+    log.truncate_to(19)
+    for _ in range(10):
+        append(log)
+    log.flush()
+
+
+def _compact(log: Log) -> None:
+    clean(log, 1, lambda offset: offset % 2 == 0)
+
+
+def _close(log: Log) -> None:
+    log.close()
+
+
+@pytest.mark.parametrize("change", [_delete, _truncate, _compact, _close])
+def test_records_that_are_gone_are_never_replaced_by_others(change: object) -> None:
+    log = three_segments(MemoryStorage())
+    data = deferred(log, 10 * SIZE)
+    data.read(10)
+    change(log)  # type: ignore[operator]
+    with pytest.raises(RecordsGone):
+        data.read(10)
+
+
+def test_failure_of_the_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = three_segments(MemoryStorage())
+    failures: list[StorageFailed] = []
+    data, _, _ = defer(log, 0, log.written_position, 1 << 20, even_few=True)
+    assert isinstance(data, Deferred)
+    data.failed = failures.append
+    failure = StorageFailed(DIRECTORY, OSError(5, "a bad sector"))
+
+    def fail(count: int, position: int) -> bytes:
+        raise failure
+
+    monkeypatch.setattr(log.segments[0].file, "pread", fail)
+    with pytest.raises(RecordsGone, match="a bad sector"):
+        contents(data)
+    assert failures == [failure]

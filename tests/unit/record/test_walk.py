@@ -1,0 +1,209 @@
+"""The walk over produced records: which batches consumers can read, in how many steps, and recompression."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from random import Random
+
+import cramjam
+import pytest
+from support.encoders import CODECS, raw_batch
+from support.produced_batches import MANY, MANY_COUNT, THREE, batches, record
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.errors import ErrorCode
+from minikafka.record import walk
+from minikafka.record.batch import HEADER, check_produced, records
+from minikafka.record.codecs import compress
+from minikafka.record.walk import KEEP, Rules, Walk, judge, rules_of
+
+INVALID = int(ErrorCode.INVALID_RECORD)
+RULES = Rules(1 << 30)
+CASES = batches()
+
+
+def walked(batch: bytes, rules: Rules = RULES, room: int = 1 << 30) -> tuple[int | bytearray, int]:
+    """Return the verdict and the number of steps, 0 if it was known at once."""
+    outcome = judge(memoryview(batch), 0, len(batch), rules, room)
+    if isinstance(outcome, int):
+        return outcome, 0
+    steps = 1
+    while outcome.step():
+        steps += 1
+    assert outcome.is_done
+    return outcome.verdict, steps
+
+
+@pytest.mark.parametrize(("batch", "is_sound"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize("room", [1 << 30, 0], ids=["at once", "in steps"])
+def test_batch_is_refused_if_a_consumer_cannot_read_it(
+    batch: bytes, is_sound: bool, room: int
+) -> None:
+    verdict, _ = walked(batch, room=room)
+    assert verdict == (0 if is_sound else INVALID)
+
+
+@pytest.mark.parametrize(("batch", "is_sound"), CASES.values(), ids=CASES)
+def test_verdict_does_not_depend_on_the_size_of_the_pieces(
+    batch: bytes, is_sound: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tiny pieces most records are large ones, which the compiled reader does not see."""
+    monkeypatch.setattr(walk, "_PIECE_BYTES", 16)
+    verdict, _ = walked(batch, room=0)
+    assert verdict == (0 if is_sound else INVALID)
+
+
+def test_every_cut_of_a_batch_is_refused() -> None:
+    for room in (1 << 30, 0):
+        for end in range(len(THREE)):
+            assert walked(raw_batch(THREE[:end], 3), room=room)[0] == INVALID
+
+
+def test_compiled_reader_is_given_bytes_that_it_may_read_behind_the_end() -> None:
+    cut = raw_batch(record()[:-1] + b"\xff", 1)
+    behind = cut + record() * 20
+    assert judge(memoryview(behind), 0, len(cut), RULES) != 0
+    assert walked(cut)[0] == INVALID
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        record(value=bytes(300_000)),
+        record(key=bytes(300_000)),
+        record(headers=60_000),
+        record(value=bytes(100_000)) + record(1) + record(2, key=bytes(100_000)),
+    ],
+    ids=["value", "key", "headers", "several"],
+)
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_records_larger_than_a_piece_are_walked(body: bytes, codec: int) -> None:
+    count = 3 if body.endswith(record(2, key=bytes(100_000))) else 1
+    data = compress(codec, body)
+    assert walked(raw_batch(data, count, codec=codec))[0] == 0
+    broken = compress(codec, body[:-1] + b"\x7e")
+    assert walked(raw_batch(broken, count, codec=codec))[0] == INVALID
+
+
+class TestBombs:
+    @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+    def test_more_than_the_limit_is_refused(
+        self, codec: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(walk, "DECOMPRESSED_LIMIT", 2_000_000)
+        for size, verdict in ((1_999_000, 0), (2_000_000, INVALID)):
+            body = compress(codec, record(value=bytes(size)))
+            assert walked(raw_batch(body, 1, codec=codec))[0] == verdict
+
+    @pytest.mark.parametrize("codec", [1, 4])
+    def test_no_more_than_two_pieces_are_kept(self, codec: int) -> None:
+        bomb = raw_batch(compress(codec, record(value=bytes(8 << 20))), 1, codec=codec)
+        assert len(bomb) < 1 << 14
+        outcome = judge(memoryview(bomb), 0, len(bomb), RULES)
+        assert isinstance(outcome, Walk)
+        tracemalloc.start()
+        while outcome.step():
+            pass
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert outcome.verdict == 0
+        assert peak < 1 << 20
+
+    def test_claims_of_a_size_get_no_memory(self) -> None:
+        claim = b"\xff\xff\xff\xff\x0f" + bytes(20)
+        assert walked(raw_batch(claim, 1, codec=2))[0] == INVALID
+
+    def test_empty_blocks_are_taken_in_many_steps(self) -> None:
+        frame = b"\x28\xb5\x2f\xfd\x00\x58" + bytes(3) * 100_000 + b"\1\0\0"
+        verdict, steps = walked(raw_batch(frame, 1, codec=4))
+        assert verdict == INVALID
+        assert steps > 1000
+
+    def test_repeated_blocks_are_inflated_one_by_one(self) -> None:
+        block = struct.pack("<I", ((128 << 10) - 1) << 3 | 2)[:3] + b"\0"
+        frame = b"\x28\xb5\x2f\xfd\x00\x58" + block * 1000 + b"\1\0\0"
+        outcome = judge(memoryview(raw_batch(frame, 1, codec=4)), 0, 61 + len(frame), RULES)
+        assert isinstance(outcome, Walk)
+        assert outcome.step()
+        assert outcome.inflated < 128 << 10
+
+    def test_snappy_block_that_cannot_be_taken_in_pieces_is_refused(self) -> None:
+        block = bytes(cramjam.snappy.compress_raw(record(value=bytes(5 << 20))))
+        assert walked(raw_batch(block, 1, codec=2))[0] == INVALID
+
+
+def test_batch_larger_than_the_topic_allows_is_not_walked() -> None:
+    batch = raw_batch(compress(1, MANY), MANY_COUNT, codec=1)
+    too_large = Rules(len(batch) - 1)
+    assert walked(batch, too_large) == (ErrorCode.MESSAGE_TOO_LARGE, 0)
+    assert walked(batch, Rules(len(batch)))[0] == 0
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize("room", [1 << 30, 0], ids=["at once", "in steps"])
+def test_records_of_a_compacted_topic_need_keys(codec: int, room: int) -> None:
+    rules = Rules(1 << 30, needs_keys=True)
+    keyed = record(key=b"k") + record(1, key=b"", value=None)
+    for body, verdict in ((keyed, 0), (keyed[:-7] + record(1), INVALID), (record() * 2, INVALID)):
+        assert walked(raw_batch(compress(codec, body), 2, codec=codec), rules, room)[0] == verdict
+    large = record(value=bytes(100_000)) * 2
+    assert walked(raw_batch(compress(codec, large), 2, codec=codec), rules, room)[0] == INVALID
+
+
+class TestAnotherCodec:
+    @pytest.mark.parametrize("to", CODECS.values(), ids=CODECS)
+    @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+    def test_batch_gets_the_codec_of_the_topic(self, codec: int, to: int) -> None:
+        batch = raw_batch(compress(codec, MANY), MANY_COUNT, codec=codec, first_time=1000)
+        verdict, _ = walked(batch, Rules(1 << 30, codec=to))
+        if codec == to:
+            assert verdict == 0
+            return
+        assert isinstance(verdict, bytearray)
+        header = HEADER.unpack_from(verdict)
+        assert check_produced(memoryview(verdict), 0, len(verdict), header) == 0
+        assert walked(bytes(verdict))[0] == 0
+        assert list(records(verdict)) == list(records(batch))
+        assert header[5] == to
+
+    def test_invalid_records_are_refused_before_they_are_compressed(self) -> None:
+        assert walked(raw_batch(THREE, 4), Rules(1 << 30, codec=1))[0] == INVALID
+
+    def test_batch_that_becomes_too_large_is_refused(self) -> None:
+        batch = raw_batch(compress(4, MANY), MANY_COUNT, codec=4)
+        assert len(batch) < 100_000 < len(MANY)
+        assert walked(batch, Rules(100_000, codec=0))[0] == ErrorCode.MESSAGE_TOO_LARGE
+        assert isinstance(walked(batch, Rules(400_000, codec=0))[0], bytearray)
+
+    @pytest.mark.parametrize(("codec", "levels"), [(1, (1, 9)), (3, (9, 12)), (4, (1, 19))])
+    def test_level_of_the_codec_is_used(self, codec: int, levels: tuple[int, int]) -> None:
+        words, choice = [b"alpha ", b"beta ", b"gamma ", b"delta ", b"eps "], Random(3).randrange
+        values = [b"".join(words[choice(5)] for _ in range(40)) for _ in range(500)]
+        text = b"".join(record(n, value=value) for n, value in enumerate(values))
+        batch = raw_batch(text, 500)
+        sizes = []
+        for level in levels:
+            verdict, _ = walked(batch, Rules(1 << 30, codec=codec, level=level))
+            assert isinstance(verdict, bytearray)
+            assert walked(bytes(verdict))[0] == 0
+            sizes.append(len(verdict))
+        assert sizes[0] > sizes[1]
+
+
+def test_rules_of_a_topic_follow_its_settings() -> None:
+    broker = BrokerConfig.from_mapping({"broker.id": 0})
+
+    def of(**settings: str) -> Rules:
+        names = {name.replace("_", "."): value for name, value in settings.items()}
+        return rules_of(TopicConfig.from_broker(broker, names))
+
+    assert of() == Rules(1_048_588)
+    assert of(cleanup_policy="compact,delete", max_message_bytes="9") == Rules(
+        9, needs_keys=True, is_demanding=True
+    )
+    assert of(compression_type="zstd", compression_zstd_level="7") == Rules(
+        1_048_588, codec=4, level=7, is_demanding=True
+    )
+    assert of(compression_type="uncompressed").codec == 0
+    assert of(compression_type="producer").codec == KEEP
