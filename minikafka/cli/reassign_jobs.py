@@ -34,10 +34,11 @@ from minikafka.cli.reassign_outcome import (
 from minikafka.cli.topic_errors import unknown_topics
 from minikafka.client.admin import POLL_MS, Admin
 from minikafka.client.admin_results import Outcome
+from minikafka.client.metadata import REFRESH_TIMEOUT_MS
 from minikafka.runtime.clock import SystemClock
 
-LAST_CHECK_S: Final = 5
-"""Time after Ctrl-C for the cluster to report which moves have completed."""
+LAST_CHECK_S: Final = 2 + 2 * REFRESH_TIMEOUT_MS // 1000
+"""Time after Ctrl-C to report which moves have completed: two brokers may hang before a third one answers."""
 _SHORT_PATIENCE_MS: Final = 1_000
 
 
