@@ -1,0 +1,81 @@
+"""Commands of the group coordinator to its runner, in the order in which they must be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from minikafka.groups.responses import Response
+
+Caller: TypeAlias = Hashable
+"""Whatever the runner needs to answer a request; the coordinator only hands it back."""
+KeyValue: TypeAlias = tuple[bytes, bytes | None]
+"""Key and value of a record of `__consumer_offsets`; value None is a tombstone."""
+
+
+class Answer(NamedTuple):
+    """Send a response. Every caller gets exactly one."""
+
+    caller: Caller
+    response: Response
+
+
+class Append(NamedTuple):
+    """Append one batch to a partition of `__consumer_offsets` with acks=all.
+
+    The runner calls `GroupCoordinator.appended(token, error, now)` exactly once, with the error code of the append or
+    0, even after it unloaded the partition. Tokens rise; batches of a partition must be appended in their order.
+    """
+
+    partition: int
+    records: Sequence[KeyValue]
+    token: int
+
+
+class Note(NamedTuple):
+    """Record a fact about a group in the ledger. `kind` is one of the names below, which name the `fields`."""
+
+    kind: str
+    group_id: str
+    generation: int
+    fields: Mapping[str, Any]
+
+
+Command: TypeAlias = Answer | Append | Note
+
+MEMBER_ADDED: Final = "member added"
+"""`member`, `instance` (or None), `client`, `host`, `reason` (of the client, or None)."""
+MEMBER_REMOVED: Final = "member removed"
+"""`member`, `instance`, `client`, `host`, `cause` (see below), `reason` (of the client, or None)."""
+MEMBER_REPLACED: Final = "member replaced"
+"""A static member returned: `member` (the new id), `replaced` (its former id), `instance`, `client`, `host`."""
+PREPARING: Final = "rebalance started"
+"""`cause` (see below), `member` (that caused it, or ""), `reason` (of the client, or None), `from` (state),
+`members` (number), `timeout_ms` (after which members that have not joined are removed)."""
+COMPLETING: Final = "members joined"
+"""A new generation: `members` (number), `leader`, `protocol_type`, `protocol`, `joining_ms` (since the rebalance
+started), `last` (the member that joined last, or "")."""
+STABLE: Final = "assignment written"
+"""`members`, `leader`, `assigning_ms` (from the last JoinGroup response to the leader's SyncGroup), `writing_ms`
+(until the assignment was written), `rebalance_ms` (since the rebalance started)."""
+EMPTY: Final = "group empty"
+"""The last member is gone, a generation without members: `joining_ms`."""
+DEAD: Final = "group removed"
+"""`cause`: deleted, expired."""
+APPEND_FAILED: Final = "append failed"
+"""A write of the group failed: `what` (assignment, offsets, empty group, tombstones), `error` (Kafka's code)."""
+LOADED: Final = "group loaded"
+"""`partition`, `state`, `members`, `offsets` (numbers)."""
+
+JOINED: Final = "member joined"
+REJOINED: Final = "leader rejoined"
+METADATA_CHANGED: Final = "member changed its metadata"
+STATIC_RETURNED: Final = "static member returned"
+LEFT: Final = "member left"
+SESSION_EXPIRED: Final = "session expired"
+NOT_REJOINED: Final = "did not rejoin in time"
+NOT_SYNCED: Final = "did not sync in time"
+WRITE_FAILED: Final = "assignment could not be written"
+OVER_CAPACITY: Final = "more members than group.max.size"
+OVERFLOWED: Final = "refused because of group.max.size"
+"""Causes of rebalances and of removals."""

@@ -1,0 +1,135 @@
+"""Requests of clients to the group coordinator, without their encoding. Times are milliseconds.
+
+The broker's APIs build them from the decoded requests of every version: a version that lacks a field gets the
+value that its comment names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+NO_MEMBER_ID: Final = ""
+"""Member id of a client that has none yet (Kafka's UNKNOWN_MEMBER_ID)."""
+NO_GENERATION: Final = -1
+"""Generation of a client that commits offsets without being a member."""
+NO_LEADER_EPOCH: Final = -1
+
+
+class JoinRequest(NamedTuple):
+    """JoinGroup. `protocols`: (name, metadata) in the order of preference."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None  # None before version 5
+    client_id: str
+    client_host: str  # as Kafka prints an address: "/127.0.0.1"
+    session_timeout_ms: int
+    rebalance_timeout_ms: int  # version 0: the session timeout
+    protocol_type: str
+    protocols: Sequence[tuple[str, bytes]]
+    reason: str | None = None  # since version 8 (KIP-800)
+    requires_member_id: bool = (
+        False  # version 4 and later: a new dynamic member must join twice (KIP-394)
+    )
+    can_skip_assignment: bool = False  # version 9 and later (KIP-814)
+
+
+class SyncRequest(NamedTuple):
+    """SyncGroup. `assignments`: (member id, bytes), from the leader only."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None  # since version 5 (KIP-559)
+    protocol_name: str | None = None
+    assignments: Sequence[tuple[str, bytes]] = ()
+
+
+class HeartbeatRequest(NamedTuple):
+    """Heartbeat."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+
+
+class LeavingMember(NamedTuple):
+    """A member that leaves. Without a member id the instance id names it (an administrator's removal)."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None  # since version 5 (KIP-800)
+
+
+class LeaveRequest(NamedTuple):
+    """LeaveGroup; one member before version 3."""
+
+    group_id: str
+    members: Sequence[LeavingMember]
+
+
+class OffsetToCommit(NamedTuple):
+    """The offset of one partition. `metadata` is "" if the client sent null."""
+
+    partition: int
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH  # since version 6
+    metadata: str = ""
+
+
+class CommitRequest(NamedTuple):
+    """OffsetCommit. A client that is not a member has generation -1 and an empty member id.
+
+    `topics` holds only topics and partitions that exist: the API answers the others itself.
+    `retention_ms` is -1 unless the client gave one (versions 2 to 4): then the offsets expire at that time after
+    the commit.
+    """
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    topics: Sequence[tuple[str, Sequence[OffsetToCommit]]]
+    retention_ms: int = -1
+
+
+Partitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]
+"""Partition numbers by topic."""
+
+
+class FetchOffsetsRequest(NamedTuple):
+    """OffsetFetch of several groups; one group before version 8. `partitions`: None for all of the group.
+
+    `require_stable`: answer UNSTABLE_OFFSET_COMMIT for partitions with a commit in progress (version 7, KIP-447).
+    """
+
+    groups: Sequence[tuple[str, Partitions | None]]
+    require_stable: bool = False
+
+
+class DeleteOffsetsRequest(NamedTuple):
+    """OffsetDelete."""
+
+    group_id: str
+    partitions: Partitions
+
+
+class DescribeRequest(NamedTuple):
+    """DescribeGroups."""
+
+    group_ids: Sequence[str]
+
+
+class ListRequest(NamedTuple):
+    """ListGroups. `states` is a filter without regard to case, empty for all (version 4, KIP-518)."""
+
+    states: Sequence[str] = ()
+
+
+class DeleteGroupsRequest(NamedTuple):
+    """DeleteGroups."""
+
+    group_ids: Sequence[str]

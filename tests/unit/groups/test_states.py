@@ -1,0 +1,22 @@
+import pytest
+
+from minikafka.groups.states import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, GroupState, is_legal
+
+LEGAL = {
+    (EMPTY, PREPARING),
+    (PREPARING, COMPLETING),
+    (PREPARING, EMPTY),
+    (COMPLETING, STABLE),
+    (COMPLETING, PREPARING),
+    (STABLE, PREPARING),
+    (EMPTY, DEAD),
+    (PREPARING, DEAD),
+    (COMPLETING, DEAD),
+    (STABLE, DEAD),
+}
+
+
+@pytest.mark.parametrize("before", GroupState)
+@pytest.mark.parametrize("after", GroupState)
+def test_group_moves_only_as_in_kafka(before, after):
+    assert is_legal(before, after) == ((before, after) in LEGAL)
