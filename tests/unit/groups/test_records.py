@@ -1,0 +1,217 @@
+"""The records of `__consumer_offsets`: round trips, old versions, and records that Kafka 3.9 wrote."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minikafka.base.model import TopicPartition
+from minikafka.groups.records import (
+    GroupKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetAndMetadata,
+    OffsetKey,
+    UnknownKey,
+    group_metadata_key,
+    group_metadata_value,
+    offset_commit_key,
+    offset_commit_value,
+    read_group,
+    read_key,
+    read_offset,
+    subscribed_topics,
+)
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=50)
+LONG = st.integers(-(2**63), 2**63 - 1)
+INT = st.integers(-(2**31), 2**31 - 1)
+MEMBERS = st.builds(
+    MemberMetadata,
+    TEXT,
+    st.none() | TEXT,
+    TEXT,
+    TEXT,
+    INT,
+    INT,
+    subscription=st.binary(max_size=50),
+    assignment=st.binary(max_size=50),
+)
+GROUPS = st.builds(
+    GroupMetadataValue,
+    TEXT,
+    INT,
+    st.none() | TEXT,
+    st.none() | TEXT,
+    LONG,
+    st.lists(MEMBERS, max_size=4).map(tuple),
+)
+MEMBER = MemberMetadata("m-1", None, "client", "/127.0.0.1", 300_000, 10_000, b"sub", b"assigned")
+
+
+def text(value: str | None) -> bytes:
+    return b"\xff\xff" if value is None else struct.pack(">h", len(value)) + value.encode()
+
+
+def data(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+@given(TEXT, TEXT, INT)
+def test_key_of_an_offset_survives_a_round_trip(group, topic, partition):
+    tp = TopicPartition(topic, partition)
+
+    assert read_key(offset_commit_key(group, tp)) == OffsetKey(group, tp)
+
+
+@given(TEXT)
+def test_key_of_a_group_survives_a_round_trip(group):
+    assert read_key(group_metadata_key(group)) == GroupKey(group)
+
+
+@given(LONG, INT, TEXT, LONG)
+def test_offset_survives_a_round_trip(offset, epoch, metadata, timestamp):
+    value = OffsetAndMetadata(offset, epoch, metadata, timestamp)
+
+    assert offset_commit_value(value)[:2] == b"\x00\x03"
+    assert read_offset(offset_commit_value(value)) == value
+
+
+@given(LONG, INT, TEXT, LONG, st.integers(0, 2**63 - 1))
+def test_offset_with_an_expire_timestamp_loses_its_leader_epoch(
+    offset, epoch, metadata, timestamp, expires
+):
+    value = OffsetAndMetadata(offset, epoch, metadata, timestamp, expires)
+
+    assert offset_commit_value(value)[:2] == b"\x00\x01"
+    assert read_offset(offset_commit_value(value)) == value._replace(leader_epoch=-1)
+
+
+@given(GROUPS)
+def test_group_survives_a_round_trip(value):
+    assert group_metadata_value(value)[:2] == b"\x00\x03"
+    assert read_group(group_metadata_value(value)) == value
+
+
+def test_old_key_of_an_offset_is_read():
+    key = struct.pack(">h", 0) + text("g") + text("t") + struct.pack(">i", 7)
+
+    assert read_key(key) == OffsetKey("g", TopicPartition("t", 7))
+
+
+@pytest.mark.parametrize("version", [-1, 3, 4, 5, 12, 32_767])
+def test_key_of_another_version_is_unknown(version):
+    assert read_key(struct.pack(">h", version) + b"anything") == UnknownKey(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "expected"),
+    [
+        (0, [struct.pack(">q", 9), text("m"), struct.pack(">q", 5)], (9, -1, "m", 5, -1)),
+        (1, [struct.pack(">q", 9), text("m"), struct.pack(">qq", 5, 6)], (9, -1, "m", 5, 6)),
+        (2, [struct.pack(">q", 9), text("m"), struct.pack(">q", 5)], (9, -1, "m", 5, -1)),
+        (3, [struct.pack(">qi", 9, 2), text("m"), struct.pack(">q", 5)], (9, 2, "m", 5, -1)),
+        (4, [struct.pack(">qi", 9, 2), b"\x02m", struct.pack(">q", 5), b"\0"], (9, 2, "m", 5, -1)),
+    ],
+)
+def test_every_version_of_an_offset_is_read(version, fields, expected):
+    value = struct.pack(">h", version) + b"".join(fields)
+
+    assert read_offset(value) == expected
+    assert read_offset(value + b"more") == expected
+
+
+def group_of_version(version: int) -> bytes:
+    member = [text("m-1"), text(None) if version >= 3 else b"", text("client"), text("/127.0.0.1")]
+    member.append(struct.pack(">i", 300_000) if version >= 1 else b"")
+    member += [struct.pack(">i", 10_000), data(b"sub"), data(b"assigned")]
+    state_timestamp = struct.pack(">q", 77) if version >= 2 else b""
+    head = [text("consumer"), struct.pack(">i", 4), text("range"), text("m-1"), state_timestamp]
+    return struct.pack(">h", version) + b"".join([*head, struct.pack(">i", 1), *member])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_every_version_of_a_group_is_read(version):
+    member = MEMBER._replace(rebalance_timeout_ms=300_000 if version >= 1 else 10_000)
+    timestamp = 77 if version >= 2 else -1
+
+    assert read_group(group_of_version(version)) == GroupMetadataValue(
+        "consumer", 4, "range", "m-1", timestamp, (member,)
+    )
+
+
+def test_group_with_tagged_fields_is_read():
+    def compact(value: str | None) -> bytes:
+        return b"\0" if value is None else bytes((len(value) + 1,)) + value.encode()
+
+    tags = b"\x01\x05\x02xx"
+    members = [compact(each) for each in ("m-1", None, "client", "/127.0.0.1")] + [
+        struct.pack(">ii", 300_000, 10_000),
+        compact("sub"),
+        compact("assigned"),
+        tags,
+    ]
+    head = [compact("consumer"), struct.pack(">i", 4), compact("range"), compact("m-1")]
+    body = [*head, struct.pack(">q", 77), b"\x03", *members, *members, tags]
+
+    assert read_group(struct.pack(">h", 4) + b"".join(body)) == GroupMetadataValue(
+        "consumer", 4, "range", "m-1", 77, (MEMBER, MEMBER)
+    )
+
+
+@pytest.mark.parametrize("read", [read_key, read_offset, read_group, subscribed_topics])
+def test_value_that_is_cut_off_is_refused(read):
+    whole = {
+        read_key: offset_commit_key("group", TopicPartition("topic", 1)),
+        read_offset: offset_commit_value(OffsetAndMetadata(1, 2, "metadata", 3)),
+        read_group: group_of_version(3),
+        subscribed_topics: struct.pack(">hi", 0, 1) + text("topic") + data(b"user"),
+    }[read]
+    read(whole)
+
+    for size in range(len(whole)):
+        with pytest.raises(ValueError, match=r"field ends at byte|elements in"):
+            read(whole[:size])
+
+
+@pytest.mark.parametrize("read", [read_offset, read_group])
+@pytest.mark.parametrize("version", [-1, 5])
+def test_value_of_an_unknown_version_is_refused(read, version):
+    with pytest.raises(ValueError, match=f"a value of version {version}"):
+        read(struct.pack(">h", version) + bytes(100))
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        (read_key, struct.pack(">h", 2) + text(None)),
+        (read_group, struct.pack(">h", 3) + text("") + struct.pack(">i", 1) + text(None) * 2
+         + struct.pack(">qi", 0, -1)),
+        (read_group, struct.pack(">h", 3) + text("") + struct.pack(">i", 1) + text(None) * 2
+         + struct.pack(">qi", 0, 2**31 - 1)),
+        (read_offset, struct.pack(">hqi", 4, 1, 1) + b"\xff" * 9),
+        (subscribed_topics, struct.pack(">hi", -1, 0) + data(b"")),
+        (subscribed_topics, struct.pack(">hi", 0, -1) + data(b"")),
+    ],
+)  # fmt: skip
+def test_malformed_value_is_refused(read: Any, value: bytes):
+    with pytest.raises(ValueError):  # noqa: PT011 - each has its own text
+        read(value)
+
+
+def test_string_that_kafka_cannot_store_is_refused():
+    with pytest.raises(ValueError, match="32768 bytes"):
+        group_metadata_key("é" * 16_384)
+    assert read_key(group_metadata_key("é" * 16_383)) == GroupKey("é" * 16_383)
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 9])
+def test_topics_of_every_version_of_a_subscription_are_read(version):
+    newer = data(b"owned partitions") if version else b""
+    subscription = struct.pack(">hi", version, 2) + text("a") + text("b") + struct.pack(">i", -1)
+
+    assert subscribed_topics(subscription + newer) == {"a", "b"}
