@@ -1,0 +1,1 @@
+"""Consumer groups of the client: members that share partitions, committed offsets, administration."""

@@ -1,0 +1,183 @@
+"""One member's view of its group: member id, generation, state, and what each error code means for it.
+
+Pure: the consumer sends requests and tells the outcome; the `Reaction` says what to do next. The rules are
+those of Kafka's ConsumerCoordinator:
+
+- A member that the coordinator does not know (UNKNOWN_MEMBER_ID) forgets its id, its generation and its
+  partitions; after ILLEGAL_GENERATION it keeps its id.
+- A rebalance does not end a generation: until the member joins again, its commits and heartbeats name it.
+- The response to a request of an earlier generation changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import ErrorCode
+from minikafka.client.groups.protocol import NO_GENERATION
+
+NO_MEMBER_ID: Final = ""
+
+
+class State(Enum):
+    """Where a member is between two rebalances."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    STABLE = "stable"
+
+
+class Call(Enum):
+    """The requests whose errors concern the membership."""
+
+    JOIN = "JoinGroup"
+    SYNC = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    COMMIT = "OffsetCommit"
+
+
+class Reaction(Enum):
+    """What to do after a response."""
+
+    GO_ON = "go on"
+    RETRY = "send the request again at once"
+    BACK_OFF = "send the request again after the backoff"
+    FIND_COORDINATOR = "find the coordinator, then send the request again"
+    REJOIN = "join the group again"
+    FAIL = "raise the error"
+
+
+_COORDINATOR: Final = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.BACK_OFF,
+}
+_MEMBERSHIP: Final = {
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+}
+_FATAL: Final = {
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.FAIL,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: Reaction.FAIL,
+}
+REACTIONS: Final[dict[Call, dict[ErrorCode, Reaction]]] = {
+    Call.JOIN: {
+        **_COORDINATOR,
+        **_FATAL,
+        ErrorCode.MEMBER_ID_REQUIRED: Reaction.RETRY,
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.RETRY,
+        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.BACK_OFF,
+    },
+    Call.SYNC: {
+        **_COORDINATOR,
+        **_MEMBERSHIP,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.REJOIN,
+    },
+    Call.HEARTBEAT: {**_COORDINATOR, **_MEMBERSHIP, **_FATAL},
+    Call.COMMIT: {
+        **_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT: Reaction.FIND_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.BACK_OFF,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT: Reaction.BACK_OFF,
+    },
+}
+"""The reaction to each code; FAIL for codes that are not listed.
+
+A commit with a membership error fails, since the partition may belong to another member by now; the member
+joins again afterwards.
+"""
+
+
+class Generation(NamedTuple):
+    """The identity that a request names: the coordinator refuses it when the group has moved on."""
+
+    number: int
+    member_id: str
+
+
+class Membership:
+    """The membership of one consumer in one group."""
+
+    def __init__(self, instance_id: str | None = None) -> None:
+        """`instance_id`: that of a static member (KIP-345), None for a dynamic one."""
+        self.instance_id = instance_id
+        self.state = State.UNJOINED
+        self.member_id = NO_MEMBER_ID
+        self.generation = NO_GENERATION
+        self.has_lost_generation = False
+        self.must_rejoin = True
+        self.reason = "the consumer starts"
+
+    @property
+    def identity(self) -> Generation:
+        """The generation and member id for the next request."""
+        return Generation(self.generation, self.member_id)
+
+    def request_rejoin(self, reason: str) -> None:
+        """Note that the member must join again; `reason` goes into JoinGroup (KIP-800)."""
+        if not self.must_rejoin:
+            self.must_rejoin = True
+            self.reason = reason
+
+    def begin_join(self) -> None:
+        """Note that JoinGroup is sent. A rejoin that is requested from now on needs another JoinGroup."""
+        self.state = State.JOINING
+        self.must_rejoin = False
+
+    def joined(self, member_id: str, generation: int) -> None:
+        """Note a successful JoinGroup: this is the member's new generation."""
+        self.member_id = member_id
+        self.generation = generation
+        self.has_lost_generation = False
+        self.state = State.SYNCING
+
+    def synced(self) -> None:
+        """Note a successful SyncGroup: the member has its assignment."""
+        self.state = State.STABLE
+
+    def abort_join(self, reason: str) -> None:
+        """Note that JoinGroup or SyncGroup got no answer: whether the coordinator handled it is unknown."""
+        self.state = State.UNJOINED
+        self.request_rejoin(reason)
+
+    def leave(self, reason: str) -> None:
+        """Note that the member left: its partitions are no longer its own."""
+        self._forget(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.request_rejoin(reason)
+
+    def react(
+        self, call: Call, code: ErrorCode, sent: Generation, member_id: str = NO_MEMBER_ID
+    ) -> Reaction:
+        """Return the reaction to a response, and change the membership as its code demands.
+
+        `sent`: the identity that the request had. `member_id`: that of a MEMBER_ID_REQUIRED.
+        """
+        if code is ErrorCode.NONE:
+            return Reaction.GO_ON
+        reaction = REACTIONS[call].get(code, Reaction.FAIL)
+        if sent != self.identity:
+            return reaction if call is Call.COMMIT else Reaction.GO_ON
+        if code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = member_id
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._forget(code)
+        if code in _MEMBERSHIP and (call is not Call.JOIN):
+            self._leave_state(f"{call.value} failed with {code.name}")
+        return reaction
+
+    def _forget(self, code: ErrorCode) -> None:
+        """Drop the generation, and the member id unless only the generation was wrong."""
+        self.has_lost_generation = self.has_lost_generation or self.generation != NO_GENERATION
+        self.generation = NO_GENERATION
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = NO_MEMBER_ID
+        if self.state is not State.JOINING:
+            self.state = State.UNJOINED
+
+    def _leave_state(self, reason: str) -> None:
+        if self.state is State.SYNCING:
+            self.state = State.UNJOINED
+        self.request_rejoin(reason)
