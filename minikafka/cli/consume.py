@@ -129,8 +129,12 @@ def consume(
         raise MinikafkaError("standard output is closed: the records cannot be printed")
 
     def report_end(partition: int, offset: int) -> None:
-        if not quiet:
+        if quiet:
+            return
+        if where.stop is None:
             click.echo(f"% Reached end of topic {topic} [{partition}] at offset {offset}", err=True)
+        else:
+            click.echo(f"% Stopped in topic {topic} [{partition}] before offset {offset}", err=True)
 
     async def work(client: Client) -> None:
         left = count
@@ -145,7 +149,7 @@ def consume(
         await records.aclose()
 
     with explain_topic_errors(topic):
-        run_with_client(work, bootstrap_servers(bootstrap, data))
+        run_with_client(work, bootstrap_servers(bootstrap, data), late="not all records arrived")
 
 
 def _writer(
@@ -162,7 +166,7 @@ def _writer(
     if as_json:
         return json_writer(topic)
     if layout is None:
-        return line_writer(columns, unescape(key_delimiter) if key_delimiter else None)
+        return line_writer(columns, unescape(key_delimiter) if key_delimiter is not None else None)
     try:
         return format_writer(layout, topic)
     except ValueError as error:

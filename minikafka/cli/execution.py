@@ -51,11 +51,15 @@ async def _within(limit: float | None, work: Coroutine[Any, Any, T], late: str) 
 
 
 def run_with_client(
-    work: Callable[[Client], Coroutine[Any, Any, T]], servers: str, *, limit: float | None = None
+    work: Callable[[Client], Coroutine[Any, Any, T]],
+    servers: str,
+    *,
+    limit: float | None = None,
+    late: str | None = None,
 ) -> T:
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
-    `limit`: as in `run`; it also replaces the client's own time limits.
+    `limit`, `late`: as in `run`; the limit also replaces the client's own time limits.
     """
     from minikafka.client import Client
 
@@ -71,7 +75,7 @@ def run_with_client(
         async with client() as opened:
             return await work(opened)
 
-    return run(connected(), limit=limit, late=f"no complete answer from {servers}")
+    return run(connected(), limit=limit, late=late or f"no complete answer from {servers}")
 
 
 def interrupt(*_: object) -> None:

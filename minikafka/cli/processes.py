@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _EFFECTS: Final = {
     "now": "in effect now",
-    "restart": "takes effect at their next start",
+    "restart": "takes effect at the next start",
     "overridden": "no effect while `configs set` overrides it",
 }
 _LATE: Final = "the brokers did not serve clients"

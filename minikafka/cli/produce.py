@@ -113,6 +113,8 @@ def produce(
         raise click.UsageError("name a topic, as TOPIC or as -t TOPIC")
     topic, files = (words[0], words[1:]) if named is None else (named, words)
     is_whole = bool(files) and not (lines or as_json)
+    if key_delimiter == "":
+        raise click.UsageError("-K must not be empty")
     if key_delimiter and (as_json or is_whole):
         raise click.UsageError("-K splits lines: it cannot be combined with --json or whole files")
     delimiter = unescape(key_delimiter) if key_delimiter else None

@@ -225,8 +225,16 @@ class Move:
 
     async def _remove_throttle(self, admin: Admin) -> None:
         topics = {tp.topic for tp in self._plan}
-        if self._options.throttle and await reassign_throttle.remove_throttle(admin, topics):
+        if not self._options.throttle:
+            return
+        if await reassign_throttle.remove_throttle(admin, topics):
             click.echo("The throttle was removed.", err=True)
+        elif await admin.list_reassignments():
+            click.echo(
+                "The throttle stays, as other partitions are still moving; to remove it afterwards:\n"
+                f"  {self._options.command_for('--verify')}",
+                err=True,
+            )
 
     def _print_next_commands(self) -> None:
         """Print the commands that verify or cancel the moves that are still running."""

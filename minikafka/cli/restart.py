@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -49,8 +50,22 @@ def restart(
     run(_restart_rolling(cluster, ids) if rolling else _restart_together(cluster, ids))
 
 
+@contextmanager
+def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
+    """If the restart of these brokers does not succeed, name those that it leaves stopped."""
+    try:
+        yield
+    except BaseException:
+        for broker_id in ids:
+            if cluster.process(broker_id) is None:
+                hint = f"minikafka start {broker_id}"
+                click.echo(f"broker {broker_id} is stopped; to start it: {hint}", err=True)
+        raise
+
+
 async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
-    await cluster.restart_together(ids)
+    with _left_stopped(cluster, ids):
+        await cluster.restart_together(ids)
     click.echo(f"restarted: {', '.join(map(str, ids))}", err=True)
 
 
@@ -63,7 +78,8 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
     controller = (await cluster.state()).controller
     for done, broker_id in enumerate(sorted(ids, key=lambda id_: id_ == controller), 1):
         await cluster.wait_until_in_sync(wait_ms)
-        await cluster.restart(broker_id)
+        with _left_stopped(cluster, [broker_id]):
+            await cluster.restart(broker_id)
         click.echo(f"broker {broker_id} was restarted ({done} of {len(ids)})", err=True)
     await cluster.wait_until_in_sync(wait_ms)
     click.echo("all replicas are in sync", err=True)

@@ -25,6 +25,9 @@ def explain_topic_errors(topic: str) -> Iterator[None]:
             why = "default.replication.factor is larger than the number of running brokers"
             hint = f"to use fewer: minikafka topics create {topic} --replication-factor N"
             raise KafkaError(error.code, f"{topic}: {why}; {hint}") from None
+        if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION and error.detail == topic:
+            why = "a topic name has 1 to 249 ASCII letters, digits, '.', '_' and '-', and is not '.' or '..'"
+            raise KafkaError(error.code, f"{topic}: {why}") from None
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         if error.detail == topic:

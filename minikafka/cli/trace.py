@@ -59,7 +59,7 @@ def trace(
     """
     from minikafka.explain.gather import ledger_lines
     from minikafka.explain.summary import Story
-    from minikafka.explain.trace import chains
+    from minikafka.explain.trace import chains, names_number
 
     found = find_cluster(data)
     lines = ledger_lines(found, tp.topic)
@@ -68,7 +68,7 @@ def trace(
         return
     history = chains(lines, tp)
     state = run(found.state())
-    if not history and tp not in state.partitions:
+    if tp not in state.partitions and not any(names_number(line, tp) for line in lines):
         raise click.ClickException(
             f"{tp} is unknown to every broker and ledger in {found.directory.path}"
         )

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from minikafka.base.cluster_config import ClusterConfig
-from minikafka.base.errors import KafkaError
+from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterError, ClusterRecord
@@ -67,8 +67,8 @@ class LocalCluster:
     follow (0: free ports). `zookeeper`: host:port[/chroot] of servers to use instead of a managed one. The
     last three default to what the directory remembers, then to the configuration. A `start` that fails
     leaves the directory as it was. Methods raise
-    ClusterError; `start` also raises ConfigError for invalid keys. Raises TypeError for values that are
-    not numbers.
+    ClusterError; `start` also raises ConfigError for invalid keys, which `with` turns into ClusterError.
+    Raises TypeError for values that are not numbers.
 
     `async with LocalCluster() as cluster` starts and stops it; `with LocalCluster() as cluster` does so
     without an event loop. An exception that leaves the block gets the last lines of each broker's log.
@@ -108,6 +108,10 @@ class LocalCluster:
             await self.start()
         except BaseException as error:
             self._add_logs(error)
+            if self._temporary is not None:
+                self._temporary.cleanup()
+            if isinstance(error, ConfigError | OSError):
+                raise ClusterError(_text_of(error)) from error
             raise
         return self
 
@@ -468,6 +472,12 @@ class LocalCluster:
         return self._running.broker_or_error(self.record, broker_id)
 
 
+def _text_of(error: ConfigError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 class BlockingCluster:
     """A LocalCluster for code without an event loop: each method returns when the action is done.
 
@@ -478,6 +488,7 @@ class BlockingCluster:
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._runner = asyncio.Runner()
+        self._is_closed = False
 
     def open(self) -> BlockingCluster:
         """Start the cluster. Raises ClusterError, also in a thread that runs an event loop."""
@@ -493,9 +504,13 @@ class BlockingCluster:
         try:
             self._run(self._cluster.__aexit__(type(error) if error else None, error, None))
         finally:
+            self._is_closed = True
             self._runner.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._is_closed:
+            work.close()
+            raise ClusterError("the cluster was stopped at the end of its with block")
         if asyncio._get_running_loop() is not None:
             work.close()
             text = "an event loop is running in this thread"

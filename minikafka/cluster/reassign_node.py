@@ -18,7 +18,7 @@ from minikafka.base.ports import Check, Clock, Coordination, MultiOp, Rng, Watch
 from minikafka.cluster.directory import ClusterError
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.coordination import ZooKeeperCoordination
-from minikafka.zk.nodes import admin_requests, topics
+from minikafka.zk.nodes import admin_requests, registrations, topics
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import Node, get_one
 
@@ -42,7 +42,16 @@ class ReassignmentNode:
         return {tp: assignment for tp, assignment in found.items() if assignment is not None}
 
     async def submit(self) -> None:
-        """Create the node. Raises ClusterError if there is one: the controller takes one request at a time."""
+        """Create the node.
+
+        Raises ClusterError if there is one, as the controller takes one request at a time, and if a target broker
+        is not registered: the controller would wait for it without end.
+        """
+        names, _ = await self._coordination.children(registrations.DIRECTORY)
+        alive = registrations.ids(names, Faults())
+        if missing := {broker for target in self._plan.values() for broker in target} - set(alive):
+            unknown, known = (", ".join(map(str, sorted(ids))) for ids in (missing, alive))
+            raise ClusterError(f"broker {unknown} is not alive; alive are {known}")
         request = admin_requests.reassignments(self._plan)
         try:
             await self._coordination.create(request.path, request.data)

@@ -107,6 +107,15 @@ def names_partition(line: Line, tp: TopicPartition) -> bool:
     )
 
 
+def names_number(line: Line, tp: TopicPartition) -> bool:
+    """True if the line concerns this partition by its number, and not only its topic as a whole."""
+    if line["kind"] == WRITE:
+        node = f"/{tp.topic}/partitions/{tp.partition}"
+        paths = [f"{operation['path']}/" for operation in line["operations"]]
+        return any(f"{node}/" in path for path in paths)
+    return line["kind"] not in (EVENT, ELECTION) and names_partition(line, tp)
+
+
 def _is_about(path: str, tp: TopicPartition) -> bool:
     """True if the path is a node of the partition, or of its topic as a whole."""
     parts = path.split("/")

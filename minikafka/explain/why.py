@@ -235,14 +235,26 @@ def _under_replicated(picture: Picture) -> list[Finding]:
     missing = [
         b for b in assignment.replicas if b not in picture.isr and b not in assignment.adding
     ]
-    if not missing or not picture.isr:
+    away = [finding for finding in _members_away(picture) if picture.leader_replica is not None]
+    if not (missing or away) or not picture.isr:
         return []
     count = len(assignment.replicas) - len(assignment.adding)
     text = (
-        f"{picture.tp} is under-replicated: {count - len(missing)} of {count} replicas are in sync "
-        f"(ISR {ids(picture.isr)})"
+        f"{picture.tp} is under-replicated: {count - len(missing) - len(away)} of {count} replicas are in "
+        f"sync (ISR {ids(picture.isr)})"
     )
-    return [Finding("under-replicated", text, because=tuple(_out_of_sync(picture, missing)))]
+    return [Finding("under-replicated", text, because=(*_out_of_sync(picture, missing), *away))]
+
+
+def _members_away(picture: Picture) -> Iterator[Finding]:
+    """Yield the ISR members that do not serve. They stay in the ISR until their session expires or they lag."""
+    for broker in picture.isr:
+        is_settled = (
+            broker in picture.assignment.replicas and broker not in picture.assignment.adding
+        )
+        if is_settled and (reasons := why_not_serving(picture, broker)):
+            text = f"replica {broker} is still in the ISR but does not follow"
+            yield Finding("isr-member-away", text, (broker,), because=tuple(reasons))
 
 
 def _writes(picture: Picture) -> list[Finding]:

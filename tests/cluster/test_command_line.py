@@ -312,9 +312,7 @@ def test_edited_configuration_is_compared_with_running_brokers_and_applied(tmp_p
         assert edited.returncode == 0, edited.stderr
         lines = edited.stderr.splitlines()
         assert "started broker 3, already running: ZooKeeper, brokers 1, 2," in lines[0]
-        assert (
-            "num.partitions = 6 (was 3) on brokers 1, 2: takes effect at their next start" in lines
-        )
+        assert "num.partitions = 6 (was 3) on brokers 1, 2: takes effect at the next start" in lines
         now = "log.retention.ms = 80000 (was 70000) on brokers 1, 2: in effect now"
         assert now in lines
         assert "to restart them: minikafka restart 1 2 --rolling" in lines

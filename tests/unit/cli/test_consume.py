@@ -133,6 +133,7 @@ def test_end_of_each_partition_is_reported_on_standard_error_unless_quiet() -> N
         "% Reached end of topic t [0] at offset 5",
         "% Reached end of topic t [1] at offset 1",
     ]
+    assert call("-o", "1:3", "-p", "0").stderr == "% Stopped in topic t [0] before offset 3\n"
     assert call("-o", "end", "-p", "0").stderr == "% Reached end of topic t [0] at offset 5\n"
     assert call("-q").stderr == ""
 

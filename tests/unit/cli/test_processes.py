@@ -79,7 +79,7 @@ def test_up_prints_what_takes_effect_now_and_which_brokers_need_a_restart() -> N
     assert found.lines("my data") == [
         "log.retention.ms = 5 (was not set) on brokers 1, 2: in effect now",
         "min.insync.replicas = 2 (was 1) on broker 1: no effect while `configs set` overrides it",
-        "num.partitions = 6 (was 3) on broker 2: takes effect at their next start",
+        "num.partitions = 6 (was 3) on broker 2: takes effect at the next start",
         "broker 3 was not compared with the configuration: silent",
         "to restart them: minikafka restart 2 --rolling --data 'my data'",
     ]

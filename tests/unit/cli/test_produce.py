@@ -171,6 +171,11 @@ def test_unusable_options_are_usage_errors(
     assert problem in done.output
 
 
+def test_empty_delimiter_is_a_usage_error(there: StubCluster) -> None:
+    done = send(b"a\n", "-K", "")
+    assert (done.exit_code, "-K must not be empty" in done.stderr) == (2, True)
+
+
 def test_missing_file_is_named_before_anything_is_sent(there: StubCluster) -> None:
     done = send(b"x", "input", "nowhere")
     assert str(done.exception) == "nowhere: No such file or directory"

