@@ -21,6 +21,10 @@ from minikafka.base.model import TopicPartition
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 """Kafka's rule for topic names, which become names of directories and znodes."""
+GROUP_TOPIC: Final = "__consumer_offsets"
+"""Kafka's internal topic with the groups and their committed offsets."""
+INTERNAL_TOPICS: Final = frozenset({GROUP_TOPIC, "__transaction_state"})
+"""The topics that Kafka reserves for its coordinators: clients may read them and not write to them."""
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,255}")
 _OFFSET: Final = re.compile(r"[0-9]{20}")

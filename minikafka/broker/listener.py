@@ -24,6 +24,7 @@ from minikafka.broker.apis import (
     offsets,
     producers,
     reassignments,
+    records,
     topics,
     versions,
 )
@@ -46,6 +47,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     **offsets.HANDLERS,
     **producers.HANDLERS,
     **reassignments.HANDLERS,
+    **records.HANDLERS,
     **topics.HANDLERS,
     **versions.HANDLERS,
 }

@@ -36,6 +36,7 @@ from minikafka.base.ports import Clock, Ledger, Tasks, Transport
 from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.checkpoints import Checkpoints
 from minikafka.broker.coordinator import Coordinator
+from minikafka.broker.fetch_sessions import FetchSessions
 from minikafka.broker.fetchers import Fetchers
 from minikafka.broker.internal_appends import InternalAppends
 from minikafka.broker.isr_changes import IsrChanges
@@ -53,7 +54,6 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
-from minikafka.replication.sessions import Responder, Session
 from minikafka.replication.throttle import RETRY_MS
 
 logger = logging.getLogger(__name__)
@@ -118,9 +118,8 @@ class ReplicaManager:
         self.roles = Roles()
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
         self.controller_epoch = self.broker_epoch = -1
-        self.sessions: dict[int, Session] = {}
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
-        self._last_session_id = 0
+        self.fetch_sessions = FetchSessions(self.purgatory, self.find, self.propose_expansion)
         self.checkpoints = Checkpoints(
             logs, self.partitions, config, clock, tasks, self._directory_failed
         )
@@ -270,6 +269,11 @@ class ReplicaManager:
             self._expand_isrs(self.clock.now())
         if before - self.metadata.brokers.keys():
             self._advance_high_watermarks(self.clock.now())
+            for (
+                partition
+            ) in self.partitions.values():  # its low watermark counts live followers only
+                self._wake(partition)
+            self.purgatory.finish_soon()
         self.fetchers.brokers_changed(self.metadata.brokers)
         self._strays.delete_strays(request, is_whole=is_whole)
         return is_whole
@@ -382,7 +386,7 @@ class ReplicaManager:
             self._high_watermark_moved(partition)
         else:
             partition.become_follower(state)
-            self._wake_consumers(partition)
+            self._wake(partition)
             if state.leader != NO_LEADER and not self.leaving:
                 self.fetchers.add(partition)
         if partition.is_leader:
@@ -422,7 +426,7 @@ class ReplicaManager:
         self.fetchers.remove(stop.tp)
         if partition is not None:
             partition.stop()
-            self._wake_consumers(partition)
+            self._wake(partition)
             self.roles.stopped(stop.tp)
             if stop.delete:
                 self._forget(stop.tp)
@@ -432,6 +436,18 @@ class ReplicaManager:
             except StorageFailed as failure:
                 self._directory_failed(failure)
                 return _STORAGE_ERROR
+        return _NONE
+
+    # ---- deletion of records
+
+    def delete_records(self, partition: Partition, offset: int) -> int:
+        """Delete the records below the offset, at most the high watermark, as leader; return 0 or an error code."""
+        try:
+            partition.advance_log_start_offset(offset)
+        except StorageFailed as failure:
+            self._read_failed(partition, failure)
+            return _STORAGE_ERROR
+        self.purgatory.finish_soon()
         return _NONE
 
     # ---- settings
@@ -476,8 +492,8 @@ class ReplicaManager:
         if not self.purgatory.dirty:
             self.purgatory.finish_tick(self.clock.now())
 
-    def _wake_consumers(self, partition: Partition) -> None:
-        self.purgatory.fetches.update(partition.fetch_waiting)
+    def _wake(self, partition: Partition) -> None:
+        self.purgatory.waiting.update(partition.waiting)
 
     def _connection_lost(self, leader: BrokerId) -> None:
         """Note in the ledger when a leader was lost: it may have died long before its session expires."""
@@ -511,7 +527,7 @@ class ReplicaManager:
                 self.fetchers.remove(tp)
                 partition.offline = True
                 partition.fail_produces(_STORAGE_ERROR)
-                self._wake_consumers(partition)
+                self._wake(partition)
                 self.roles.stopped(tp)
         self.coordinator.report_log_dir_failure()
 
@@ -551,31 +567,10 @@ class ReplicaManager:
             self._high_watermark_moved(partition)
         self.purgatory.finish_tick(self.clock.now())
 
-    # ---- followers' fetch sessions
-
-    def open_session(self, broker_id: BrokerId, responder: Responder) -> Session:
-        """Open a fetch session for the connection of one follower."""
-        self._last_session_id += 1
-        session = Session(
-            self._last_session_id,
-            broker_id,
-            self.purgatory,
-            self.find,
-            responder,
-            self.propose_expansion,
-        )
-        self.sessions[session.id] = session
-        return session
-
-    def close_session(self, session: Session) -> None:
-        """Close the session of a follower that has disconnected or opens another session."""
-        session.close()
-        self.purgatory.sessions.pop(session, None)
-        self.sessions.pop(session.id, None)
+    # ---- followers
 
     def _expire_sessions(self, now: int) -> None:
-        for session in tuple(self.sessions.values()):
-            session.expire(now)
+        self.fetch_sessions.expire(now)
         self.fetchers.check(now)
         self.purgatory.finish_tick(now)
 

@@ -18,12 +18,10 @@ from minikafka.cli import placement
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
-from minikafka.cli.partition_arguments import Named, partitions_argument
-from minikafka.cli.topic_errors import unknown_topics
+from minikafka.cli.partition_arguments import Named, partitions_argument, partitions_of
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
-    from minikafka.client.admin import Admin
 
 
 @click.command()
@@ -63,7 +61,7 @@ def elect(
     wanted = placement.partitions_file(file) if file else list(named.partitions) or None
 
     async def work(client: Client) -> dict[TopicPartition, Outcome]:
-        whole = await _partitions_of(client.admin, named.topics) if named.topics else wanted
+        whole = await partitions_of(client.admin, named.topics) if named.topics else wanted
         return await client.admin.elect_leaders(whole, unclean=unclean)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
@@ -75,19 +73,6 @@ def elect(
     else:
         _print(kind, outcomes)
     fail_unless(all(is_success(outcome) for outcome in outcomes.values()))
-
-
-async def _partitions_of(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartition]:
-    """Return all partitions of these topics. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
-    known = await admin.describe_topics(topics)
-    missing = [name for name in topics if name not in known]
-    if missing:
-        raise unknown_topics(missing)
-    return [
-        TopicPartition(name, number)
-        for name, info in known.items()
-        for number in sorted(info.partitions)
-    ]
 
 
 def is_success(outcome: Outcome) -> bool:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.placement import given_partitions, once, parse_partition
+from minikafka.cli.topic_errors import unknown_topics
+
+if TYPE_CHECKING:
+    from minikafka.client.admin import Admin
 
 _TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --partition, not both"
 
@@ -92,3 +96,16 @@ def read_named(words: tuple[str, ...], topics: tuple[str, ...], numbers: tuple[i
     if numbers:
         return Named(tuple(given_partitions(topics, numbers)), ())
     return Named((), topics)
+
+
+async def partitions_of(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartition]:
+    """Return all partitions of these topics. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+    known = await admin.describe_topics(topics)
+    missing = [name for name in topics if name not in known]
+    if missing:
+        raise unknown_topics(missing)
+    return [
+        TopicPartition(name, number)
+        for name, info in known.items()
+        for number in sorted(info.partitions)
+    ]

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import click
 
+from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.names import parse_replica_directory
 
@@ -21,6 +22,8 @@ Plan: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
 """Partition to its target replicas, the preferred leader first."""
 FILE_VERSION: Final = 1
 _PARTITION_MAX: Final = 2**31 - 1
+_PLAN_SHAPE: Final = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}'
+_OFFSETS_SHAPE: Final = '{"version":1,"partitions":[{"topic":"t","partition":0,"offset":100}]}'
 
 
 def parse_partition(text: str) -> TopicPartition:
@@ -92,6 +95,22 @@ def partitions_file(file: str) -> list[TopicPartition]:
     return once([_partition(entry, f"{file}: partitions[{at}]") for at, entry in entries])
 
 
+def offsets_file(file: str) -> dict[TopicPartition, int]:
+    """Read an offset by partition in the JSON of kafka-delete-records. Raises UsageError and OSError."""
+    offsets: dict[TopicPartition, int] = {}
+    for at, entry in enumerate(_entries(file, _OFFSETS_SHAPE)):
+        where = f"{file}: partitions[{at}]"
+        tp, offset = _partition(entry, where), entry.get("offset")
+        if type(offset) is not int or not -1 <= offset <= LONG_MAX:
+            raise click.UsageError(
+                f"{where}: offset must be a number, or -1 for the high watermark"
+            )
+        if tp in offsets:
+            raise click.UsageError(f"{where}: {tp} is named twice")
+        offsets[tp] = offset
+    return offsets
+
+
 def as_json(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> dict[str, Any]:
     """Return the plan as the JSON object of Kafka's reassignment tool."""
     partitions = [
@@ -135,8 +154,7 @@ def once(partitions: list[TopicPartition]) -> list[TopicPartition]:
     return partitions
 
 
-def _entries(file: str) -> list[dict[str, Any]]:
-    shape = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}'
+def _entries(file: str, shape: str = _PLAN_SHAPE) -> list[dict[str, Any]]:
     try:
         content = json.loads(Path(file).read_text())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`topics create | list | describe | alter | delete`, over the Kafka protocol.
+"""`topics create | list | describe | alter | delete | delete-records`, over the Kafka protocol.
 
 Exit code 1 when a named topic does not exist or the request for it was refused, with the reason; the
 other named topics are still processed.
@@ -14,6 +14,7 @@ import click
 
 from minikafka.base.errors import ErrorCode
 from minikafka.cli import placement
+from minikafka.cli.delete_records import delete_records
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
@@ -42,6 +43,9 @@ assignment_option = click.option(
 @click.group(cls=Group)
 def topics() -> None:
     """Create, list, describe, alter and delete topics."""
+
+
+topics.add_command(delete_records)
 
 
 @topics.command()

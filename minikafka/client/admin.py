@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.admin_results import (
+    Deleted,
     LogDir,
     Outcome,
     Resource,
@@ -32,10 +33,10 @@ from minikafka.client.controller_requests import (
     is_not_controller,
     no_controller,
 )
-from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, read_metadata
+from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, error_code, read_metadata
 from minikafka.client.network import Address, Network, request
 from minikafka.client.probe import Probed, probe
-from minikafka.client.retries import Retries
+from minikafka.client.retries import GRACE_MS, Retries
 from minikafka.wire import versions
 
 logger = logging.getLogger(__name__)
@@ -315,6 +316,39 @@ class Admin:
             topic_partitions=topics,
             timeout=self._request_timeout_ms,
         )
+
+    # Records
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Deleted]:
+        """Delete the records below an offset of each partition, -1 for its high watermark (KIP-107)."""
+        results = await asyncio.gather(*(self._delete(tp, before[tp]) for tp in before))
+        return dict(zip(before, results, strict=True))
+
+    async def _delete(self, tp: TopicPartition, offset: int) -> Deleted:
+        row = {"partition_index": tp.partition, "offset": offset}
+        body = request(
+            versions.DELETE_RECORDS,
+            topics=[{"name": tp.topic, "partitions": [row]}],
+            timeout=self._request_timeout_ms,
+        )
+
+        async def attempt() -> Deleted:
+            leader = await self._metadata.leader(*tp)
+            timeout_ms = self._request_timeout_ms + GRACE_MS
+            api = versions.DELETE_RECORDS
+            response = await self._network.call(leader.address, api, timeout_ms, body)
+            answer = response.topics[0].partitions[0]
+            code = error_code(answer.error_code)
+            if code is not ErrorCode.NONE:
+                raise KafkaError(code, str(tp))
+            return Deleted(Outcome(code), int(answer.low_watermark))
+
+        try:
+            return await self._retries(attempt)
+        except KafkaError as error:
+            return Deleted(Outcome(error.code, error.detail), -1)
 
     # Settings
 

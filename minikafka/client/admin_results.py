@@ -27,6 +27,13 @@ class Outcome(NamedTuple):
         return f"{self.code.name}: {self.message}" if self.message else self.code.name
 
 
+class Deleted(NamedTuple):
+    """The result of DeleteRecords for one partition: the smallest log start offset of its live replicas, or -1."""
+
+    outcome: Outcome
+    low_watermark: int
+
+
 class ResourceType(IntEnum):
     """Kafka's numbers for the kinds of resources that have settings."""
 

@@ -23,6 +23,7 @@ VERSIONS: Final = {
     versions.METADATA: 12,
     versions.CREATE_TOPICS: 7,
     versions.DELETE_TOPICS: 5,
+    versions.DELETE_RECORDS: 2,
     versions.INIT_PRODUCER_ID: 4,
     versions.DESCRIBE_CONFIGS: 4,
     versions.DESCRIBE_LOG_DIRS: 4,

@@ -330,6 +330,10 @@ class Follower:
             followed.partition.advance_log_start_offset(offset)
         except StorageFailed as failure:
             self._disk_failed(key, followed, failure)
+        else:
+            self._fetch_next(
+                key, followed
+            )  # DeleteRecords at the leader waits for this replica's log start offset
 
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
         """Process an error or a divergence in a Fetch response.

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
+from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
 from minikafka.log.producers import APPEND, EARLY, UNKNOWN, WRITTEN
@@ -66,11 +67,11 @@ class ProduceWaiter(Protocol):
         """Return the number of produce requests that wait on the partition."""
 
 
-class FetchWaiter(Protocol):
-    """A consumer's fetch that waits for more bytes below the high watermark."""
+class Waiter(Protocol):
+    """A request that waits for the partition's high watermark, role, or the log start offsets of its replicas."""
 
     def attempt(self) -> None:
-        """Send the response if the fetch may read enough bytes now."""
+        """Send the response if the request need not wait any longer."""
 
 
 class Partition:
@@ -89,7 +90,6 @@ class Partition:
         "controller_epoch",
         "early_batches",
         "epoch_start_offset",
-        "fetch_waiting",
         "follower_throttle",
         "followers",
         "high_watermark",
@@ -113,6 +113,7 @@ class Partition:
         "tp",
         "unchecked_bytes",
         "under_min_isr",
+        "waiting",
         "zk_version",
     )
 
@@ -153,7 +154,7 @@ class Partition:
         self.follower_throttle: Throttle | None = None
         self.under_min_isr = False
         self.produce_waiting: dict[ProduceWaiter, int] = {}
-        self.fetch_waiting: dict[FetchWaiter, None] = {}
+        self.waiting: dict[Waiter, None] = {}
         self.appended_base = -1
         self.early_batches = EarlyBatches()
 
@@ -282,9 +283,24 @@ class Partition:
             self._positions_generation = _NO_GENERATION
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Delete the records below the offset, which must not lie above the high watermark. Raises StorageFailed."""
+        """Delete the records below the offset, which must not lie above the high watermark. Raises StorageFailed.
+
+        The leader's followers are sent the new log start offset at once, and do the same.
+        """
         self.log.advance_log_start_offset(offset)
         self._set_high_watermark(self.high_watermark)
+        for progress in self.followers.values():
+            if progress.item is not None:
+                progress.item.mark_changed()
+
+    def low_watermark(self) -> int:
+        """Return the smallest log start offset of the leader and its live followers; -1 while one is unknown."""
+        starts = [
+            progress.log_start_offset
+            for progress in self.followers.values()
+            if self.is_alive(progress.broker_id)
+        ]
+        return min(self.log.log_start_offset, *starts, LONG_MAX)
 
     @property
     def latest_offset_is_known(self) -> bool:

@@ -17,6 +17,9 @@ class SessionItem(Protocol):
     def mark_dirty(self) -> None:
         """Note that the session has something to send for the partition."""
 
+    def mark_changed(self) -> None:
+        """Note that the follower must learn the high watermark and log start offset soon, even without records."""
+
     def last_fetch(self) -> int:
         """Return the time (monotonic ms) of the last fetch in the session, of any partition."""
 
@@ -28,9 +31,10 @@ class FollowerProgress:
     """What a leader knows of one follower since the leader's epoch began.
 
     `offset` is the follower's log end offset, `position` the byte position of that offset in the leader's log.
-    `next_offset` and `next_position` are where the last answer to the follower ended, so that its next fetch needs
-    no search. Both positions are valid in layout generation `generation` of the log only. `caught_up_to` is the
-    leader's written log end at the last fetch; `last_caught_up` (monotonic ms) follows R30.
+    `log_start_offset` is the follower's. `next_offset` and `next_position` are where the last answer to the follower
+    ended, so that its next fetch needs no search. Both positions are valid in layout generation `generation` of the
+    log only. `caught_up_to` is the leader's written log end at the last fetch; `last_caught_up` (monotonic ms)
+    follows R30.
     """
 
     __slots__ = (
@@ -41,6 +45,7 @@ class FollowerProgress:
         "last_caught_up",
         "last_fetch",
         "log",
+        "log_start_offset",
         "next_offset",
         "next_position",
         "offset",
@@ -56,7 +61,7 @@ class FollowerProgress:
     def restart(self, now: int) -> None:
         """Forget everything but the session: a leader epoch begins, and the lag is counted from now on (X17)."""
         self.offset = self.position = self.next_offset = self.next_position = UNKNOWN
-        self.caught_up_to = UNKNOWN
+        self.caught_up_to = self.log_start_offset = UNKNOWN
         self.generation = self.log.layout_generation
         self.last_fetch = self.last_caught_up = now
 

@@ -2,7 +2,7 @@
 
 Kafka's delayed produce is here the response queue of a connection: responses are sent in the order of the
 requests, so a response that is ready waits behind one that is not. Delayed fetches wait elsewhere: those of
-followers in their session, those of consumers in `Partition.fetch_waiting`.
+followers in their session, those of consumers in `Partition.waiting`.
 
 Invariant: while a response waits for partitions, its connection is in `Partition.produce_waiting` of each of
 them, not only of the first. Otherwise a partition that gets another leader could not fail the response, and
@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Histogram
 from minikafka.base.ports import Clock, Slice
-from minikafka.replication.partition import FetchWaiter, Partition, ProduceWaiter
+from minikafka.replication.partition import Partition, ProduceWaiter, Waiter
 
 logger = logging.getLogger(__name__)
 
@@ -288,12 +288,12 @@ class Purgatory:
         "_clock",
         "_is_finish_due",
         "dirty",
-        "fetches",
         "finished_produces",
         "on_storage_failed",
         "produce_times",
         "ready",
         "sessions",
+        "waiting",
     )
 
     def __init__(
@@ -303,8 +303,8 @@ class Purgatory:
         self._is_finish_due = False
         self.dirty: list[Partition] = []
         self.ready: dict[ProduceWaiter, None] = {}
-        self.fetches: dict[FetchWaiter, None] = {}
         self.sessions: dict[ParkedSession, None] = {}
+        self.waiting: dict[Waiter, None] = {}
         self.on_storage_failed = on_storage_failed
         self.finished_produces = 0
         """Produce requests answered since the start; those with acks=0 included."""
@@ -347,8 +347,8 @@ class Purgatory:
                 self.ready[waiter] = None
                 if end <= high_watermark:
                     del waiting[waiter]
-        if partition.fetch_waiting:
-            self.fetches.update(partition.fetch_waiting)
+        if partition.waiting:
+            self.waiting.update(partition.waiting)
 
     def record_produce_time(self, arrived: int) -> None:
         """Record the time (ms) of a produce request that arrived at this monotonic millisecond and is answered now."""
@@ -372,10 +372,10 @@ class Purgatory:
             sessions, self.sessions = self.sessions, {}
             for session in sessions:
                 session.serve(now)
-        if self.fetches:
-            fetches, self.fetches = self.fetches, {}
-            for fetch in fetches:
-                fetch.attempt()
+        if self.waiting:
+            waiting, self.waiting = self.waiting, {}
+            for waiter in waiting:
+                waiter.attempt()
         if self.ready:
             ready, self.ready = self.ready, {}
             for queue in ready:

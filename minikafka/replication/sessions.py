@@ -67,6 +67,7 @@ class Item:
         "dirty",
         "diverging",
         "error",
+        "is_changed",
         "max_bytes",
         "number",
         "partition",
@@ -86,7 +87,14 @@ class Item:
         self.diverging: tuple[int, int] | None = None
         self.max_bytes = 0
         self.dirty = False
+        self.is_changed = False
+        """True if the partition is sent even without records, because the follower must learn its offsets soon."""
         self.sent_high_watermark = -1
+
+    def mark_changed(self) -> None:
+        """Send high watermark and log start offset with the next response, even without records."""
+        self.is_changed = True
+        self.mark_dirty()
 
     def mark_dirty(self) -> None:
         """Add the partition to those that the session has to send.
@@ -191,12 +199,12 @@ class Session:
             known = self.items.get(topic)
             if known is None:
                 known = self.items[topic] = {}
-            for number, leader_epoch, offset, last_epoch, _, partition_max_bytes in rows:
+            for number, leader_epoch, offset, last_epoch, start, partition_max_bytes in rows:
                 item = known.get(number)
                 if item is None:
                     item = known[number] = Item(self, topic, number)
                 item.max_bytes = partition_max_bytes
-                self._fetched(item, leader_epoch, offset, last_epoch, now)
+                self._fetched(item, leader_epoch, offset, last_epoch, start, now)
         if self.dirty:
             self.purgatory.sessions[self] = None
 
@@ -206,13 +214,14 @@ class Session:
         leader_epoch: int,
         offset: int,
         last_epoch: int,
+        start: int,
         max_bytes: int,
         deadline: int,
         now: int,
     ) -> None:
         """Do what `fetch` does, for one row of a known partition. Saves 0.5 of 4.9 µs per fetch."""
         self._begin(max_bytes, deadline, now)
-        self._fetched(item, leader_epoch, offset, last_epoch, now)
+        self._fetched(item, leader_epoch, offset, last_epoch, start, now)
         if self.dirty:
             self.purgatory.sessions[self] = None
 
@@ -226,8 +235,9 @@ class Session:
         self.parked = True
 
     def _fetched(
-        self, item: Item, leader_epoch: int, offset: int, last_epoch: int, now: int
+        self, item: Item, leader_epoch: int, offset: int, last_epoch: int, start: int, now: int
     ) -> None:
+        """Note that the follower has the records from `start` up to `offset`, or that its fetch is refused."""
         if item.progress is None:
             self._bind(item)
         partition, progress = item.partition, item.progress
@@ -266,9 +276,12 @@ class Session:
             return
         if moved:
             self.purgatory.high_watermark_moved(partition)
+        if start != progress.log_start_offset:
+            progress.log_start_offset = start
+            self.purgatory.waiting.update(partition.waiting)
         if self.broker_id not in partition.isr_state.isr:
             self._maybe_expand(partition, progress)
-        if offset < log.written_log_end_offset:
+        if offset < log.written_log_end_offset or item.is_changed:
             item.mark_dirty()
 
     def _maybe_expand(self, partition: Partition, progress: FollowerProgress) -> None:
@@ -349,6 +362,8 @@ class Session:
             partition, progress = item.partition, item.progress
             if item.error or item.diverging is not None or partition is None or progress is None:
                 return False
+            if item.is_changed:
+                return False
             available += partition.log.written_position - progress.current_position()
         if available >= self.min_bytes:
             return False
@@ -408,8 +423,9 @@ class Session:
         except StorageFailed as failure:
             self._disk_failed(item, partition, failure)
             return self._refused(item)
-        if not data:
+        if not data and not item.is_changed:
             return None
+        item.is_changed = False
         if throttle is not None:
             throttle.record(len(data))
         log.traffic.replication_bytes_out += len(data)
@@ -420,7 +436,7 @@ class Session:
             high_watermark,
             partition.last_stable_offset,
             log.log_start_offset,
-            (data,),
+            (data,) if data else NOTHING,
             len(data),
             None,
             None,

@@ -34,11 +34,11 @@ _JOIN_BELOW_BYTES: Final = 4096
 _length: Final = lru_cache(1024)(uvarint)
 
 SingleRequest: TypeAlias = tuple[
-    int, int, int, int, int, int, int, bytes, int, int, int, int, int, int, bytes
+    int, int, int, int, int, int, int, bytes, int, int, int, int, int, int, int, bytes
 ]
 """tags, replica id, max wait (ms), max bytes, session id, session epoch, topic count, topic, partition count,
-partition, current leader epoch, fetch offset, last fetched epoch, partition max bytes, tail."""
-_TAGS, _TOPICS, _PARTITIONS, _TAIL = 0, 6, 8, 14
+partition, current leader epoch, fetch offset, last fetched epoch, log start offset, partition max bytes, tail."""
+_TAGS, _TOPICS, _PARTITIONS, _TAIL = 0, 6, 8, 15
 """Positions of the constant fields in a SingleRequest."""
 SingleResponse: TypeAlias = tuple[int, bytes, int, int, int, int, int]
 """session id, topic, partition, high watermark, log start offset, records start, records end."""
@@ -47,7 +47,7 @@ SingleResponse: TypeAlias = tuple[int, bytes, int, int, int, int, int]
 # Pad bytes are zeros when packed, which is the value of their fields, and skip unused fields when unpacked.
 # The layouts are indexed by the length byte of the topic name, which is one more than the name's length.
 _REQUEST_LAYOUTS: Final = tuple(
-    Struct(f">Bii4xi1xiiBx{max(name - 1, 0)}sBiiqi8xi5s") for name in range(_NAME_MAX + 1)
+    Struct(f">Bii4xi1xiiBx{max(name - 1, 0)}sBiiqiqi5s") for name in range(_NAME_MAX + 1)
 )
 _RESPONSE_LAYOUTS: Final = tuple(
     Struct(f">ii7xiBB{max(name - 1, 0)}sBi2xqqqxi") for name in range(_NAME_MAX + 1)

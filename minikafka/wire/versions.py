@@ -23,6 +23,7 @@ LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_ACLS: Final = 29
@@ -49,6 +50,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     API_VERSIONS: (0, 3),
     CREATE_TOPICS: (2, 7),
     DELETE_TOPICS: (1, 6),
+    DELETE_RECORDS: (0, 2),
     INIT_PRODUCER_ID: (0, 4),
     OFFSET_FOR_LEADER_EPOCH: (2, 4),
     DESCRIBE_ACLS: (1, 3),
@@ -76,6 +78,7 @@ NAMES: Final[dict[int, str]] = {
     API_VERSIONS: "ApiVersions",
     CREATE_TOPICS: "CreateTopics",
     DELETE_TOPICS: "DeleteTopics",
+    DELETE_RECORDS: "DeleteRecords",
     INIT_PRODUCER_ID: "InitProducerId",
     OFFSET_FOR_LEADER_EPOCH: "OffsetForLeaderEpoch",
     DESCRIBE_ACLS: "DescribeAcls",
@@ -109,6 +112,7 @@ _FLEXIBLE_SINCE: Final[dict[int, int]] = {
     API_VERSIONS: 3,
     CREATE_TOPICS: 5,
     DELETE_TOPICS: 4,
+    DELETE_RECORDS: 2,
     INIT_PRODUCER_ID: 2,
     OFFSET_FOR_LEADER_EPOCH: 4,
     DESCRIBE_ACLS: 2,

@@ -11,7 +11,7 @@ from aiokafka.admin import NewPartitions as AioNewPartitions
 from aiokafka.admin import NewTopic as AioNewTopic
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
-from kafka import KafkaProducer, TopicPartition, TopicPartitionReplica
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition, TopicPartitionReplica
 from kafka import errors as kafka_errors
 from kafka.admin import (
     ACLFilter,
@@ -101,6 +101,30 @@ async def test_pending_reassignment_is_listed_replaced_and_cancelled(
         await cluster.release("broker.leader_and_isr", [3])
     await eventually(lambda: _nothing_moves(admin))
     await eventually(lambda: _replicas_are(admin, "python-wait", {0: [1, 2]}))
+
+
+async def test_records_are_deleted_from_the_start_of_partitions(
+    cluster: LocalCluster, admin: KafkaAdminClient
+) -> None:
+    await create(cluster, admin, "python-cut", [[1, 2, 3], [2, 3, 1]])
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
+    for number in range(20):
+        producer.send("python-cut", b"%d" % number, partition=number % 2).get(30)
+    producer.close()
+    first, second = (TopicPartition("python-cut", number) for number in (0, 1))
+    answers = admin.delete_records({first: 4, second: -1})
+    assert {tp: answer["low_watermark"] for tp, answer in answers.items()} == {
+        first: 4,
+        second: 10,
+    }
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, consumer_timeout_ms=10_000)
+    assert consumer.beginning_offsets([first, second]) == {first: 4, second: 10}
+    consumer.assign([first])
+    consumer.seek_to_beginning(first)
+    assert next(consumer).value == b"8"
+    consumer.close()
+    with pytest.raises(kafka_errors.KafkaError, match="OffsetOutOfRange"):
+        admin.delete_records({first: 11})
 
 
 async def _nothing_moves(admin: KafkaAdminClient) -> bool:

@@ -16,7 +16,9 @@ from typing import Any, Final
 import pytest
 from support.running_cluster import eventually, kill
 
+from minikafka.client import Client
 from minikafka.cluster import LocalCluster
+from minikafka.record.batch import Record
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 MAIN: Final = {
@@ -26,6 +28,8 @@ MAIN: Final = {
     "configs": "kafka.admin.ConfigCommand",
     "logdirs": "org.apache.kafka.tools.LogDirsCommand",
     "acls": "kafka.admin.AclCommand",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "offsets": "org.apache.kafka.tools.GetOffsetShell",
 }
 QUICK: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -266,6 +270,24 @@ async def test_log_directories_are_described(cluster: LocalCluster, tools: Tools
         (directory,) = broker["logDirs"]
         assert directory["error"] is None
         assert [row["partition"] for row in directory["partitions"]] == ["tool-dirs-0"]
+
+
+async def test_records_are_deleted_and_the_log_starts_behind_them(
+    cluster: LocalCluster, tools: Tools
+) -> None:
+    await tools.create("tool-cut", "1:2:3")
+    async with Client(cluster.bootstrap) as client:
+        for number in range(10):
+            await client.produce("tool-cut", [Record(value=b"%d" % number)])
+    partition = {"topic": "tool-cut", "partition": 0}
+    file = tools.file("cut", {"partitions": [{**partition, "offset": 4}]})
+    printed = await tools.do("delete-records", "--offset-json-file", file)
+    assert "partition: tool-cut-0\tlow_watermark: 4" in printed
+    offsets = await tools.do("offsets", "--topic", "tool-cut", "--time", "earliest")
+    assert "tool-cut:0:4" in offsets
+    beyond = tools.file("beyond", {"partitions": [{**partition, "offset": 11}]})
+    refused = await tools.run("delete-records", "--offset-json-file", beyond)
+    assert "OffsetOutOfRangeException" in refused
 
 
 async def test_unsupported_requests_have_kafkas_errors(tools: Tools) -> None:

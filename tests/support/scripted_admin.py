@@ -15,6 +15,7 @@ from minikafka.client import ClusterInfo, NewTopic, Node, Outcome, PartitionInfo
 from minikafka.client.admin import Admin
 from minikafka.client.admin_results import (
     ConfigSource,
+    Deleted,
     LogDir,
     Resource,
     ResourceType,
@@ -46,6 +47,8 @@ class ScriptedAdmin(Admin):
         self.silent: set[int] = set()
         self.probed: list[int] = []
         self.leaders: dict[TopicPartition, Outcome] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.starts: dict[TopicPartition, int] = {}
 
     async def __aenter__(self) -> ScriptedAdmin:
         return self
@@ -126,6 +129,21 @@ class ScriptedAdmin(Admin):
         named = None if partitions is None else list(partitions)
         self.elections.append((named, unclean))
         return {tp: o for tp, o in self.election.items() if named is None or tp in named}
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Deleted]:
+        """Move the starts of logs, which end at `ends`."""
+        results = {}
+        for tp, offset in before.items():
+            end = self.ends.get(tp, 0)
+            wanted = end if offset < 0 else offset
+            if wanted > end:
+                results[tp] = Deleted(Outcome(ErrorCode.OFFSET_OUT_OF_RANGE), -1)
+            else:
+                self.starts[tp] = wanted
+                results[tp] = Deleted(DONE, wanted)
+        return results
 
     async def describe_configs(
         self, resources: Iterable[Resource], *, synonyms: bool = False

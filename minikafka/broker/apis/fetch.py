@@ -141,7 +141,7 @@ class FetchApi:
         """Forget all fetches: the connection has ended."""
         self.unsent.clear()
         if self.session is not None:
-            self.replicas.close_session(self.session)
+            self.replicas.fetch_sessions.close(self.session)
             self.session = None
         for fetch in tuple(self.waiting):
             fetch.forget()
@@ -164,6 +164,7 @@ class FetchApi:
             leader_epoch,
             offset,
             last_epoch,
+            start,
             partition_max_bytes,
             _,
         ) = single
@@ -181,7 +182,8 @@ class FetchApi:
         now = self.now
         if max_bytes > _RESPONSE_MAX:
             max_bytes = _RESPONSE_MAX
-        session.fetch_one(item, leader_epoch, offset, last_epoch, max_bytes, now + max_wait_ms, now)
+        deadline = now + max_wait_ms
+        session.fetch_one(item, leader_epoch, offset, last_epoch, start, max_bytes, deadline, now)
         return True
 
     def _follower(self, request: FetchRequest, correlation: int) -> None:
@@ -211,8 +213,8 @@ class FetchApi:
         session = self.session
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
-                self.replicas.close_session(session)
-            self.session = session = self.replicas.open_session(request.replica_id, self)
+                self.replicas.fetch_sessions.close(session)
+            session = self.session = self.replicas.fetch_sessions.open(request.replica_id, self)
             session.min_bytes = request.min_bytes
             return 0
         if session is None or request.session_id != session.id:
@@ -244,7 +246,7 @@ class FetchApi:
 
 
 class ConsumerFetch:
-    """One fetch of a consumer until it is answered: a FetchWaiter of every partition that it reads."""
+    """One fetch of a consumer until it is answered: a Waiter of every partition that it reads."""
 
     __slots__ = ("api", "arrived", "correlation", "done", "request", "slot", "timer", "version")
 
@@ -270,7 +272,7 @@ class ConsumerFetch:
         if not self.done:
             self.api.waiting[self] = None
             for partition in self._partitions():
-                partition.fetch_waiting[self] = None
+                partition.waiting[self] = None
             self.timer = self.api.clock.call_later(max(request.max_wait_ms, 1), self._expired)
 
     def _partitions(self) -> list[Partition]:
@@ -416,4 +418,4 @@ class ConsumerFetch:
             self.timer.cancel()
         if self.api.waiting.pop(self, False) is None:
             for partition in self._partitions():
-                partition.fetch_waiting.pop(self, None)
+                partition.waiting.pop(self, None)

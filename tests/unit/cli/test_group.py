@@ -22,7 +22,7 @@ from minikafka.cli.main import commands
         ("plan kill", "Did you mean kill-broker?"),
         ("list", "Did you mean topics list?"),
         ("health", "Did you mean cluster health?"),
-        ("topics xyz", "Known commands: alter, create, delete, describe, list."),
+        ("topics xyz", "Known commands: alter, create, delete, delete-records, describe, list."),
     ],
 )
 def test_error_about_an_unknown_command_suggests_one(line: str, suggestion: str) -> None:

@@ -13,13 +13,13 @@ from support.replication import KEY, Replica, Replicas
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.broker.apis.fetch import FetchApi
+from minikafka.broker.fetch_sessions import FetchSessions
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.record.batch import records
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue
-from minikafka.replication.sessions import Session
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.fetch import FOLLOWER_VERSION
 from minikafka.wire.fetch import encode_request as encode_follower_request
@@ -42,15 +42,9 @@ class Consumer:
             find=self._find,
             purgatory=replica.purgatory,
             refusals=Refusals({}, MetadataCache(ManualClock()), ManualClock(), lambda: "connected"),
-            open_session=lambda broker, responder: Session(
-                1,
-                broker,
-                replica.purgatory,
-                self._find,
-                responder,
-                lambda partition, progress: None,
+            fetch_sessions=FetchSessions(
+                replica.purgatory, self._find, lambda partition, progress: None
             ),
-            close_session=lambda session: session.close(),
         )
         nobody = cast("Any", None)
         self.api = FetchApi(

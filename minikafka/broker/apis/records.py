@@ -1,0 +1,167 @@
+"""Records of a partition that a client deletes from its start.
+
+DeleteRecords 21, versions 0–2.
+- Served by the leader. The log then starts at the requested offset, -1 being the high watermark. An offset below the
+  current log start changes nothing; one below -1 or above the high watermark is OFFSET_OUT_OF_RANGE.
+- A partition is answered when its low watermark, the smallest log start offset of its live replicas, has reached the
+  offset; after the timeout it is REQUEST_TIMED_OUT, although the leader's log does start there.
+- POLICY_VIOLATION for a topic whose `cleanup.policy` lacks `delete`, INVALID_TOPIC_EXCEPTION for internal topics.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Final, Literal
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import INTERNAL_TOPICS
+from minikafka.base.ports import Timer
+from minikafka.broker.services import (
+    LATER,
+    Entity,
+    Handler,
+    Later,
+    RequestContext,
+    Services,
+)
+from minikafka.replication.partition import Partition
+from minikafka.wire.codec import milliseconds, response
+from minikafka.wire.versions import DELETE_RECORDS
+
+_HIGH_WATERMARK: Final = -1
+_UNKNOWN: Final = -1
+"""Low watermark of a partition that was refused."""
+
+
+def delete_records(
+    services: Services, request: Entity, context: RequestContext
+) -> Entity | Literal[Later.LATER]:
+    """Delete records as leader; return the response if no follower is waited for, else LATER."""
+    rows = {
+        TopicPartition(topic.name, asked.partition_index): _delete(
+            services, TopicPartition(topic.name, asked.partition_index), asked.offset
+        )
+        for topic in request.topics
+        for asked in topic.partitions
+    }
+    deletion = Deletion(services, rows, context)
+    if deletion.is_complete():
+        return deletion.response()
+    deletion.wait(milliseconds(request.timeout))
+    return LATER
+
+
+class Row:
+    """The result for one partition, which waits until the low watermark has reached `required`."""
+
+    __slots__ = ("error", "low_watermark", "partition", "required")
+
+    def __init__(
+        self, error: int, partition: Partition | None = None, required: int = _UNKNOWN
+    ) -> None:
+        self.error = error
+        self.partition = partition
+        self.required = required
+        self.low_watermark = _UNKNOWN
+
+
+def _delete(services: Services, tp: TopicPartition, offset: int) -> Row:
+    """Raise the log start offset of a partition that this broker leads."""
+    partition = services.replicas.partition(tp)
+    error = _refusal(services, tp, partition)
+    if error or partition is None:
+        services.replicas.refusals.note("DeleteRecords", tp, error)
+        return Row(error)
+    required = partition.high_watermark if offset == _HIGH_WATERMARK else offset
+    if not 0 <= required <= partition.high_watermark:
+        return Row(ErrorCode.OFFSET_OUT_OF_RANGE)
+    error = services.replicas.delete_records(partition, required)
+    return Row(error) if error else Row(ErrorCode.NONE, partition, required)
+
+
+def _refusal(services: Services, tp: TopicPartition, partition: Partition | None) -> int:
+    if tp.partition not in services.metadata.topics.get(tp.topic, {}):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if tp.topic in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if partition is None:
+        return services.replicas.error_for(tp) or ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if error := partition.check_leader_epoch(-1):
+        return error
+    if "delete" not in partition.log.config.cleanup_policy:
+        return ErrorCode.POLICY_VIOLATION
+    return ErrorCode.NONE
+
+
+class Deletion:
+    """One DeleteRecords request until it is answered: a Waiter of the partitions whose followers lag behind."""
+
+    def __init__(
+        self, services: Services, rows: dict[TopicPartition, Row], context: RequestContext
+    ) -> None:
+        self._services = services
+        self._rows = rows
+        self._context = context
+        self._timer: Timer | None = None
+        self._waited: list[Partition] = []
+
+    def is_complete(self) -> bool:
+        """Return True if every partition has failed, or its low watermark has reached the required offset."""
+        for row in self._rows.values():
+            if row.partition is not None:
+                self._check(row, row.partition)
+        return all(row.partition is None for row in self._rows.values())
+
+    def _check(self, row: Row, partition: Partition) -> None:
+        error = partition.check_leader_epoch(-1)
+        row.low_watermark = _UNKNOWN if error else partition.low_watermark()
+        if error or row.low_watermark >= row.required:
+            row.error, row.partition = error, None
+
+    def wait(self, timeout_ms: int) -> None:
+        """Answer when the request is complete, or after the timeout."""
+        self._waited = [row.partition for row in self._rows.values() if row.partition is not None]
+        for partition in self._waited:
+            partition.waiting[self] = None
+        self._timer = self._services.clock.call_later(max(timeout_ms, 1), self._expire)
+
+    def attempt(self) -> None:
+        """Answer if the request is complete."""
+        if self._timer is not None and self.is_complete():
+            self._answer()
+
+    def _expire(self) -> None:
+        if not self.is_complete():
+            for row in self._rows.values():
+                if row.partition is not None:
+                    row.error = ErrorCode.REQUEST_TIMED_OUT
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self._waited:
+            partition.waiting.pop(self, None)
+        self._context.answer(self.response())
+
+    def response(self) -> Entity:
+        """Return the response with the results so far."""
+        topics: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        for tp, row in self._rows.items():
+            topics[tp.topic].append(
+                {
+                    "partition_index": tp.partition,
+                    "low_watermark": row.low_watermark,
+                    "error_code": row.error,
+                }
+            )
+        return response(
+            DELETE_RECORDS,
+            self._context.version,
+            topics=[{"name": name, "partitions": found} for name, found in topics.items()],
+        )
+
+
+HANDLERS: Final[dict[int, Handler]] = {DELETE_RECORDS: delete_records}

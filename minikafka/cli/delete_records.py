@@ -1,0 +1,100 @@
+"""`topics delete-records`: delete records from the start of partitions, as kafka-delete-records does.
+
+Exit code 1 when the records of a named partition were not deleted, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from minikafka.base.keys import LONG_MAX
+from minikafka.base.model import TopicPartition
+from minikafka.cli import placement
+from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers
+from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
+from minikafka.cli.partition_arguments import Named, partitions_argument, partitions_of
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+    from minikafka.client.admin_results import Deleted
+
+_HIGH_WATERMARK: Final = -1
+
+
+@click.command("delete-records", short_help="Delete records from the start of partitions.")
+@partitions_argument
+@click.option(
+    "--before-offset",
+    type=click.IntRange(_HIGH_WATERMARK, LONG_MAX),
+    metavar="N",
+    help="First offset to keep; -1 deletes all committed records.",
+)
+@click.option(
+    "--offset-json-file", "file", metavar="FILE", help="JSON file of Kafka's kafka-delete-records."
+)
+@bootstrap_option
+@data_option
+@timeout_option
+@json_option
+def delete_records(
+    named: Named,
+    before_offset: int | None,
+    file: str | None,
+    bootstrap: str | None,
+    data: str | None,
+    as_json: bool,
+) -> None:
+    """Delete the records of partitions below an offset, on all live replicas."""
+    _check(named, before_offset, file)
+    before = placement.offsets_file(file) if file else {}
+
+    async def work(client: Client) -> dict[TopicPartition, Deleted]:
+        if before_offset is not None:
+            whole = await partitions_of(client.admin, named.topics) if named.topics else ()
+            before.update(dict.fromkeys((*named.partitions, *whole), before_offset))
+        return await client.admin.delete_records(before)
+
+    results = run_with_client(work, bootstrap_servers(bootstrap, data))
+    if as_json:
+        click.echo(json.dumps([_row(tp, deleted) for tp, deleted in sorted(results.items())]))
+    else:
+        _print(results)
+    fail_unless(all(deleted.outcome.ok for deleted in results.values()))
+
+
+def _check(named: Named, before_offset: int | None, file: str | None) -> None:
+    """Raise UsageError unless partitions and offset are given in exactly one way."""
+    if file is not None and (any(named) or before_offset is not None):
+        raise click.UsageError(
+            "--offset-json-file cannot be combined with partitions or --before-offset"
+        )
+    if file is None and (not any(named) or before_offset is None):
+        raise click.UsageError(
+            "name the partitions and the first offset to keep: t-0 --before-offset 100, "
+            "or --offset-json-file FILE"
+        )
+
+
+def _row(tp: TopicPartition, deleted: Deleted) -> dict[str, object]:
+    outcome = deleted.outcome
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "low_watermark": deleted.low_watermark if outcome.ok else None,
+        "error": None if outcome.ok else outcome.code.name,
+        "message": outcome.message,
+    }
+
+
+def _print(results: Mapping[TopicPartition, Deleted]) -> None:
+    """Print one line per partition, in the words of kafka-delete-records; failures on standard error."""
+    for tp, (outcome, low_watermark) in sorted(results.items()):
+        if outcome.ok:
+            click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
+        else:
+            click.echo(f"minikafka: {outcome.code.name}: {tp}", err=True)
