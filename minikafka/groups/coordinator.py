@@ -2,15 +2,28 @@
 
 A method is called for each event and returns the commands to carry out, in order. `now` is monotonic
 milliseconds. Invariants: every caller is answered exactly once; an answered commit is returned by the next fetch; a
-member gets the bytes that its generation's leader sent for it.
+member gets the bytes that its generation's leader sent for it; generations never fall within one life of a group.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from functools import partial
 
-from minikafka.groups.commands import Caller, Command
+from minikafka.base.errors import ErrorCode
+from minikafka.groups import commands
+from minikafka.groups.append_errors import offsets_error
+from minikafka.groups.commands import Answer, Caller, Command
+from minikafka.groups.commits import Commits
+from minikafka.groups.group import Group, GroupTimer
+from minikafka.groups.joining import Joining
+from minikafka.groups.member import Member, PendingMember
+from minikafka.groups.membership import Membership
+from minikafka.groups.offsets import GroupOffsets
+from minikafka.groups.outbox import Outbox
+from minikafka.groups.partitions import Load, partition_of
+from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.requests import (
     CommitRequest,
     DeleteGroupsRequest,
@@ -21,26 +34,27 @@ from minikafka.groups.requests import (
     JoinRequest,
     LeaveRequest,
     ListRequest,
+    Partitions,
     SyncRequest,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """The settings of the coordinator, with Kafka's names and defaults."""
-
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 0x7FFFFFFF
-    offset_metadata_max_bytes: int = 4096
-    offsets_retention_minutes: int = 7 * 24 * 60
-    offsets_retention_check_interval_ms: int = 600_000
-
-
-def partition_of(group_id: str, count: int) -> int:
-    """Return the partition of `__consumer_offsets` that holds the group: the hash of Java's String, modulo `count`."""
-    raise NotImplementedError
+from minikafka.groups.responses import (
+    DeleteGroupsResponse,
+    DeleteOffsetsResponse,
+    DescribedGroup,
+    DescribeResponse,
+    FetchedGroup,
+    FetchOffsetsResponse,
+    HeartbeatResponse,
+    JoinResponse,
+    LeaveResponse,
+    LeftMember,
+    ListedGroup,
+    ListResponse,
+    SyncResponse,
+)
+from minikafka.groups.settings import GroupSettings
+from minikafka.groups.states import DEAD, EMPTY, GroupState
+from minikafka.groups.timers import Timer, Timers
 
 
 class GroupCoordinator:
@@ -59,75 +73,252 @@ class GroupCoordinator:
     ) -> None:
         self.settings = settings
         self.partition_count = partition_count
+        self.groups: dict[str, Group] = {}
+        """The groups that are served, for reading only."""
+        self._wall_ms = wall_ms
+        self._outbox = Outbox()
+        self._timers = Timers()
+        rebalances = Rebalances(settings, self._outbox, self._timers, wall_ms)
+        self._joining = Joining(settings, self._outbox, self._timers, rebalances, new_id)
+        self._members = Membership(settings, self._outbox, self._timers, rebalances)
+        self._commits = Commits(settings, self._outbox, rebalances, wall_ms, self._remove_group)
+        self._owned: set[int] = set()
+        self._loads: dict[int, Load] = {}
+        self._sweep_at: int | None = None
 
-    # ---- requests
+    def state_counts(self) -> Counter[GroupState]:
+        """Return the number of groups in each state."""
+        return Counter(group.state for group in self.groups.values())
+
+    # ---- which groups are served
+
+    def _refusal(self, group_id: str, needs_name: bool = True) -> ErrorCode:
+        """Return the error for a request about a group that is not in `groups`, NONE if it just does not exist."""
+        if needs_name and not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        partition = partition_of(group_id, self.partition_count)
+        if partition in self._loads:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if partition in self._owned else ErrorCode.NOT_COORDINATOR
+
+    def _create(self, group_id: str) -> Group:
+        group = self.groups[group_id] = Group(
+            group_id,
+            partition_of(group_id, self.partition_count),
+            GroupOffsets(group_id),
+            self._wall_ms(),
+        )
+        return group
+
+    def _remove_group(self, group: Group, cause: str) -> None:
+        del self.groups[group.group_id]
+        self._members.depart(group, self._wall_ms())
+        self._outbox.note(commands.DEAD, group, cause=cause)
+
+    # ---- requests of members
 
     def join(self, request: JoinRequest, caller: Caller, now: int) -> list[Command]:
         """JoinGroup: answered when all members have joined, or at once with an error."""
-        raise NotImplementedError
+        group = self.groups.get(request.group_id) if request.group_id else None
+        error = ErrorCode.NONE if group is not None else self._refusal(request.group_id)
+        settings = self.settings
+        shortest, longest = (
+            settings.group_min_session_timeout_ms,
+            settings.group_max_session_timeout_ms,
+        )
+        if not error and not shortest <= request.session_timeout_ms <= longest:
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if not error and group is None and request.member_id:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error:
+            return [Answer(caller, JoinResponse(error, request.member_id))]
+        self._joining.join(group or self._create(request.group_id), request, caller, now)
+        return self._outbox.take()
 
     def sync(self, request: SyncRequest, caller: Caller, now: int) -> list[Command]:
         """SyncGroup: answered when the leader's assignment is written."""
-        raise NotImplementedError
+        group = self.groups.get(request.group_id) if request.group_id else None
+        if group is None:
+            error = self._refusal(request.group_id) or ErrorCode.UNKNOWN_MEMBER_ID
+            if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # The rebalance is lost with the former coordinator, and old clients do not expect the other error.
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+            return [Answer(caller, SyncResponse(error))]
+        self._members.sync(group, request, caller, now)
+        return self._outbox.take()
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, now: int) -> list[Command]:
         """Heartbeat: answered at once."""
-        raise NotImplementedError
+        group = self.groups.get(request.group_id) if request.group_id else None
+        if group is not None:
+            return [Answer(caller, self._members.heartbeat(group, request, now))]
+        error = self._refusal(request.group_id) or ErrorCode.UNKNOWN_MEMBER_ID
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.NONE  # the session begins again when the group is loaded
+        return [Answer(caller, HeartbeatResponse(error))]
 
     def leave(self, request: LeaveRequest, caller: Caller, now: int) -> list[Command]:
         """LeaveGroup: answered at once."""
-        raise NotImplementedError
+        group = self.groups.get(request.group_id) if request.group_id else None
+        if group is None:
+            error = self._refusal(request.group_id)
+            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            left = [LeftMember(m.member_id, m.instance_id, unknown) for m in request.members]
+            return [Answer(caller, LeaveResponse(error, () if error else left))]
+        self._members.leave(group, request, caller, now)
+        return self._outbox.take()
+
+    # ---- offsets
 
     def commit(self, request: CommitRequest, caller: Caller, now: int) -> list[Command]:
         """OffsetCommit: answered when the offsets are written."""
-        raise NotImplementedError
+        group = self.groups.get(request.group_id)
+        if group is None:
+            error = self._refusal(request.group_id, needs_name=False)
+            if not error and request.generation >= 0:
+                error = ErrorCode.ILLEGAL_GENERATION
+            if error:
+                self._commits.refuse(request, caller, error)
+                return self._outbox.take()
+            group = self._create(request.group_id)
+        self._commits.commit(group, request, caller, now)
+        return self._outbox.take()
 
     def fetch_offsets(self, request: FetchOffsetsRequest, caller: Caller) -> list[Command]:
         """OffsetFetch: answered at once."""
-        raise NotImplementedError
+        groups = [
+            self._fetch(group_id, partitions, request.require_stable)
+            for group_id, partitions in request.groups
+        ]
+        return [Answer(caller, FetchOffsetsResponse(groups))]
+
+    def _fetch(
+        self, group_id: str, partitions: Partitions | None, require_stable: bool
+    ) -> FetchedGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            error = self._refusal(group_id, needs_name=False)
+            if error:
+                return FetchedGroup(group_id, error)
+        return self._commits.fetch(group_id, group, partitions, require_stable)
 
     def delete_offsets(
         self, request: DeleteOffsetsRequest, caller: Caller, now: int
     ) -> list[Command]:
         """OffsetDelete: answered when the tombstones are written."""
-        raise NotImplementedError
+        group = self.groups.get(request.group_id) if request.group_id else None
+        if group is None:
+            error = self._refusal(request.group_id) or ErrorCode.GROUP_ID_NOT_FOUND
+            return [Answer(caller, DeleteOffsetsResponse(error))]
+        self._commits.delete(group, request, caller)
+        return self._outbox.take()
+
+    def delete_topics(self, topics: Collection[str]) -> list[Command]:
+        """Topics were deleted: remove their offsets from all groups."""
+        self._commits.delete_topics(list(self.groups.values()), topics)
+        return self._outbox.take()
+
+    # ---- views and deletion of groups
 
     def describe(self, request: DescribeRequest, caller: Caller) -> list[Command]:
         """DescribeGroups: answered at once."""
-        raise NotImplementedError
+        groups = [self._describe(group_id) for group_id in request.group_ids]
+        return [Answer(caller, DescribeResponse(groups))]
+
+    def _describe(self, group_id: str) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group.describe()
+        error = self._refusal(group_id, needs_name=False)
+        return DescribedGroup(group_id, error, "" if error else DEAD.value)
 
     def list_groups(self, request: ListRequest, caller: Caller) -> list[Command]:
         """ListGroups: answered at once."""
-        raise NotImplementedError
+        states = {state.lower() for state in request.states}
+        groups = [
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+            for group in self.groups.values()
+            if not states or group.state.value.lower() in states
+        ]
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loads else ErrorCode.NONE
+        return [Answer(caller, ListResponse(error, groups))]
 
     def delete_groups(
         self, request: DeleteGroupsRequest, caller: Caller, now: int
     ) -> list[Command]:
         """DeleteGroups: answered when the tombstones are written."""
-        raise NotImplementedError
+        errors: dict[str, int] = {}
+        removable: list[Group] = []
+        for group_id in dict.fromkeys(request.group_ids):
+            group = self.groups.get(group_id)
+            if group is None:
+                refusal = self._refusal(group_id, needs_name=False)
+                errors[group_id] = refusal or ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not EMPTY:
+                errors[group_id] = ErrorCode.NON_EMPTY_GROUP
+            else:
+                errors[group_id] = ErrorCode.NONE
+                removable.append(group)
+        left = len(removable)
 
-    # ---- other events
+        def buried(group_id: str, error: int, now: int) -> None:
+            nonlocal left
+            errors[group_id] = offsets_error(error)
+            left -= 1
+            if not left:
+                self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
+
+        for group in removable:
+            self._commits.delete_group(group, partial(buried, group.group_id))
+        if not removable:
+            self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
+        return self._outbox.take()
+
+    # ---- appends and time
 
     def appended(self, token: int, error: int, now: int) -> list[Command]:
         """The batch of an `Append` is committed (error 0), or the append failed with this code of a produce."""
-        raise NotImplementedError
-
-    def delete_topics(self, topics: Collection[str]) -> list[Command]:
-        """Topics were deleted: remove their offsets from all groups."""
-        raise NotImplementedError
-
-    # ---- time
+        self._outbox.appended(token, error, now)
+        return self._outbox.take()
 
     def next_deadline(self) -> int | None:
         """Return the time (monotonic ms) at which to call handle_timer(); None if nothing waits.
 
-        It may fall after every call of a method: ask again after each.
+        Every call of a method may change it: ask again after each.
         """
-        raise NotImplementedError
+        time = self._timers.next_time()
+        if self._sweep_at is None or time is None:
+            return self._sweep_at if time is None else time
+        return min(time, self._sweep_at)
 
     def handle_timer(self, now: int) -> list[Command]:
         """Process all timers that are due: sessions, rebalances, and the removal of expired offsets."""
-        raise NotImplementedError
+        while (timer := self._timers.pop_due(now)) is not None:
+            self._timer_due(timer, now)
+        if self._sweep_at is not None and self._sweep_at <= now:
+            self._sweep(now)
+        return self._outbox.take()
+
+    def _timer_due(self, timer: Timer, now: int) -> None:
+        if isinstance(timer, GroupTimer):
+            timer.due(timer.group, now)
+            return
+        assert isinstance(timer, Member | PendingMember)
+        group = self.groups.get(timer.group_id)
+        if group is None:
+            return
+        if isinstance(timer, Member):
+            self._members.member_due(group, timer, now)
+        else:
+            self._members.remove_pending(group, timer, now)
+
+    def _sweep(self, now: int) -> None:
+        """Remove expired offsets of some groups; the next call goes on with the others."""
+        if not self._commits.is_sweeping():
+            self._commits.begin_sweep(self.groups.values())
+        self._commits.sweep()
+        pause = self.settings.offsets_retention_check_interval_ms
+        self._sweep_at = now if self._commits.is_sweeping() else now + pause
 
     # ---- partitions
 
@@ -136,7 +327,10 @@ class GroupCoordinator:
 
         False if it is loaded already, under an earlier epoch of the same leader. A load in progress starts again.
         """
-        raise NotImplementedError
+        if partition in self._owned:
+            return False
+        self._loads[partition] = Load(partition, epoch)
+        return True
 
     def load(
         self, partition: int, epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
@@ -145,15 +339,35 @@ class GroupCoordinator:
 
         Without effect if no load of this epoch is in progress.
         """
-        raise NotImplementedError
+        load = self._loads.get(partition)
+        if load is not None and load.epoch == epoch:
+            load.add(records)
 
     def loaded(self, partition: int, epoch: int, now: int) -> list[Command]:
         """All records were loaded: serve the groups. The sessions of their members start now.
 
         Without effect if no load of this epoch is in progress.
         """
-        raise NotImplementedError
+        load = self._loads.get(partition)
+        if load is None or load.epoch != epoch:
+            return []
+        del self._loads[partition]
+        self._owned.add(partition)
+        for group in load.groups():
+            self.groups[group.group_id] = group
+            self._members.arrive(group, now)
+        if self._sweep_at is None:
+            self._sweep_at = now + self.settings.offsets_retention_check_interval_ms
+        return self._outbox.take()
 
     def unload(self, partition: int) -> list[Command]:
         """This broker no longer leads the partition: drop its groups; waiting callers get NOT_COORDINATOR."""
-        raise NotImplementedError
+        self._loads.pop(partition, None)
+        self._owned.discard(partition)
+        moved = [group for group in self.groups.values() if group.partition == partition]
+        for group in moved:
+            del self.groups[group.group_id]
+            self._members.depart(group, self._wall_ms())
+            if group.members:
+                self._outbox.note(commands.UNLOADED, group, members=len(group.members))
+        return self._outbox.take()

@@ -84,7 +84,7 @@ class CommitRequest(NamedTuple):
     """OffsetCommit. A client that is not a member has generation -1 and an empty member id.
 
     `topics` holds only topics and partitions that exist: the API answers the others itself.
-    `retention_ms` is -1 unless the client gave one (versions 2 to 4): then the offsets expire at that time after
+    `retention_time_ms` is -1 unless the client gave one (versions 2 to 4): then the offsets expire at that time after
     the commit.
     """
 
@@ -93,7 +93,7 @@ class CommitRequest(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: Sequence[tuple[str, Sequence[OffsetToCommit]]]
-    retention_ms: int = -1
+    retention_time_ms: int = -1
 
 
 Partitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]

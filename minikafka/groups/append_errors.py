@@ -1,0 +1,35 @@
+"""What clients are told when an append to `__consumer_offsets` fails (Kafka's GroupMetadataManager)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+
+_ALL: Final[dict[int, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+_ASSIGNMENT: Final[dict[int, ErrorCode]] = {
+    **_ALL,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+_OFFSETS: Final[dict[int, ErrorCode]] = {
+    **_ALL,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+def assignment_error(error: int) -> int:
+    """Return the error for members whose assignment or member id could not be written."""
+    return _ASSIGNMENT.get(error, error)
+
+
+def offsets_error(error: int) -> int:
+    """Return the error for clients whose offsets, or the removal of theirs, could not be written."""
+    return _OFFSETS.get(error, error)

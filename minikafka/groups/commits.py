@@ -1,0 +1,275 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete, and the removal of offsets and of groups that hold nothing any more.
+
+Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`. Unlike there, the removal that a client asked for is
+answered when its tombstones are committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.groups import commands
+from minikafka.groups.append_errors import offsets_error
+from minikafka.groups.commands import Caller, KeyValue
+from minikafka.groups.group import Group
+from minikafka.groups.offsets import CONSUMER, expiry_rule
+from minikafka.groups.outbox import OnAppended, Outbox
+from minikafka.groups.rebalance import Rebalances
+from minikafka.groups.records import NO_TIMESTAMP, OffsetAndMetadata, group_metadata_key
+from minikafka.groups.requests import CommitRequest, DeleteOffsetsRequest, Partitions
+from minikafka.groups.responses import (
+    CommitResponse,
+    DeleteOffsetsResponse,
+    FetchedGroup,
+    FetchedOffset,
+)
+from minikafka.groups.settings import GroupSettings
+from minikafka.groups.states import COMPLETING, DEAD, EMPTY
+
+_SWEEP_OFFSETS: Final = 20_000
+"""Offsets that one call of the coordinator may check for their expiry, so that it takes a few milliseconds."""
+_MINUTE_MS: Final = 60_000
+_LATIN_MAX: Final = "\uffff"
+"""The last character that is one UTF-16 unit."""
+
+
+class Commits:
+    """The committed offsets of all groups. `remove_group(group, cause)` ends a group."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        outbox: Outbox,
+        rebalances: Rebalances,
+        wall_ms: Callable[[], int],
+        remove_group: Callable[[Group, str], None],
+    ) -> None:
+        self._settings = settings
+        self._outbox = outbox
+        self._rebalances = rebalances
+        self._wall_ms = wall_ms
+        self._remove_group = remove_group
+        self._unswept: deque[Group] = deque()
+
+    # ---- commit
+
+    def commit(self, group: Group, request: CommitRequest, caller: Caller, now: int) -> None:
+        """Process an OffsetCommit."""
+        error = self._commit_error(group, request)
+        if error:
+            self.refuse(request, caller, error)
+            return
+        member = group.members.get(request.member_id)
+        if member is not None:
+            self._rebalances.restart_session(member, now)
+        wall = self._wall_ms()
+        expires = (
+            NO_TIMESTAMP if request.retention_time_ms < 0 else wall + request.retention_time_ms
+        )
+        offsets = {
+            TopicPartition(topic, item.partition): OffsetAndMetadata(
+                item.offset, item.leader_epoch, item.metadata, wall, expires
+            )
+            for topic, partitions in request.topics
+            for item in partitions
+            if self._fits(item.metadata)
+        }
+        if not offsets:
+            self._answer_commit(request, caller, ErrorCode.NONE)
+            return
+        token = self._outbox.new_token()
+        try:
+            records = group.offsets.prepare(token, offsets)
+        except ValueError:  # a name is longer than a record can hold
+            self.refuse(request, caller, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        done = partial(self._committed, group, token, request, caller)
+        self._outbox.append(group.partition, records, done, token)
+
+    @staticmethod
+    def _commit_error(group: Group, request: CommitRequest) -> int:
+        """Return the error of a commit. Only an empty group takes commits of clients that are no members."""
+        is_member = request.generation >= 0 or request.member_id or request.instance_id is not None
+        if request.generation < 0 and group.state is EMPTY:
+            return ErrorCode.NONE
+        if not is_member:
+            return ErrorCode.NONE if group.state is EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+        error = group.check_member(request.member_id, request.instance_id)
+        if error:
+            return error
+        if request.generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.state is COMPLETING else ErrorCode.NONE
+
+    def _fits(self, metadata: str) -> bool:
+        """True if metadata is no longer than `offset.metadata.max.bytes`, counted in UTF-16 units as in Kafka."""
+        units = len(metadata)
+        if not metadata.isascii():
+            units += sum(character > _LATIN_MAX for character in metadata)
+        return units <= self._settings.offset_metadata_max_bytes
+
+    def refuse(self, request: CommitRequest, caller: Caller, error: int) -> None:
+        """Answer every partition of a commit with an error."""
+        topics = [
+            (topic, [(item.partition, error) for item in partitions])
+            for topic, partitions in request.topics
+        ]
+        self._outbox.answer(caller, CommitResponse(topics))
+
+    def _answer_commit(self, request: CommitRequest, caller: Caller, error: int) -> None:
+        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        topics = [
+            (
+                topic,
+                [
+                    (item.partition, error if self._fits(item.metadata) else too_large)
+                    for item in partitions
+                ],
+            )
+            for topic, partitions in request.topics
+        ]
+        self._outbox.answer(caller, CommitResponse(topics))
+
+    def _committed(
+        self, group: Group, token: int, request: CommitRequest, caller: Caller, error: int, now: int
+    ) -> None:
+        if error:
+            group.offsets.fail(token)
+            self._outbox.note(commands.APPEND_FAILED, group, what="offsets", error=error)
+        else:
+            group.offsets.complete(token)
+        self._answer_commit(request, caller, offsets_error(error))
+
+    # ---- fetch
+
+    @staticmethod
+    def fetch(
+        group_id: str, group: Group | None, partitions: Partitions | None, require_stable: bool
+    ) -> FetchedGroup:
+        """Return the committed offsets of a group, None of one that does not exist."""
+        if partitions is None:
+            partitions = [] if group is None else _by_topic(group.offsets.partitions())
+        topics = [
+            (topic, [_fetched(group, topic, number, require_stable) for number in numbers])
+            for topic, numbers in partitions
+        ]
+        return FetchedGroup(group_id, ErrorCode.NONE, topics)
+
+    # ---- removal
+
+    def delete(self, group: Group, request: DeleteOffsetsRequest, caller: Caller) -> None:
+        """Process an OffsetDelete. A partition to which a member subscribes keeps its offset."""
+        if group.state is not EMPTY and group.protocol_type != CONSUMER:
+            self._outbox.answer(caller, DeleteOffsetsResponse(ErrorCode.NON_EMPTY_GROUP))
+            return
+        is_kept = {
+            topic: group.state is not EMPTY and group.is_subscribed(topic)
+            for topic, _ in request.partitions
+        }
+        records = group.offsets.remove(
+            TopicPartition(topic, number)
+            for topic, numbers in request.partitions
+            if not is_kept[topic]
+            for number in numbers
+        )
+        kept = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        topics = [
+            (topic, [(number, kept if is_kept[topic] else ErrorCode.NONE) for number in numbers])
+            for topic, numbers in request.partitions
+        ]
+
+        def answer(error: int, now: int) -> None:
+            self._outbox.answer(
+                caller, DeleteOffsetsResponse(offsets_error(error), () if error else topics)
+            )
+
+        self.bury(group, records, answer)
+
+    def delete_topics(self, groups: Iterable[Group], topics: Collection[str]) -> None:
+        """Remove the offsets of deleted topics from groups."""
+        for group in groups:
+            self.bury(group, group.offsets.remove_topics(topics))
+
+    def delete_group(self, group: Group, done: OnAppended) -> None:
+        """Remove a group that has no members, and its offsets; `done` is called with the outcome."""
+        records = group.offsets.remove_all()
+        self._remove_group(group, commands.DELETED)
+        if group.generation > 0:
+            records.append((group_metadata_key(group.group_id), None))
+        self._append_tombstones(group, records, done)
+
+    def bury(self, group: Group, records: list[KeyValue], done: OnAppended | None = None) -> None:
+        """Append tombstones, and remove the group if it holds nothing any more; `done` is called in any case."""
+        if group.is_removable():
+            self._remove_group(group, commands.EXPIRED)
+            if group.generation > 0:  # else the group was never written
+                records.append((group_metadata_key(group.group_id), None))
+        self._append_tombstones(group, records, done)
+
+    def _append_tombstones(
+        self, group: Group, records: list[KeyValue], done: OnAppended | None
+    ) -> None:
+        if records:
+            self._outbox.append(group.partition, records, partial(self._buried, group, done))
+        elif done is not None:
+            done(ErrorCode.NONE, 0)
+
+    def _buried(self, group: Group, done: OnAppended | None, error: int, now: int) -> None:
+        """After a failure the offsets return with the next coordinator, which lets them expire again."""
+        if error:
+            self._outbox.note(commands.APPEND_FAILED, group, what="tombstones", error=error)
+        if done is not None:
+            done(error, now)
+
+    # ---- expiry
+
+    def begin_sweep(self, groups: Iterable[Group]) -> None:
+        """Begin to remove expired offsets, and groups without offsets and members."""
+        self._unswept = deque(groups)
+
+    def is_sweeping(self) -> bool:
+        """True if groups are left to be checked."""
+        return bool(self._unswept)
+
+    def sweep(self) -> None:
+        """Check the next groups."""
+        wall = self._wall_ms()
+        retention = self._settings.offsets_retention_minutes * _MINUTE_MS
+        checked = 0
+        while self._unswept and checked < _SWEEP_OFFSETS:
+            group = self._unswept.popleft()
+            checked += 1 + len(group.offsets)
+            self._expire(group, wall, retention)
+
+    def _expire(self, group: Group, wall_ms: int, retention_ms: int) -> None:
+        if group.state is DEAD:
+            return
+        rule = expiry_rule(
+            group.state, group.protocol_type, group.state_timestamp, group.subscribed
+        )
+        records = [] if rule is None else group.offsets.expire(rule, wall_ms, retention_ms)
+        self.bury(group, records)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, Sequence[int]]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return list(topics.items())
+
+
+def _fetched(group: Group | None, topic: str, number: int, require_stable: bool) -> FetchedOffset:
+    if group is None:
+        return FetchedOffset(number)
+    tp = TopicPartition(topic, number)
+    if require_stable and group.offsets.is_pending(tp):
+        return FetchedOffset(number, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    found = group.offsets.fetch(tp)
+    if found is None:
+        return FetchedOffset(number)
+    return FetchedOffset(number, found.offset, found.leader_epoch, found.metadata)

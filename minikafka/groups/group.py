@@ -1,0 +1,351 @@
+"""One group: its members, its state and its generation, and the rules that concern nothing else.
+
+Source: Kafka's `GroupMetadata`. Invariants: only the moves of `states.MOVES`; `joining` is the number of members with a
+`join_caller`; every member supports at least one protocol that all members support; the leader is a member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from minikafka.base.errors import ErrorCode, IllegalTransition
+from minikafka.groups.commands import Caller
+from minikafka.groups.member import Member, PendingMember, Protocols
+from minikafka.groups.offsets import CONSUMER, GroupOffsets
+from minikafka.groups.records import GroupMetadataValue, MemberMetadata, subscribed_topics
+from minikafka.groups.responses import DescribedGroup, DescribedMember, JoinedMember
+from minikafka.groups.states import COMPLETING, EMPTY, STABLE, GroupState, is_legal
+from minikafka.groups.timers import Timer
+
+NO_TIME: Final = -1
+
+
+class GroupTimer(Timer):
+    """A timer of a group: `due(group, now)` is called when it is due."""
+
+    __slots__ = ("due", "group")
+
+    def __init__(self, group: Group, due: Callable[[Group, int], None]) -> None:
+        super().__init__()
+        self.group = group
+        self.due = due
+
+
+class Phases:
+    """The course of a rebalance, in monotonic milliseconds, for the ledger."""
+
+    __slots__ = ("joined_at", "last_joined", "preparing_at", "synced_at")
+
+    def __init__(self) -> None:
+        self.preparing_at = NO_TIME
+        self.joined_at = NO_TIME
+        self.synced_at = NO_TIME
+        self.last_joined = ""
+        """Id of the member that joined last."""
+
+
+class Group:
+    """A group of the partition `partition` of `__consumer_offsets`."""
+
+    __slots__ = (
+        "generation",
+        "group_id",
+        "initial_delay_ms",
+        "initial_remaining_ms",
+        "is_writing",
+        "join_timer",
+        "joining",
+        "leader",
+        "members",
+        "new_member_added",
+        "offsets",
+        "partition",
+        "pending",
+        "phases",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp",
+        "static_ids",
+        "subscribed",
+        "supporters",
+        "sync_timer",
+        "unsynced",
+    )
+
+    def __init__(
+        self, group_id: str, partition: int, offsets: GroupOffsets, state_timestamp: int
+    ) -> None:
+        self.group_id = group_id
+        self.partition = partition
+        self.offsets = offsets
+        self.state = EMPTY
+        self.state_timestamp = state_timestamp
+        """Unix milliseconds since when the group has been in its state, NO_TIMESTAMP if unknown."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        """Instance id -> member id."""
+        self.pending: dict[str, PendingMember] = {}
+        self.joining = 0
+        self.supporters: Counter[str] = Counter()
+        """Number of members that support each protocol."""
+        self.unsynced: set[str] = set()
+        """Members of the generation whose first SyncGroup has not arrived."""
+        self.subscribed: frozenset[str] | None = None
+        """Topics to which the members of a consumer group subscribe; None if they are unknown."""
+        self.is_writing = False
+        """The leader's assignment is being written."""
+        self.new_member_added = False
+        """A member joined during the initial delay, which is therefore extended."""
+        self.initial_delay_ms = 0
+        self.initial_remaining_ms: int | None = None
+        """By how much the initial delay may still be extended; None when it is over."""
+        self.join_timer: GroupTimer | None = None
+        self.sync_timer: GroupTimer | None = None
+        self.phases = Phases()
+
+    # ---- state
+
+    def move(self, state: GroupState, wall_ms: int) -> None:
+        """Change the state. Raises IllegalTransition."""
+        if not is_legal(self.state, state):
+            raise IllegalTransition(
+                f"group {self.group_id}: {self.state.value} to {state.value} is no legal move"
+            )
+        self.state = state
+        self.state_timestamp = wall_ms
+
+    def begin_generation(self, wall_ms: int) -> None:
+        """Begin the next generation: CompletingRebalance with a protocol, or Empty without members."""
+        self.generation += 1
+        self.unsynced.clear()
+        self.is_writing = False
+        self.protocol_name = self.choose_protocol() if self.members else None
+        self.move(COMPLETING if self.members else EMPTY, wall_ms)
+        self.read_subscriptions()
+
+    def read_subscriptions(self) -> None:
+        """Set `subscribed` from the subscriptions of the members."""
+        self.subscribed = None
+        if self.protocol_type != CONSUMER:
+            return
+        protocol = self.protocol_name
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                assert protocol is not None
+                topics |= subscribed_topics(member.metadata(protocol))
+        except ValueError:
+            return
+        self.subscribed = frozenset(topics)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """True if a member subscribes to the topic, or if the subscriptions are unknown."""
+        return self.subscribed is None or topic in self.subscribed
+
+    # ---- members
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Add a member, which must support a protocol of the group."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self.supporters.update({name for name, _ in member.protocols})
+        if member.join_caller is not None:
+            self.joining += 1
+
+    def remove(self, member: Member) -> None:
+        """Remove a member; another one becomes the leader if it was the leader."""
+        del self.members[member.member_id]
+        self._withdraw_support(member)
+        self.set_join_caller(member, None)
+        if member.instance_id is not None:
+            del self.static_ids[member.instance_id]
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+        self.unsynced.discard(member.member_id)
+
+    def replace_static(self, member: Member, member_id: str) -> None:
+        """Give a static member another member id, in all its roles."""
+        before = member.member_id
+        assert member.instance_id is not None
+        del self.members[before]
+        member.member_id = member_id
+        self.members[member_id] = member
+        self.static_ids[member.instance_id] = member_id
+        if self.leader == before:
+            self.leader = member_id
+        if before in self.unsynced:
+            self.unsynced.remove(before)
+            self.unsynced.add(member_id)
+
+    def update(
+        self,
+        member: Member,
+        protocols: Protocols,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+    ) -> None:
+        """Replace what a member said about itself when it joined."""
+        self._withdraw_support(member)
+        member.protocols = protocols
+        self.supporters.update({name for name, _ in protocols})
+        member.session_timeout_ms = session_timeout_ms
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+
+    def set_join_caller(self, member: Member, caller: Caller | None) -> None:
+        """Set who waits for the member's JoinGroup response."""
+        self.joining += (caller is not None) - (member.join_caller is not None)
+        member.join_caller = caller
+
+    def _withdraw_support(self, member: Member) -> None:
+        for name in {name for name, _ in member.protocols}:
+            self.supporters[name] -= 1
+            if not self.supporters[name]:
+                del self.supporters[name]
+
+    def has_all_joined(self) -> bool:
+        """True if every member waits for its JoinGroup response and no pending member is awaited."""
+        return self.joining == len(self.members) and not self.pending
+
+    def elect_joined_leader(self) -> bool:
+        """Make a member that joined the leader if the leader did not; return False if no member joined."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].join_caller is None:
+            joined = (member for member in self.members.values() if member.join_caller is not None)
+            leader = next(joined, None)
+            if leader is None:
+                return False
+            self.leader = leader.member_id
+        return True
+
+    def rebalance_timeout_ms(self) -> int:
+        """Return the longest rebalance timeout of the members, 0 without members."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def check_member(self, member_id: str, instance_id: str | None) -> int:
+        """Return the error for a request that names a member by its id, and by its instance id if it is static."""
+        if instance_id is not None:
+            current = self.static_ids.get(instance_id)
+            if current is not None and current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # ---- protocols
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """True if a member with these protocols fits: the type is the group's, and all members support one of them."""
+        if self.state is EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        count = len(self.members)
+        return any(self.supporters[name] == count for name, _ in protocols)
+
+    def choose_protocol(self) -> str:
+        """Return the protocol that most members prefer among those that all support."""
+        count = len(self.members)
+        candidates = {name for name, supporters in self.supporters.items() if supporters == count}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return max(votes, key=votes.__getitem__)
+
+    # ---- views
+
+    def joined_members(self) -> list[JoinedMember]:
+        """Return the members as the leader's JoinGroup response lists them."""
+        protocol = self.protocol_name
+        assert protocol is not None
+        return [
+            JoinedMember(member.member_id, member.instance_id, member.metadata(protocol))
+            for member in self.members.values()
+        ]
+
+    def describe(self) -> DescribedGroup:
+        """Return the group as DescribeGroups shows it."""
+        is_stable = self.state is STABLE
+        protocol = (self.protocol_name or "") if is_stable else ""
+        return DescribedGroup(
+            self.group_id,
+            0,
+            self.state.value,
+            self.protocol_type or "",
+            protocol,
+            [
+                DescribedMember(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.metadata(protocol) if is_stable else b"",
+                    member.assignment if is_stable else b"",
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    def value(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
+        """Return the group as it is written to the log, with an assignment for each member."""
+        protocol = self.protocol_name or ""
+        return GroupMetadataValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol_name,
+            self.leader,
+            self.state_timestamp,
+            tuple(
+                MemberMetadata(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(protocol),
+                    assignments[member.member_id],
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    def restore(self, value: GroupMetadataValue) -> None:
+        """Take over a generation that was read from the log: Stable with members, else Empty."""
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol_name = value.protocol
+        self.state_timestamp = value.current_state_timestamp
+        protocol = value.protocol or ""
+        for stored in value.members:
+            member = Member(
+                self.group_id,
+                stored.member_id,
+                stored.group_instance_id,
+                stored.client_id,
+                stored.client_host,
+                stored.session_timeout_ms,
+                stored.rebalance_timeout_ms,
+                ((protocol, stored.subscription),),
+            )
+            member.assignment = stored.assignment
+            self.add(member, value.protocol_type)
+        if self.members:
+            self.state = STABLE
+            if value.leader in self.members:
+                self.leader = value.leader
+        self.read_subscriptions()
+
+    def is_removable(self) -> bool:
+        """True if nothing would be lost with the group: no members, no pending ones and no offsets."""
+        return self.state is EMPTY and not self.pending and self.offsets.is_unused()

@@ -1,0 +1,294 @@
+"""JoinGroup: new members, pending ones, known ones, and static members that return with a new process.
+
+Source: Kafka's `GroupCoordinator`, KIP-394 (required member id), KIP-345 (static members), KIP-814 (skipped
+assignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import ErrorCode
+from minikafka.groups import commands
+from minikafka.groups.append_errors import assignment_error
+from minikafka.groups.commands import Caller
+from minikafka.groups.group import Group
+from minikafka.groups.member import Member, PendingMember, Protocols, as_protocols
+from minikafka.groups.outbox import Outbox
+from minikafka.groups.rebalance import Rebalances
+from minikafka.groups.requests import NO_MEMBER_ID, JoinRequest
+from minikafka.groups.responses import JoinResponse
+from minikafka.groups.settings import GroupSettings
+from minikafka.groups.states import EMPTY, PREPARING, STABLE
+from minikafka.groups.timers import Timers
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""A new member does not know its id, so it cannot send heartbeats: its JoinGroup waits at most this long."""
+
+
+class _Return(NamedTuple):
+    """What a static member was before it returned with another member id."""
+
+    member_id: str
+    leader: str | None
+    protocols: Protocols
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+
+
+class Joining:
+    """Processes JoinGroup requests. `new_id` returns the random part of a member id."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        outbox: Outbox,
+        timers: Timers,
+        rebalances: Rebalances,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._rebalances = rebalances
+        self._new_id = new_id
+
+    def join(self, group: Group, request: JoinRequest, caller: Caller, now: int) -> None:
+        """Process a JoinGroup whose session timeout is allowed."""
+        protocols = as_protocols(request.protocols)
+        member_id = request.member_id
+        if not self._has_room(group, member_id):
+            self._refuse_overflow(group, member_id, caller)
+        elif not group.supports(request.protocol_type, protocols):
+            self._refuse(caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        elif member_id == NO_MEMBER_ID:
+            self._join_new(group, request, protocols, caller, now)
+        elif member_id in group.pending and request.instance_id is None:
+            self._timers.cancel(group.pending.pop(member_id))
+            self._add(group, request, member_id, protocols, caller, now)
+        else:
+            self._join_known(group, request, protocols, caller, now)
+        if group.state is PREPARING:
+            self._rebalances.try_complete_join(group, now)
+
+    def _refuse(self, caller: Caller, error: int, member_id: str) -> None:
+        self._outbox.answer(caller, JoinResponse(error, member_id))
+
+    # ---- room
+
+    def _has_room(self, group: Group, member_id: str) -> bool:
+        """True if `group.max.size` leaves room for this member.
+
+        While the group prepares a rebalance the joined members count, so that the last ones to join again are removed
+        if the limit was lowered.
+        """
+        size = self._settings.group_max_size
+        member = group.members.get(member_id)
+        if group.state is EMPTY:
+            return True
+        if group.state is PREPARING:
+            has_joined = member is not None and member.join_caller is not None
+            return has_joined or group.joining < size
+        return member is not None or len(group.members) < size
+
+    def _refuse_overflow(self, group: Group, member_id: str, caller: Caller) -> None:
+        member = group.members.get(member_id)
+        if member is not None:
+            self._rebalances.remove(group, member, commands.OVERFLOWED)
+        pending = group.pending.pop(member_id, None)
+        if pending is not None:
+            self._timers.cancel(pending)
+        self._refuse(caller, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
+
+    # ---- new members
+
+    def _join_new(
+        self, group: Group, request: JoinRequest, protocols: Protocols, caller: Caller, now: int
+    ) -> None:
+        instance = request.instance_id
+        member_id = f"{request.client_id if instance is None else instance}-{self._new_id()}"
+        if instance is not None and instance in group.static_ids:
+            self._return_static(group, request, member_id, protocols, caller, now)
+        elif instance is None and request.requires_member_id:
+            pending = group.pending[member_id] = PendingMember(group.group_id, member_id)
+            self._timers.start(pending, now + request.session_timeout_ms)
+            self._refuse(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        else:
+            self._add(group, request, member_id, protocols, caller, now)
+
+    def _add(
+        self,
+        group: Group,
+        request: JoinRequest,
+        member_id: str,
+        protocols: Protocols,
+        caller: Caller,
+        now: int,
+    ) -> None:
+        """Add a member and begin a rebalance."""
+        member = Member(
+            group.group_id,
+            member_id,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            protocols,
+        )
+        member.is_new = True
+        member.join_caller = caller
+        if group.state is PREPARING and group.generation == 0:
+            group.new_member_added = True
+        group.add(member, request.protocol_type)
+        group.phases.last_joined = member_id
+        self._timers.start(member, now + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._outbox.note(
+            commands.MEMBER_ADDED,
+            group,
+            member=member_id,
+            instance=member.instance_id,
+            client=member.client_id,
+            host=member.client_host,
+            reason=request.reason,
+        )
+        self._rebalances.rebalance(group, commands.JOINED, now, member_id, request.reason)
+
+    # ---- known members
+
+    def _join_known(
+        self, group: Group, request: JoinRequest, protocols: Protocols, caller: Caller, now: int
+    ) -> None:
+        error = group.check_member(request.member_id, request.instance_id)
+        if error:
+            self._refuse(caller, error, request.member_id)
+            return
+        member = group.members[request.member_id]
+        is_same = member.protocols == protocols
+        if group.state is PREPARING:
+            cause = commands.JOINED
+        elif not is_same:
+            cause = commands.METADATA_CHANGED
+        elif group.state is STABLE and group.leader == member.member_id:
+            cause = commands.REJOINED
+        else:  # probably the response to the member's last JoinGroup was lost
+            self._outbox.answer(caller, self._rebalances.current(group, member))
+            return
+        self._wait(group, member, request, protocols, caller)
+        self._rebalances.rebalance(group, cause, now, member.member_id, request.reason)
+
+    def _wait(
+        self,
+        group: Group,
+        member: Member,
+        request: JoinRequest,
+        protocols: Protocols,
+        caller: Caller,
+    ) -> None:
+        """Let the member wait for the next generation with what it said in this request."""
+        repeat = JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        self._rebalances.answer_join(group, member, repeat)
+        group.update(member, protocols, request.session_timeout_ms, request.rebalance_timeout_ms)
+        group.set_join_caller(member, caller)
+        group.phases.last_joined = member.member_id
+
+    # ---- static members that return
+
+    def _return_static(
+        self,
+        group: Group,
+        request: JoinRequest,
+        member_id: str,
+        protocols: Protocols,
+        caller: Caller,
+        now: int,
+    ) -> None:
+        """Give a static member its new id, and fence whoever still uses the old one."""
+        assert request.instance_id is not None
+        member = group.members[group.static_ids[request.instance_id]]
+        before = _Return(
+            member.member_id,
+            group.leader,
+            member.protocols,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+        )
+        self._rebalances.dismiss(group, member, ErrorCode.FENCED_INSTANCE_ID, before.member_id)
+        group.replace_static(member, member_id)
+        self._wait(group, member, request, protocols, caller)
+        self._rebalances.restart_session(member, now)
+        self._outbox.note(
+            commands.MEMBER_REPLACED,
+            group,
+            member=member_id,
+            replaced=before.member_id,
+            instance=member.instance_id,
+            client=request.client_id,
+            host=request.client_host,
+        )
+        if group.state is STABLE and group.choose_protocol() == group.protocol_name:
+            assignments = {other.member_id: other.assignment for other in group.members.values()}
+            generation = group.generation
+            done = partial(self._return_written, group, generation, member, before, request, caller)
+            self._rebalances.write(group, assignments, done, now)
+        else:
+            # In CompletingRebalance the leader may have been told the old id, and would assign nothing to the new one.
+            self._rebalances.rebalance(
+                group, commands.STATIC_RETURNED, now, member_id, request.reason
+            )
+
+    def _return_written(
+        self,
+        group: Group,
+        generation: int,
+        member: Member,
+        before: _Return,
+        request: JoinRequest,
+        caller: Caller,
+        error: int,
+        now: int,
+    ) -> None:
+        """Answer a static member that returned to a stable group, or take its return back after a failed write."""
+        if error:
+            self._outbox.note(
+                commands.APPEND_FAILED, group, what="return of a static member", error=error
+            )
+        if (
+            group.state is not STABLE
+            or group.generation != generation
+            or member.join_caller != caller
+        ):
+            return  # a rebalance answers it, or it was answered when it left or returned once more
+        if error:
+            self._take_back(group, member, before)
+            answer = JoinResponse(
+                assignment_error(error),
+                NO_MEMBER_ID,
+                generation,
+                group.protocol_type,
+                group.protocol_name,
+                before.leader or "",
+            )
+        elif request.can_skip_assignment:
+            is_leader = group.leader == member.member_id
+            answer = self._rebalances.current(group, member, skip_assignment=is_leader)
+        else:
+            # The former leader's id, even if it was this member's own: a leader before version 9 would assign.
+            answer = JoinResponse(
+                ErrorCode.NONE,
+                member.member_id,
+                generation,
+                group.protocol_type,
+                group.protocol_name,
+                before.leader or "",
+            )
+        self._rebalances.answer_join(group, member, answer)
+        self._rebalances.restart_session(member, now)
+
+    def _take_back(self, group: Group, member: Member, before: _Return) -> None:
+        group.update(
+            member, before.protocols, before.session_timeout_ms, before.rebalance_timeout_ms
+        )
+        group.replace_static(member, before.member_id)

@@ -1,0 +1,97 @@
+"""A member of a group, and a pending one that has a member id and has not joined yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from sys import intern
+from typing import TypeAlias
+
+from minikafka.groups.commands import Caller
+from minikafka.groups.timers import Timer
+
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""(name, metadata) in the order of preference."""
+
+
+def as_protocols(protocols: Sequence[tuple[str, bytes]]) -> Protocols:
+    """Return the protocols of a request as a member keeps them; equal names share one string."""
+    return tuple((intern(name), bytes(metadata)) for name, metadata in protocols)
+
+
+class PendingMember(Timer):
+    """A dynamic member that was given an id and must join with it before its session timeout (KIP-394)."""
+
+    __slots__ = ("group_id", "member_id")
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self.member_id = member_id
+
+
+class Member(Timer):
+    """A member of a group. As a timer it is the member's session.
+
+    `join_caller` and `sync_caller` wait for the response to a JoinGroup and a SyncGroup, None if none does. `is_new`:
+    no generation has begun since the member joined, so that it does not know its id yet.
+    """
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_id",
+        "instance_id",
+        "is_new",
+        "join_caller",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_caller",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: Protocols,
+    ) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.assignment = b""
+        self.join_caller: Caller | None = None
+        self.sync_caller: Caller | None = None
+        self.is_new = False
+
+    @property
+    def is_static(self) -> bool:
+        """True if the member has an instance id (KIP-345)."""
+        return self.instance_id is not None
+
+    def metadata(self, protocol: str) -> bytes:
+        """Return what the member sent with a protocol. Raises KeyError if it does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise KeyError(protocol)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """Return the candidate that the member prefers; there is one, since all members support all candidates."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def needs_heartbeat(self) -> bool:
+        """True if the session may expire: a member that waits for a response sends no heartbeats, unless it is new."""
+        return self.is_new or (self.join_caller is None and self.sync_caller is None)

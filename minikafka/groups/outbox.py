@@ -1,0 +1,57 @@
+"""The commands of the current call, and the appends that have not completed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from minikafka.groups.commands import Answer, Append, Caller, Command, KeyValue, Note
+from minikafka.groups.group import Group
+from minikafka.groups.responses import Response
+
+OnAppended: TypeAlias = Callable[[int, int], None]
+"""Called with the error code of the append, 0 on success, and the time."""
+
+
+class Outbox:
+    """Collects the commands of one call of the coordinator, and calls back when an append is over."""
+
+    def __init__(self) -> None:
+        self._commands: list[Command] = []
+        self._appends: dict[int, OnAppended] = {}
+        self._last_token = 0
+
+    def take(self) -> list[Command]:
+        """Return the commands since the last call."""
+        commands, self._commands = self._commands, []
+        return commands
+
+    def answer(self, caller: Caller, response: Response) -> None:
+        """Send a response."""
+        self._commands.append(Answer(caller, response))
+
+    def note(self, kind: str, group: Group, **fields: Any) -> None:
+        """Record a fact about a group."""
+        self._commands.append(Note(kind, group.group_id, group.generation, fields))
+
+    def new_token(self) -> int:
+        """Return the token of the next append."""
+        self._last_token += 1
+        return self._last_token
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        on_appended: OnAppended,
+        token: int | None = None,
+    ) -> None:
+        """Append records; `on_appended` is called once with the outcome."""
+        if token is None:
+            token = self.new_token()
+        self._appends[token] = on_appended
+        self._commands.append(Append(partition, records, token))
+
+    def appended(self, token: int, error: int, now: int) -> None:
+        """Pass the outcome of an append on. Raises KeyError if it was reported before."""
+        self._appends.pop(token)(error, now)

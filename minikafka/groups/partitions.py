@@ -1,0 +1,88 @@
+"""The partitions of `__consumer_offsets` that a broker leads, and the loading of their records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from minikafka.groups.group import Group
+from minikafka.groups.offsets import GroupOffsets
+from minikafka.groups.records import (
+    NO_TIMESTAMP,
+    GroupKey,
+    GroupMetadataValue,
+    OffsetKey,
+    read_group,
+    read_key,
+    read_offset,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def partition_of(group_id: str, count: int) -> int:
+    """Return the partition of `__consumer_offsets` that holds the group: the hash of Java's String, modulo `count`."""
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    if code >= 0x80000000:
+        code = (0x100000000 - code) & 0x7FFFFFFF  # Kafka's Utils.abs: 0 for the smallest integer
+    return code % count
+
+
+class Load:
+    """The groups of one partition while its records are read, in the order of the log. `epoch`: of its leadership."""
+
+    def __init__(self, partition: int, epoch: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self._values: dict[str, bytes] = {}
+        """The last metadata of each group; they are decoded at the end."""
+        self._offsets: dict[str, GroupOffsets] = {}
+
+    def add(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """Process the next records, (key, value). One that cannot be read is skipped with a warning."""
+        for key, value in records:
+            try:
+                self._add(key, value)
+            except ValueError as error:
+                logger.warning(
+                    "skipping a record of __consumer_offsets-%d: %s", self.partition, error
+                )
+
+    def _add(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None:
+            raise ValueError("it has no key")
+        named = read_key(key)
+        if isinstance(named, OffsetKey):
+            offsets = self._offsets.get(named.group)
+            if offsets is None:
+                offsets = self._offsets[named.group] = GroupOffsets(named.group)
+            offsets.load(named.tp, None if value is None else read_offset(value))
+        elif not isinstance(named, GroupKey):
+            raise ValueError(f"version {named.version} of its key is unknown")
+        elif value is None:
+            self._values.pop(named.group, None)
+        else:
+            self._values[named.group] = value
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the groups that exist at the end of the log."""
+        for group_id, data in self._values.items():
+            offsets = self._offsets.pop(group_id, None) or GroupOffsets(group_id)
+            group = Group(group_id, self.partition, offsets, NO_TIMESTAMP)
+            value = self._read(group_id, data)
+            if value is not None:
+                group.restore(value)
+            yield group
+        for group_id, offsets in self._offsets.items():
+            if not offsets.is_unused():
+                yield Group(group_id, self.partition, offsets, NO_TIMESTAMP)
+
+    def _read(self, group_id: str, data: bytes) -> GroupMetadataValue | None:
+        try:
+            return read_group(data)
+        except ValueError as error:
+            logger.warning("the members of group %s are lost: %s", group_id, error)
+            return None

@@ -1,0 +1,104 @@
+"""Timers of members and groups in one heap, cheap to move: a heartbeat only sets a later time.
+
+The heap entry of a timer stays where it is when the timer is moved to a later time or cancelled; the timer is
+queued again, or dropped, when that entry is due. Entries without use are removed when they are the majority.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final
+
+_IDLE_MIN: Final = 64
+"""The heap is cleared of idle entries only when it has more than this number of them."""
+
+
+class Timer:
+    """A timer: `at` is the time at which it is due (monotonic ms), None if it is not running."""
+
+    __slots__ = ("at", "queued_at")
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+        self.queued_at: int | None = None
+        """Time of the timer's entry in the heap, None if it has none."""
+
+
+class Timers:
+    """All timers of a coordinator. Timers that are due at the same time are due in the order of their entries."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._order = count()
+        self._idle = 0
+        """Number of entries whose timer was cancelled, or has an earlier entry."""
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def start(self, timer: Timer, at: int) -> None:
+        """Run the timer until `at`; a running timer is moved."""
+        queued_at = timer.queued_at
+        if queued_at is not None and timer.at is None:
+            self._idle -= 1
+        timer.at = at
+        if queued_at is None or at < queued_at:
+            self._idle += queued_at is not None
+            self._push(timer, at)
+            self._remove_idle()
+
+    def cancel(self, timer: Timer) -> None:
+        """Stop the timer; no effect if it does not run."""
+        if timer.at is not None:
+            timer.at = None
+            self._idle += 1
+            self._remove_idle()
+
+    def next_time(self) -> int | None:
+        """Return a time that is not later than the first timer's, None if no timer runs."""
+        heap = self._heap
+        while heap and (heap[0][2].at is None or heap[0][2].queued_at != heap[0][0]):
+            self._drop_first()
+        return heap[0][0] if heap else None
+
+    def pop_due(self, now: int) -> Timer | None:
+        """Stop the first timer that is due and return it; None if none is due."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            time, _, timer = heap[0]
+            if timer.queued_at != time or timer.at is None:
+                self._drop_first()
+                continue
+            heappop(heap)
+            timer.queued_at = None
+            if timer.at <= now:
+                timer.at = None
+                return timer
+            self._push(timer, timer.at)
+        return None
+
+    def _push(self, timer: Timer, at: int) -> None:
+        timer.queued_at = at
+        heappush(self._heap, (at, next(self._order), timer))
+
+    def _drop_first(self) -> None:
+        """Remove the first entry, which is idle."""
+        time, _, timer = heappop(self._heap)
+        self._idle -= 1
+        if timer.queued_at == time:
+            timer.queued_at = None
+
+    def _remove_idle(self) -> None:
+        if self._idle <= _IDLE_MIN or self._idle * 2 <= len(self._heap):
+            return
+        running = []
+        for entry in sorted(self._heap):
+            time, _, timer = entry
+            if timer.queued_at == time and timer.at is not None:
+                running.append(entry)
+            elif timer.queued_at == time:
+                timer.queued_at = None
+        self._heap = running
+        heapify(self._heap)
+        self._idle = 0

@@ -1,0 +1,295 @@
+"""A group coordinator with a log in memory: requests by keyword, answers by caller, appends that a test may hold.
+
+Each call is checked: a caller is answered at most once, only legal moves happen (the group raises otherwise), and the
+generation of a group never falls while it lives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import count
+from typing import Any
+
+from minikafka.base.errors import ErrorCode
+from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
+from minikafka.groups.coordinator import GroupCoordinator
+from minikafka.groups.group import Group
+from minikafka.groups.requests import (
+    CommitRequest,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+    DescribeRequest,
+    FetchOffsetsRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    LeavingMember,
+    ListRequest,
+    OffsetToCommit,
+    SyncRequest,
+)
+from minikafka.groups.responses import (
+    CommitResponse,
+    FetchedGroup,
+    HeartbeatResponse,
+    JoinResponse,
+    LeaveResponse,
+    SyncResponse,
+)
+from minikafka.groups.settings import GroupSettings
+
+GROUP = "g"
+TYPE = "consumer"
+SESSION, REBALANCE = 10_000, 60_000
+START_WALL_MS = 1_700_000_000_000
+
+
+def subscription(*topics: str) -> bytes:
+    """Return a ConsumerProtocolSubscription of version 0 without user data."""
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
+RANGE = (("range", subscription("t")),)
+
+
+class GroupWorld:
+    """One coordinator that leads every partition of its topic unless `loads` is False."""
+
+    def __init__(self, loads: bool = True, partitions: int = 1, **settings: Any) -> None:
+        self.now = 1_000
+        self.ids = count(1)
+        self.callers = count(1)
+        self.settings = GroupSettings(
+            **{"group_initial_rebalance_delay_ms": 0, **settings}  # type: ignore[arg-type]
+        )
+        self.coordinator = GroupCoordinator(
+            self.settings, lambda: str(next(self.ids)), self.wall_ms, partitions
+        )
+        self.answers: dict[int, Any] = {}
+        self.notes: list[Note] = []
+        self.log: dict[int, list[KeyValue]] = defaultdict(list)
+        """Committed records by partition."""
+        self.held: list[Append] = []
+        """Appends whose outcome was not reported, while `holds` is set."""
+        self.holds = False
+        self.append_error = 0
+        """Error code of the following appends."""
+        self._generations: dict[int, tuple[Group, int]] = {}
+        if loads:
+            for partition in range(partitions):
+                self.lead(partition)
+
+    def wall_ms(self) -> int:
+        return START_WALL_MS + self.now
+
+    # Commands.
+
+    def run(self, commands: list[Command]) -> None:
+        """Carry out commands, and those that the outcomes of appends cause."""
+        for command in commands:
+            if isinstance(command, Answer):
+                assert command.caller not in self.answers, f"answered twice: {command}"
+                self.answers[command.caller] = command.response
+            elif isinstance(command, Note):
+                self.notes.append(command)
+            else:
+                self.held.append(command)
+        self._check_generations()
+        if not self.holds:
+            self.release()
+
+    def _check_generations(self) -> None:
+        for group in self.coordinator.groups.values():
+            known, generation = self._generations.get(id(group), (group, group.generation))
+            assert known is not group or group.generation >= generation
+            self._generations[id(group)] = (group, group.generation)
+
+    def release(self, error: int | None = None) -> None:
+        """Report the outcome of the held appends, `append_error` unless another is given."""
+        held, self.held = self.held, []
+        code = self.append_error if error is None else error
+        for append in held:
+            self.finish(append, code)
+
+    def finish(self, append: Append, error: int) -> None:
+        if not error:
+            self.log[append.partition].extend(append.records)
+        self.run(self.coordinator.appended(append.token, error, self.now))
+
+    # Time and partitions.
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; timers run when they are due."""
+        end = self.now + ms
+        while (due := self.coordinator.next_deadline()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.run(self.coordinator.handle_timer(self.now))
+        self.now = end
+
+    def lead(self, partition: int = 0, epoch: int = 0) -> None:
+        if self.coordinator.begin_load(partition, epoch):
+            self.coordinator.load(partition, epoch, list(self.log[partition]))
+            self.run(self.coordinator.loaded(partition, epoch, self.now))
+
+    def unload(self, partition: int = 0) -> None:
+        self.run(self.coordinator.unload(partition))
+
+    # Requests.
+
+    def call(self, method: str, request: Any, timed: bool = True) -> int:
+        """Send a request; return its caller, whose answer may come later."""
+        caller = next(self.callers)
+        handler = getattr(self.coordinator, method)
+        self.run(handler(request, caller, self.now) if timed else handler(request, caller))
+        return caller
+
+    def send_join(self, member: str = "", **changes: Any) -> int:
+        values: dict[str, Any] = {
+            "group_id": GROUP,
+            "member_id": member,
+            "instance_id": None,
+            "client_id": "client",
+            "client_host": "/127.0.0.1",
+            "session_timeout_ms": SESSION,
+            "rebalance_timeout_ms": REBALANCE,
+            "protocol_type": TYPE,
+            "protocols": RANGE,
+        }
+        return self.call("join", JoinRequest(**{**values, **changes}))
+
+    def join(self, member: str = "", **changes: Any) -> JoinResponse:
+        answer = self.answers[self.send_join(member, **changes)]
+        assert isinstance(answer, JoinResponse)
+        return answer
+
+    def send_sync(self, member: str, generation: int, **changes: Any) -> int:
+        values: dict[str, Any] = {"group_id": GROUP, "generation": generation, "member_id": member}
+        if "assignments" in changes:
+            changes["assignments"] = list(changes["assignments"].items())
+        return self.call("sync", SyncRequest(**{**values, **changes}))
+
+    def sync(self, member: str, generation: int, **changes: Any) -> SyncResponse:
+        answer = self.answers[self.send_sync(member, generation, **changes)]
+        assert isinstance(answer, SyncResponse)
+        return answer
+
+    def heartbeat(self, member: str, generation: int, **changes: Any) -> int:
+        values: dict[str, Any] = {"group_id": GROUP, "generation": generation, "member_id": member}
+        answer = self.answers[self.call("heartbeat", HeartbeatRequest(**{**values, **changes}))]
+        assert isinstance(answer, HeartbeatResponse)
+        return answer.error
+
+    def leave(self, *members: str | LeavingMember, group: str = GROUP) -> LeaveResponse:
+        leaving = [LeavingMember(m) if isinstance(m, str) else m for m in members]
+        answer = self.answers[self.call("leave", LeaveRequest(group, leaving))]
+        assert isinstance(answer, LeaveResponse)
+        return answer
+
+    def send_commit(
+        self,
+        offsets: dict[tuple[str, int], int],
+        member: str = "",
+        generation: int = -1,
+        group: str = GROUP,
+        instance: str | None = None,
+        metadata: str = "",
+        retention_time_ms: int = -1,
+    ) -> int:
+        topics: dict[str, list[OffsetToCommit]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                OffsetToCommit(partition, offset, metadata=metadata)
+            )
+        request = CommitRequest(
+            group, generation, member, instance, list(topics.items()), retention_time_ms
+        )
+        return self.call("commit", request)
+
+    def commit(self, offsets: dict[tuple[str, int], int], *args: Any, **changes: Any) -> set[int]:
+        """Commit; return the error codes of the partitions."""
+        answer = self.answers[self.send_commit(offsets, *args, **changes)]
+        assert isinstance(answer, CommitResponse)
+        return {error for _, partitions in answer.topics for _, error in partitions}
+
+    def fetch(
+        self,
+        group: str = GROUP,
+        partitions: list[tuple[str, list[int]]] | None = None,
+        stable: bool = False,
+    ) -> FetchedGroup:
+        request = FetchOffsetsRequest([(group, partitions)], stable)
+        answer = self.answers[self.call("fetch_offsets", request, timed=False)]
+        return answer.groups[0]  # type: ignore[no-any-return]
+
+    def offsets(self, group: str = GROUP) -> dict[tuple[str, int], int]:
+        """Return the committed offsets of a group."""
+        return {
+            (topic, found.partition): found.offset
+            for topic, partitions in self.fetch(group).topics
+            for found in partitions
+        }
+
+    def delete_offsets(self, partitions: list[tuple[str, list[int]]], group: str = GROUP) -> Any:
+        return self.answers[self.call("delete_offsets", DeleteOffsetsRequest(group, partitions))]
+
+    def describe(self, group: str = GROUP) -> Any:
+        caller = self.call("describe", DescribeRequest([group]), timed=False)
+        return self.answers[caller].groups[0]
+
+    def list(self, *states: str) -> Any:
+        return self.answers[self.call("list_groups", ListRequest(states), timed=False)]
+
+    def delete(self, *groups: str) -> dict[str, int]:
+        caller = self.call("delete_groups", DeleteGroupsRequest(groups))
+        return dict(self.answers[caller].groups)
+
+    # Shapes that many tests begin with.
+
+    @property
+    def group(self) -> Group:
+        return self.coordinator.groups[GROUP]
+
+    @property
+    def state(self) -> str:
+        return self.group.state.value
+
+    def stable(self, members: int = 1, **changes: Any) -> list[str]:
+        """Form a stable group of dynamic members; return their ids, the leader's first."""
+        callers = [self.send_join(**changes)]
+        ids = [self.answers[callers[0]].member_id]
+        if members > 1:
+            self.sync(ids[0], 1)
+            callers = [self.send_join(**changes) for _ in range(members - 1)]
+            callers.insert(0, self.send_join(ids[0], **changes))
+            ids = [self.answers[caller].member_id for caller in callers]
+        generation = self.group.generation
+        for member in ids[1:]:
+            self.send_sync(member, generation)
+        self.sync(ids[0], generation, assignments={member: member.encode() for member in ids})
+        assert self.state == "Stable"
+        return ids
+
+    def static(self, *instances: str, **changes: Any) -> dict[str, str]:
+        """Form a stable group of static members; return member ids by instance, the leader's first."""
+        delay = self.settings.group_initial_rebalance_delay_ms
+        ids: dict[str, str] = {}
+        for instance in instances:
+            again = [self.send_join(ids[old], instance_id=old, **changes) for old in ids]
+            caller = self.send_join(instance_id=instance, **changes)
+            self.advance(delay)
+            for old, other in zip(list(ids), again, strict=True):
+                ids[old] = self.answers[other].member_id
+            ids[instance] = self.answers[caller].member_id
+        generation = self.group.generation
+        leader = next(iter(ids.values()))
+        for member in list(ids.values())[1:]:
+            self.send_sync(member, generation)
+        self.sync(
+            leader, generation, assignments={member: member.encode() for member in ids.values()}
+        )
+        return ids
+
+
+def errors(*codes: ErrorCode) -> set[int]:
+    return set(codes)
