@@ -215,3 +215,56 @@ def test_topics_of_every_version_of_a_subscription_are_read(version):
     subscription = struct.pack(">hi", version, 2) + text("a") + text("b") + struct.pack(">i", -1)
 
     assert subscribed_topics(subscription + newer) == {"a", "b"}
+
+
+KAFKA_WROTE = [
+    (
+        "00020006737461746963",
+        "00030008636f6e73756d657200000001000572616e676500286f6e652d62336532663033352d316531332d34"
+        "6665612d393933372d303265383462393261363434000001a2046dedaa0000000100286f6e652d6233653266"
+        "3033352d316531332d346665612d393933372d30326538346239326136343400036f6e6500026d65000a2f31"
+        "32372e302e302e31000493e00000afc8000000170003000000010001740000000000000000ffffffff000000"
+        "00001900000000000100017400000002000000000000000100000000",
+    ),
+    (
+        "0001000673746174696300017400000001",
+        "00030000000000000007000000000000000001a2046dee50",
+    ),
+    (
+        "0001000673746174696300017400000000",
+        "00030000000000000005ffffffff00066bc3a4736500000001a2046dee50",
+    ),
+    ("0002000167", "00030008636f6e73756d657200000002ffffffff000001a2046def3400000000"),
+    (
+        "0001000372617700017400000001",
+        "0001000000000000000b0000000001a2046def53000001a2046ed9b3",
+    ),
+]
+"""Records of a broker of Apache Kafka 3.9: a static member and its commits, an empty group, a commit that expires."""
+
+
+def test_records_that_kafka_wrote_are_read():
+    member_id = "one-b3e2f035-1e13-4fea-9937-02e84b92a644"
+    subscription = bytes.fromhex("0003000000010001740000000000000000ffffffff0000")
+    assignment = bytes.fromhex("00000000000100017400000002000000000000000100000000")
+    member = MemberMetadata(
+        member_id, "one", "me", "/127.0.0.1", 300_000, 45_000, subscription, assignment
+    )
+    stable = GroupMetadataValue("consumer", 1, "range", member_id, 1_795_370_642_858, (member,))
+    empty = GroupMetadataValue("consumer", 2, None, None, 1_795_370_643_252)
+    records = [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in KAFKA_WROTE]
+    group, offset_1, offset_0, other, expiring = records
+
+    assert (read_key(group[0]), read_group(group[1])) == (GroupKey("static"), stable)
+    assert (read_key(other[0]), read_group(other[1])) == (GroupKey("g"), empty)
+    assert [(read_key(key), read_offset(value)) for key, value in (offset_1, offset_0)] == [
+        (OffsetKey("static", TopicPartition("t", 1)), (7, 0, "", 1_795_370_643_024, -1)),
+        (OffsetKey("static", TopicPartition("t", 0)), (5, -1, "käse\0", 1_795_370_643_024, -1)),
+    ]
+    assert read_key(expiring[0]) == OffsetKey("raw", TopicPartition("t", 1))
+    assert read_offset(expiring[1]) == (11, -1, "", 1_795_370_643_283, 1_795_370_703_283)
+    assert subscribed_topics(subscription) == {"t"}
+    for key, value in (group, other):
+        assert group_metadata_value(read_group(value)) == value, key
+    for key, value in (offset_0, offset_1, expiring):
+        assert offset_commit_value(read_offset(value)) == value, key

@@ -1,0 +1,188 @@
+"""The records of `__consumer_offsets`, compared with Apache Kafka 3.9: it prints ours, and we read its.
+
+Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Committed
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.apache_kafka import apache_kafka, needs_kafka, run_java
+
+from benchmarks.kafka import CLIENT_ID, LENGTH, Session
+from minikafka.base.model import TopicPartition
+from minikafka.groups.commands import KeyValue
+from minikafka.groups.records import (
+    GroupKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetAndMetadata,
+    OffsetKey,
+    UnknownKey,
+    group_metadata_key,
+    group_metadata_value,
+    offset_commit_key,
+    offset_commit_value,
+    read_group,
+    read_key,
+    read_offset,
+    subscribed_topics,
+)
+from minikafka.record.batch import records
+
+pytestmark = [pytest.mark.clients, needs_kafka]
+
+FORMATTERS: Final = Path(__file__).parent.parent / "support" / "OffsetsFormatters.java"
+T0: Final = TopicPartition("t", 0)
+T1: Final = TopicPartition("t", 1)
+
+
+async def printed_by_kafka(written: Iterable[KeyValue], directory: Path) -> list[str]:
+    """Return the lines of both formatters in Kafka's core and both in its tools."""
+    file = directory / "records"
+    with file.open("wb") as out:
+        for record in written:
+            for field in record:
+                out.write(struct.pack(">i", -1 if field is None else len(field)) + (field or b""))
+    return (await run_java(FORMATTERS, str(file))).splitlines()
+
+
+async def test_kafka_prints_our_records(tmp_path: Path) -> None:
+    member = MemberMetadata("m-1", "one", "me", "/10.0.0.1", 300_000, 45_000, b"sub", b"assigned")
+    group = GroupMetadataValue("consumer", 4, "range", "m-1", 77, (member,))
+    empty = GroupMetadataValue("", 5, None, None, 78)
+    written: list[KeyValue] = [
+        (offset_commit_key("g", T0), offset_commit_value(OffsetAndMetadata(5, 3, "käse", 1_000))),
+        (offset_commit_key("g", T0), offset_commit_value(OffsetAndMetadata(6, 3, "", 1_000, 2_000))),
+        (offset_commit_key("g", T1), None),
+        (group_metadata_key("g"), group_metadata_value(group)),
+        (group_metadata_key("e"), group_metadata_value(empty)),
+        (group_metadata_key("g"), None),
+    ]  # fmt: skip
+
+    lines = await printed_by_kafka(written, tmp_path)
+
+    assert [line for line in lines if not line.startswith("{")] == [
+        "[g,t,0]::OffsetAndMetadata(offset=5, leaderEpoch=Optional[3], metadata=käse, "
+        "commitTimestamp=1000, expireTimestamp=None)",
+        "[g,t,0]::OffsetAndMetadata(offset=6, leaderEpoch=Optional.empty, metadata=, "
+        "commitTimestamp=1000, expireTimestamp=Some(2000))",
+        "[g,t,1]::NULL",
+        "g::GroupMetadata(groupId=g, generation=4, protocolType=Some(consumer), "
+        "currentState=Stable, members=HashMap(m-1 -> MemberMetadata(memberId=m-1, "
+        "groupInstanceId=Some(one), clientId=me, clientHost=/10.0.0.1, sessionTimeoutMs=45000, "
+        "rebalanceTimeoutMs=300000, supportedProtocols=List(range))))",
+        "e::GroupMetadata(groupId=e, generation=5, protocolType=None, currentState=Empty, "
+        "members=HashMap())",
+        "g::NULL",
+    ]
+    parsed = [json.loads(line) for line in lines if line.startswith("{")]
+    assert [each["key"]["version"] for each in parsed] == [1, 1, 1, 2, 2, 2]
+    assert [each["value"] and each["value"]["version"] for each in parsed] == [
+        3,
+        1,
+        None,
+        3,
+        3,
+        None,
+    ]
+
+
+def join(bootstrap: str, group: str, **settings: str) -> Consumer:
+    """Return a consumer of the topic t that has its partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "me",
+            "enable.auto.commit": False,
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+    )
+    assigned: list[Any] = []
+    consumer.subscribe(["t"], on_assign=lambda _, partitions: assigned.append(partitions))
+    while not assigned:
+        consumer.poll(0.1)
+    return consumer
+
+
+def commit_with_retention(bootstrap: str, group: str, retention_ms: int) -> None:
+    """Commit offset 11 of t-1 with OffsetCommit v2, which clients no longer send."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    topic = text("t") + struct.pack(">iiqh", 1, 1, 11, -1)
+    body = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">qi", retention_ms, 1)
+    frame = struct.pack(">hhi", 8, 2, 1) + text(CLIENT_ID) + body + topic
+    host, port = bootstrap.split(":")
+    with Session(host, int(port)) as session:
+        session.socket.sendall(LENGTH.pack(len(frame)) + frame)
+        assert session.receive().endswith(bytes(2)), "an error code"
+
+
+def use_groups(bootstrap: str) -> None:
+    """Commit as a static member, as a member, and as none; then delete a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("t", 2, 1)])["t"].result()
+    static = join(bootstrap, "static", group_instance_id="one")
+    static.commit(
+        offsets=[Committed("t", 0, 5, "käse"), Committed("t", 1, 7, leader_epoch=0)],
+        asynchronous=False,
+    )
+    static.close()
+    consumer = join(bootstrap, "gone")
+    consumer.commit(offsets=[Committed("t", 0, 9)], asynchronous=False)
+    consumer.close()
+    admin.delete_consumer_groups(["gone"])["gone"].result()
+    commit_with_retention(bootstrap, "simple", 60_000)
+
+
+def rewritten(record: KeyValue) -> KeyValue:
+    """Return the record as we write what we read from it."""
+    key, value = read_key(record[0]), record[1]
+    assert not isinstance(key, UnknownKey)
+    if isinstance(key, OffsetKey):
+        again = None if value is None else offset_commit_value(read_offset(value))
+        return offset_commit_key(*key), again
+    return group_metadata_key(key.group), value and group_metadata_value(read_group(value))
+
+
+async def test_records_of_kafka_are_read_and_written_as_by_kafka(tmp_path: Path) -> None:
+    settings = {"offsets_topic_num_partitions": 1, "offsets_topic_replication_factor": 1}
+    async with apache_kafka(tmp_path, group_initial_rebalance_delay_ms=0, **settings) as kafka:
+        await asyncio.to_thread(use_groups, kafka.bootstrap)
+        [log] = (kafka.log_dir / "__consumer_offsets-0").glob("*.log")
+        theirs = [(each.key or b"", each.value) for each in records(log.read_bytes())]
+
+    assert [rewritten(record) for record in theirs] == theirs
+    last = {read_key(key): value for key, value in theirs}
+    offsets = {key: value and read_offset(value) for key, value in last.items() if key[1:]}
+    committed = {key: value and value[:3] for key, value in offsets.items()}
+    assert committed == {
+        OffsetKey("static", T0): (5, -1, "käse\0"),  # librdkafka commits the NUL too
+        OffsetKey("static", T1): (7, 0, ""),
+        OffsetKey("gone", T0): None,
+        OffsetKey("simple", T1): (11, -1, ""),
+    }
+    simple = offsets[OffsetKey("simple", T1)]
+    assert simple is not None
+    assert simple.expire_timestamp == simple.commit_timestamp + 60_000
+    assert last[GroupKey("gone")] is None
+    group = read_group(last[GroupKey("static")] or b"")
+    [member] = group.members
+    assert group[:4] == ("consumer", 1, "range", member.member_id)
+    assert member[1:6] == ("one", "me", "/127.0.0.1", 300_000, 45_000)
+    assert subscribed_topics(member.subscription) == {"t"}
+    assert await printed_by_kafka(map(rewritten, theirs), tmp_path) == await printed_by_kafka(
+        theirs, tmp_path
+    )

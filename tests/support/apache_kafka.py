@@ -1,0 +1,102 @@
+"""One broker of Apache Kafka 3.9 with its ZooKeeper, for tests that compare with it, and programs on its jars.
+
+MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and all that it depends on).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from minikafka.cluster.directory import free_ports
+from minikafka.cluster.processes import die_with
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.zk.managed import ManagedZooKeeper
+
+JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
+HOST: Final = "127.0.0.1"
+START_SECONDS: Final = 60
+QUICK: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+needs_kafka = pytest.mark.skipif(
+    not JARS or shutil.which("java") is None or not any(Path(JARS).glob("kafka_2*.jar")),
+    reason="MINIKAFKA_KAFKA_JARS names no directory with the jars of Kafka",
+)
+
+
+class ApacheKafka(NamedTuple):
+    """A running broker."""
+
+    bootstrap: str
+    log_dir: Path
+
+
+@asynccontextmanager
+async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheKafka]:
+    """Run a broker with these settings (`_` stands for `.`) until the block ends."""
+    port, own = free_ports(2, SystemRng())
+    zookeeper = ManagedZooKeeper(directory / "zookeeper", port, clock=SystemClock())
+    await zookeeper.start()
+    try:
+        settings = {
+            "broker.id": 1,
+            "listeners": f"PLAINTEXT://{HOST}:{own}",
+            "log.dirs": directory / "logs",
+            "zookeeper.connect": zookeeper.connect,
+            **{key.replace("_", "."): value for key, value in keys.items()},
+        }
+        properties = directory / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        command = ("java", *QUICK, "-cp", f"{JARS}/*", "kafka.Kafka", str(properties))
+        with (directory / "server.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=log, stderr=log, preexec_fn=partial(die_with, os.getpid())
+            )
+        try:
+            await _wait_until_open(own, process)
+            yield ApacheKafka(f"{HOST}:{own}", directory / "logs")
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+    finally:
+        await zookeeper.kill()
+
+
+async def _wait_until_open(port: int, process: asyncio.subprocess.Process) -> None:
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            assert process.returncode is None, "the broker ended"
+            try:
+                _, writer = await asyncio.open_connection(HOST, port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+
+async def run_java(program: Path, *arguments: str) -> str:
+    """Run a Java source file on Kafka's jars, which must succeed; return its standard output."""
+    process = await asyncio.create_subprocess_exec(
+        "java",
+        *QUICK,
+        "-cp",
+        f"{JARS}/*",
+        str(program),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    printed, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return printed.decode()
