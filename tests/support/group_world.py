@@ -275,8 +275,8 @@ class GroupWorld:
         delay = self.settings.group_initial_rebalance_delay_ms
         ids: dict[str, str] = {}
         for instance in instances:
-            again = [self.send_join(ids[old], instance_id=old, **changes) for old in ids]
             caller = self.send_join(instance_id=instance, **changes)
+            again = [self.send_join(ids[old], instance_id=old, **changes) for old in ids]
             self.advance(delay)
             for old, other in zip(list(ids), again, strict=True):
                 ids[old] = self.answers[other].member_id

@@ -1,0 +1,317 @@
+"""SyncGroup, Heartbeat and LeaveGroup: errors, sessions, and the removal of members."""
+
+from __future__ import annotations
+
+import pytest
+from support.group_world import GROUP, SESSION, GroupWorld
+
+from minikafka.base.errors import ErrorCode
+from minikafka.groups.requests import LeavingMember
+from minikafka.groups.responses import LeftMember
+
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# SyncGroup.
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "changes", "error"),
+    [
+        ("client-1", 1, {}, 0),
+        ("client-1", 1, {"protocol_type": "consumer", "protocol_name": "range"}, 0),
+        ("client-1", 1, {"protocol_type": "x"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("client-1", 1, {"protocol_name": "x"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("client-1", 2, {}, ErrorCode.ILLEGAL_GENERATION),
+        ("client-1", 0, {}, ErrorCode.ILLEGAL_GENERATION),
+        ("stranger", 1, {}, UNKNOWN),
+        ("client-1", 1, {"instance_id": "i"}, UNKNOWN),
+        ("client-1", 1, {"group_id": "other"}, UNKNOWN),
+        ("client-1", 1, {"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+@pytest.mark.parametrize("is_stable", [True, False])
+def test_sync_is_checked_in_the_order_of_kafka(member, generation, changes, error, is_stable):
+    world = GroupWorld()
+    if is_stable:
+        world.stable()
+    else:
+        world.join()
+
+    assert world.sync(member, generation, **changes).error == error
+
+
+def test_sync_during_a_rebalance_tells_the_member_to_join():
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    world.send_join(leader)
+
+    assert world.sync(follower, 2).error == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_repeated_sync_answers_the_earlier_one():
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    world.send_join(leader)
+    world.send_join(follower)
+    earlier = world.send_sync(follower, 3)
+
+    later = world.send_sync(follower, 3)
+    world.sync(leader, 3, assignments={follower: b"f"})
+
+    assert world.answers[earlier].error == ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.answers[later].assignment == b"f"
+
+
+# Heartbeat.
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "changes", "error"),
+    [
+        ("client-1", 1, {}, 0),
+        ("client-1", 2, {}, ErrorCode.ILLEGAL_GENERATION),
+        ("stranger", 1, {}, UNKNOWN),
+        ("client-1", 1, {"instance_id": "i"}, UNKNOWN),
+        ("client-1", 1, {"group_id": "other"}, UNKNOWN),
+        ("client-1", 1, {"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+def test_heartbeat_is_checked_in_the_order_of_kafka(member, generation, changes, error):
+    world = GroupWorld()
+    world.stable()
+
+    assert world.heartbeat(member, generation, **changes) == error
+
+
+def test_heartbeat_tells_the_state_of_the_rebalance():
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    assert world.heartbeat(follower, 2) == 0
+
+    world.send_join(leader)
+    assert world.heartbeat(follower, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+
+    world.send_join(follower)
+    assert world.heartbeat(follower, 3) == 0  # between JoinGroup and SyncGroup
+
+
+def test_heartbeat_to_an_empty_group_is_from_an_unknown_member():
+    world = GroupWorld()
+    [member] = world.stable()
+    world.leave(member)
+
+    assert world.heartbeat(member, 1) == UNKNOWN
+
+
+# Sessions.
+
+
+def test_member_without_heartbeats_is_removed_after_its_session_timeout():
+    world = GroupWorld()
+    [member] = world.stable()
+
+    world.advance(SESSION - 1)
+    assert world.state == "Stable"
+    world.advance(1)
+
+    assert world.state == "Empty"
+    assert world.heartbeat(member, 1) == UNKNOWN
+
+
+@pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync"])
+def test_sign_of_life_extends_the_session(sign):
+    world = GroupWorld()
+    [member] = world.stable()
+
+    for _ in range(5):
+        world.advance(SESSION - 1)
+        if sign == "heartbeat":
+            assert world.heartbeat(member, 1) == 0
+        elif sign == "commit":
+            assert world.commit({("t", 0): 1}, member, 1) == {0}
+        else:
+            assert world.sync(member, 1).error == 0
+
+    assert world.state == "Stable"
+    world.advance(SESSION)
+    assert world.state == "Empty"
+
+
+def test_failed_requests_do_not_extend_the_session():
+    world = GroupWorld()
+    [member] = world.stable()
+    world.advance(SESSION - 1)
+    world.heartbeat(member, 7)
+    world.commit({("t", 0): 1}, member, 7)
+    world.sync(member, 7)
+
+    world.advance(1)
+
+    assert world.state == "Empty"
+
+
+def test_member_that_expires_during_a_rebalance_is_waited_for_no_longer():
+    world = GroupWorld()
+    leader, silent = world.stable(2)
+    waiting = world.send_join(leader)
+    world.advance(500)
+    assert world.heartbeat(silent, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+
+    world.advance(SESSION)
+
+    assert [member.member_id for member in world.answers[waiting].members] == [leader]
+
+
+def test_member_that_waits_for_others_does_not_expire():
+    world = GroupWorld()
+    leader, slow = world.stable(2)
+    waiting = world.send_join(leader)
+    for _ in range(4):
+        world.advance(SESSION - 1)
+        world.heartbeat(slow, 2)
+    assert waiting not in world.answers
+    world.send_join(slow)
+    waiting = world.send_sync(slow, 3)
+    for _ in range(3):
+        world.advance(SESSION - 1)
+        world.heartbeat(leader, 3)
+
+    world.sync(leader, 3)
+
+    assert world.answers[waiting].error == 0
+    world.advance(SESSION - 1)
+    assert world.heartbeat(slow, 3) == 0
+
+
+def test_leader_that_dies_before_its_sync_is_removed_and_the_others_rejoin():
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    world.send_join(leader)
+    world.send_join(follower)
+    waiting = world.send_sync(follower, 3)
+
+    world.advance(SESSION)
+
+    assert world.answers[waiting].error == ErrorCode.REBALANCE_IN_PROGRESS
+    answer = world.join(follower)
+    assert (answer.generation, answer.leader) == (4, follower)
+    assert [member.member_id for member in answer.members] == [follower]
+    assert leader not in world.group.members
+
+
+# LeaveGroup.
+
+
+def test_member_that_leaves_causes_a_rebalance_with_its_reason():
+    world = GroupWorld()
+    leader, other = world.stable(2)
+
+    answer = world.leave(LeavingMember(other, None, "the consumer is being closed"))
+
+    assert answer.members == [LeftMember(other, None, 0)]
+    assert world.state == "PreparingRebalance"
+    fields = world.notes[-1].fields
+    assert (fields["cause"], fields["member"]) == ("member left", other)
+    assert fields["reason"] == "the consumer is being closed"
+    assert world.join(leader).generation == 3
+
+
+def test_group_is_empty_when_its_last_member_leaves():
+    world = GroupWorld()
+    [member] = world.stable()
+
+    world.leave(member)
+
+    assert (world.state, world.group.generation) == ("Empty", 2)
+    world.unload()
+    world.lead(epoch=1)
+    assert (world.state, world.group.generation) == ("Empty", 2)
+
+
+def test_rebalance_completes_when_the_missing_member_leaves():
+    world = GroupWorld()
+    leader, other = world.stable(2)
+    waiting = world.send_join(leader)
+
+    world.leave(other)
+
+    assert world.answers[waiting].generation == 3
+
+
+def test_pending_member_leaves_and_is_waited_for_no_longer():
+    world = GroupWorld()
+    [member] = world.stable()
+    pending = world.join(requires_member_id=True).member_id
+    waiting = world.send_join(member)
+    assert waiting not in world.answers
+
+    assert world.leave(pending).members[0].error == 0
+
+    assert world.answers[waiting].generation == 2
+    assert world.leave(pending).members[0].error == UNKNOWN
+
+
+def test_leave_names_the_outcome_of_each_member():
+    world = GroupWorld()
+    ids = world.static("a", "b", "c")
+    pending = world.join(requires_member_id=True).member_id
+
+    answer = world.leave(
+        LeavingMember("", "a"),
+        LeavingMember("stranger", "b"),
+        LeavingMember("", "z"),
+        LeavingMember("stranger"),
+        LeavingMember(""),
+        LeavingMember(pending),
+        LeavingMember(ids["c"], "c"),
+    )
+
+    assert answer.error == 0
+    assert [member.error for member in answer.members] == [
+        0,
+        ErrorCode.FENCED_INSTANCE_ID,
+        UNKNOWN,
+        UNKNOWN,
+        UNKNOWN,
+        0,
+        0,
+    ]
+    assert list(world.group.static_ids) == ["b"]
+
+
+def test_leave_of_an_unknown_group_names_each_member_as_unknown():
+    answer = GroupWorld().leave("a", "b")
+
+    assert answer.error == 0
+    assert [member.error for member in answer.members] == [UNKNOWN, UNKNOWN]
+
+
+def test_member_that_leaves_while_it_waits_is_answered():
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    joining = world.send_join(leader)
+    world.leave(leader)
+    assert world.answers[joining].error == UNKNOWN
+
+    world.join(follower)
+    other = world.send_join()
+    world.send_join(follower)
+    syncing = world.send_sync(world.answers[other].member_id, 4)
+    world.leave(world.answers[other].member_id)
+    assert world.answers[syncing].error == UNKNOWN
+
+
+# A full group.
+
+
+def test_two_hundred_members_rebalance_and_heartbeat():
+    world = GroupWorld()
+    members = world.stable(200)
+
+    assert {world.heartbeat(member, 2) for member in members} == {0}
+    waiting = [world.send_join(member) for member in members]
+
+    assert {world.answers[caller].generation for caller in waiting} == {3}
+    assert len(world.answers[waiting[0]].members) == 200
+    assert world.coordinator.groups[GROUP].joining == 0
