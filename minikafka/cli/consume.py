@@ -21,9 +21,9 @@ from minikafka.cli.options import (
 from minikafka.cli.record_format import (
     COLUMNS,
     format_writer,
-    json_writer,
     line_writer,
     unescape,
+    write_json,
 )
 from minikafka.cli.topic_errors import explain_topic_errors
 
@@ -124,7 +124,7 @@ def consume(
 
     On standard error a line tells where a partition ends (-q: none).
     """
-    write = _writer(topic, layout, key_delimiter, columns, as_json)
+    write = _writer(layout, key_delimiter, columns, as_json)
     if sys.stdout is None:
         raise MinikafkaError("standard output is closed: the records cannot be printed")
 
@@ -153,7 +153,6 @@ def consume(
 
 
 def _writer(
-    topic: str,
     layout: str | None,
     key_delimiter: str | None,
     columns: list[str],
@@ -164,11 +163,11 @@ def _writer(
     if [layout is not None, is_line, as_json].count(True) > 1:
         raise click.UsageError("choose one of -f, --json, and -K with --print")
     if as_json:
-        return json_writer(topic)
+        return write_json
     if layout is None:
         return line_writer(columns, unescape(key_delimiter) if key_delimiter is not None else None)
     try:
-        return format_writer(layout, topic)
+        return format_writer(layout)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-f") from None
 

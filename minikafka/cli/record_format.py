@@ -43,23 +43,21 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     return _LETTERS.get(other, other)
 
 
-def format_writer(text: str, topic: str) -> Writer:
+def format_writer(text: str) -> Writer:
     """Return a writer for a format. Raises ValueError for an unknown token."""
-    parts = [_part(match, topic.encode()) for match in _TOKEN.finditer(text)]
+    parts = [_part(match) for match in _TOKEN.finditer(text)]
     return lambda record: b"".join([part(record) for part in parts])
 
 
-def _part(match: re.Match[str], topic: bytes) -> Writer:
+def _part(match: re.Match[str]) -> Writer:
     inner, letter, literal = match.groups()
     if literal is not None:
         return _constant(unescape(literal))
     if inner is not None:
         return _headers_writer(inner)
-    if letter == "t":
-        return _constant(topic)
     if letter in _TOKENS:
         return _TOKENS[letter]
-    known = " ".join(f"%{token}" for token in sorted([*_TOKENS, "t"], key=str.lower))
+    known = " ".join(f"%{token}" for token in sorted(_TOKENS, key=str.lower))
     raise ValueError(f"{match[0]!r} is not a token: use one of {known}")
 
 
@@ -102,6 +100,7 @@ _TOKENS: Final[Mapping[str, Writer]] = {
     "K": lambda record: _text(_size(record.key)),
     "h": _header_list,
     "H": lambda record: _text(len(record.headers)),
+    "t": lambda record: record.topic.encode(),
     "p": lambda record: _text(record.partition),
     "o": lambda record: _text(record.offset),
     "T": lambda record: _text(record.timestamp),
@@ -148,26 +147,22 @@ _COLUMNS: Final[Mapping[str, Writer]] = {
 }
 
 
-def json_writer(topic: str) -> Writer:
-    """Return a writer of one JSON object per line, in the form that `produce --json` reads.
+def write_json(record: ConsumedRecord) -> bytes:
+    """Return a line with one JSON object, in the form that `produce --json` reads.
 
     Keys and values are strings or null. Bytes that are not UTF-8 are null, and stand as base64 in
     `key_base64` or `value_base64`.
     """
-
-    def write(record: ConsumedRecord) -> bytes:
-        fields = {
-            "topic": topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            **_json_bytes("key", record.key),
-            **_json_bytes("value", record.value),
-            "headers": [{"key": name, **_json_bytes("value", v)} for name, v in record.headers],
-        }
-        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-
-    return write
+    fields = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_json_bytes("key", record.key),
+        **_json_bytes("value", record.value),
+        "headers": [{"key": name, **_json_bytes("value", v)} for name, v in record.headers],
+    }
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def _json_bytes(name: str, data: bytes | None) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from minikafka.client.admin import Admin, NewTopic
 from minikafka.client.admin_results import Outcome
 from minikafka.client.client import Client, Fetched, NotProduced, Produced
 from minikafka.client.consumer import ConsumedRecord
+from minikafka.client.groups.consumer import GroupConsumer
+from minikafka.client.groups.offsets import NoOffset, OffsetAndMetadata
+from minikafka.client.groups.settings import GroupSettings
 from minikafka.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from minikafka.record.batch import Record
 
@@ -16,9 +19,13 @@ __all__ = [
     "ClusterInfo",
     "ConsumedRecord",
     "Fetched",
+    "GroupConsumer",
+    "GroupSettings",
     "NewTopic",
+    "NoOffset",
     "Node",
     "NotProduced",
+    "OffsetAndMetadata",
     "Outcome",
     "PartitionInfo",
     "Produced",

@@ -20,6 +20,8 @@ from minikafka.base.ports import Clock, Rng, Transport
 from minikafka.client import consumer
 from minikafka.client.admin import API_TIMEOUT_MS, Admin, NewTopic
 from minikafka.client.admin_results import Outcome
+from minikafka.client.groups.consumer import Callback, GroupConsumer, Topics
+from minikafka.client.groups.settings import GroupSettings
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
@@ -100,7 +102,10 @@ class Client:
         """
         transport = transport or SocketTransport()
         self._clock = clock or SystemClock()
+        self._transport = transport
+        self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
+        self._api_timeout_ms = api_timeout_ms
         self._network = Network(transport, self._clock, client_id)
         # A fetch that waits for records delays the requests behind it on the same connection.
         self._fetch_network = Network(transport, self._clock, client_id)
@@ -341,9 +346,8 @@ class Client:
 
         async def attempt() -> Fetched:
             leader = await self._metadata.leader(*tp)
-            body = consumer.fetch_request(
-                topic, {partition: (leader.leader_epoch, offset)}, max_wait_ms, max_bytes
-            )
+            wanted = {tp: (leader.leader_epoch, offset)}
+            body = consumer.fetch_request(wanted, max_wait_ms, max_bytes)
             timeout_ms = max_wait_ms + self._request_timeout_ms
             api = versions.FETCH
             response = await self._fetch_network.call(leader.address, api, timeout_ms, body)
@@ -406,6 +410,38 @@ class Client:
             ends = await self.list_offsets(topic, "latest", list(positions))
         async for record in reader.read(positions, ends):
             yield record
+
+    def group_consumer(
+        self,
+        group: str,
+        topics: Topics,
+        settings: GroupSettings | None = None,
+        *,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> GroupConsumer:
+        """Return a new member of a group: `async with` it, then `async for record in` it.
+
+        `topics`: names, or a pattern (`re.compile`) that whole names must match. The callbacks get the
+        partitions that this member has received, that it must give up (and may still commit), or that it has
+        lost, without which `on_revoked` is called; they may be coroutine functions. Raises ConfigError.
+        """
+        return GroupConsumer(
+            group,
+            topics,
+            settings or GroupSettings(),
+            network=self._network,
+            parking=Network(self._transport, self._clock, self._client_id),
+            fetch_network=self._fetch_network,
+            metadata=self._metadata,
+            clock=self._clock,
+            request_timeout_ms=self._request_timeout_ms,
+            api_timeout_ms=self._api_timeout_ms,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
 
     async def list_offsets(
         self, topic: str, at: Start, partitions: Sequence[int] | None = None

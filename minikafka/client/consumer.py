@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
@@ -39,11 +40,12 @@ BACKOFF_MS: Final = 100
 
 
 class ConsumedRecord(NamedTuple):
-    """A record with its partition and offset.
+    """A record with its topic, partition and offset.
 
     `has_append_time`: the timestamp is that of the append (Kafka's LogAppendTime), not the producer's.
     """
 
+    topic: str
     partition: int
     offset: int
     timestamp: int
@@ -128,7 +130,8 @@ class Consumer:
             if leader is not None and leader.address not in self._in_flight:
                 by_leader[leader.address][number] = (leader.leader_epoch, self._positions[number])
         for address, partitions in by_leader.items():
-            body = fetch_request(self._topic, partitions, self._max_wait_ms, PARTITION_BYTES)
+            wanted = {TopicPartition(self._topic, n): place for n, place in partitions.items()}
+            body = fetch_request(wanted, self._max_wait_ms, PARTITION_BYTES)
             try:
                 connection = await self._network.connection(address, self._timeout_ms)
                 answer = connection.request(FETCH, VERSIONS[FETCH], body, self._timeout_ms)
@@ -176,15 +179,13 @@ class Consumer:
     def _new_records(self, partition: Any, offsets: Mapping[int, int]) -> Iterator[ConsumedRecord]:
         """Yield the new records of a fetched partition, then advance the partition's position."""
         number = partition.partition_index
-        start = next_offset = offsets[number]
         end = self._ends[number] if self._ends is not None else None
-        for header, batch in whole_batches(partition.records or b""):
-            has_append_time = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
-            for record in records(batch):
-                if start <= record.offset and (end is None or record.offset < end):
-                    yield ConsumedRecord(number, *record, has_append_time)
-            next_offset = max(next_offset, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
-        self._positions[number] = next_offset
+        tp = TopicPartition(self._topic, number)
+        position = offsets[number]
+        for found, behind in consumed_batches(tp, partition.records, position, end):
+            yield from found
+            position = behind
+        self._positions[number] = position
 
     def _report_end(self, number: int, end: int) -> None:
         """Call `on_end` if the partition was read to `end`, once for each end."""
@@ -207,12 +208,24 @@ class Consumer:
 
 
 def fetch_request(
-    topic: str, partitions: Mapping[int, tuple[int, int]], max_wait_ms: int, partition_bytes: int
+    partitions: Mapping[TopicPartition, tuple[int, int]], max_wait_ms: int, partition_bytes: int
 ) -> Any:
     """Return a consumer's Fetch request without a session.
 
-    `partitions`: (leader epoch, fetch offset) by partition number.
+    `partitions`: (leader epoch, fetch offset) by partition.
     """
+    topics: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
+    for tp, (leader_epoch, offset) in partitions.items():
+        topics[tp.topic].append(
+            {
+                "partition": tp.partition,
+                "current_leader_epoch": leader_epoch,
+                "fetch_offset": offset,
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": partition_bytes,
+            }
+        )
     return request(
         FETCH,
         replica_id=-1,
@@ -222,23 +235,27 @@ def fetch_request(
         isolation_level=0,
         session_id=0,
         session_epoch=-1,
-        topics=[
-            {
-                "topic": topic,
-                "partitions": [
-                    {
-                        "partition": number,
-                        "current_leader_epoch": leader_epoch,
-                        "fetch_offset": offset,
-                        "last_fetched_epoch": -1,
-                        "log_start_offset": -1,
-                        "partition_max_bytes": partition_bytes,
-                    }
-                    for number, (leader_epoch, offset) in partitions.items()
-                ],
-            }
-        ],
+        topics=[{"topic": topic, "partitions": some} for topic, some in topics.items()],
     )
+
+
+def consumed_batches(
+    tp: TopicPartition, data: bytes | None, start: int, end: int | None = None
+) -> Iterator[tuple[list[ConsumedRecord], int]]:
+    """Yield the records of each whole batch of a response from `start` to before `end`, and the offset behind it.
+
+    A batch may have no such records. Raises CorruptBatch.
+    """
+    position = start
+    for header, batch in whole_batches(data or b""):
+        has_append_time = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
+        found = [
+            ConsumedRecord(tp.topic, tp.partition, *record, has_append_time)
+            for record in records(batch)
+            if start <= record.offset and (end is None or record.offset < end)
+        ]
+        position = max(position, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
+        yield found, position
 
 
 def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:

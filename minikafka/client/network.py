@@ -21,6 +21,15 @@ VERSIONS: Final = {
     versions.FETCH: 12,
     versions.LIST_OFFSETS: 7,
     versions.METADATA: 12,
+    versions.OFFSET_COMMIT: 8,
+    versions.OFFSET_FETCH: 8,
+    versions.FIND_COORDINATOR: 4,
+    versions.JOIN_GROUP: 9,
+    versions.HEARTBEAT: 4,
+    versions.LEAVE_GROUP: 5,
+    versions.SYNC_GROUP: 5,
+    versions.DESCRIBE_GROUPS: 5,
+    versions.LIST_GROUPS: 4,
     versions.CREATE_TOPICS: 7,
     versions.DELETE_TOPICS: 5,
     versions.DELETE_RECORDS: 2,
@@ -28,10 +37,12 @@ VERSIONS: Final = {
     versions.DESCRIBE_CONFIGS: 4,
     versions.DESCRIBE_LOG_DIRS: 4,
     versions.CREATE_PARTITIONS: 3,
+    versions.DELETE_GROUPS: 2,
     versions.ELECT_LEADERS: 2,
     versions.INCREMENTAL_ALTER_CONFIGS: 1,
     versions.ALTER_PARTITION_REASSIGNMENTS: 0,
     versions.LIST_PARTITION_REASSIGNMENTS: 0,
+    versions.OFFSET_DELETE: 0,
 }
 """API version of each request that the client sends; minikafka and Kafka 3.3 to 4.x serve them all."""
 

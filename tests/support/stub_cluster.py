@@ -172,15 +172,17 @@ class StubCluster:
 
     def fetch(self, broker: int, request: Any) -> Any:
         failure = self.failure(versions.FETCH)
-        topic = request.topics[0]
-        answers = []
-        for asked in topic.partitions:
-            error = failure or self.leader_error(
-                broker, topic.topic, asked.partition, asked.current_leader_epoch
-            )
-            answers.append(self._read(topic.topic, asked, error))
-        found = any(answer.size or answer.error for answer in answers)
-        return found, [(topic.topic.encode(), answers)]
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                error = failure or self.leader_error(
+                    broker, topic.topic, asked.partition, asked.current_leader_epoch
+                )
+                answers.append(self._read(topic.topic, asked, error))
+            topics.append((topic.topic.encode(), answers))
+        found = any(answer.size or answer.error for _, answers in topics for answer in answers)
+        return found, topics
 
     def _read(self, topic: str, asked: Any, error: int) -> fetch.PartitionData:
         if error:

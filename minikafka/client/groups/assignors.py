@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from minikafka.base.errors import ProtocolViolation
+from minikafka.base.errors import ConfigError, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.client.groups.protocol import (
     NO_GENERATION,
@@ -233,9 +233,9 @@ def is_cooperative(assignors: Iterable[Assignor]) -> bool:
 
 
 def choose_assignors(names: Sequence[str]) -> list[Assignor]:
-    """Return the assignors with these names. Raises ValueError for an unknown name, or if there is none."""
+    """Return the assignors with these names. Raises ConfigError for an unknown name, or if there is none."""
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names:
         known = ", ".join(ASSIGNORS)
-        raise ValueError(f"assignors must be some of {known}, got {', '.join(unknown) or 'none'}")
+        raise ConfigError(f"assignors must be some of {known}, got {', '.join(unknown) or 'none'}")
     return [ASSIGNORS[name] for name in names]

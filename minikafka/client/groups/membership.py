@@ -138,10 +138,10 @@ class Membership:
         """Note a successful SyncGroup: the member has its assignment."""
         self.state = State.STABLE
 
-    def abort_join(self, reason: str) -> None:
-        """Note that JoinGroup or SyncGroup got no answer: whether the coordinator handled it is unknown."""
+    def abort_join(self) -> None:
+        """Note that the join did not succeed; the next JoinGroup gives the same reason."""
         self.state = State.UNJOINED
-        self.request_rejoin(reason)
+        self.must_rejoin = True
 
     def leave(self, reason: str) -> None:
         """Note that the member left: its partitions are no longer its own."""

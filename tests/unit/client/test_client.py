@@ -52,10 +52,10 @@ async def test_consumed_record_equals_the_produced_one(
     full = Record(timestamp=1234, key=b"k", value=b"v", headers=(("h", b"1"), ("n", None)))
     assert await client.produce("t", [full, Record()]) == [Produced(0, 0), Produced(0, 1)]
     read = [record async for record in client.consume("t", until_end=True)]
-    assert read[0] == (0, 0, 1234, b"k", b"v", (("h", b"1"), ("n", None)), False)
-    assert read[1][:2] == (0, 1)
+    assert read[0] == ("t", 0, 0, 1234, b"k", b"v", (("h", b"1"), ("n", None)), False)
+    assert read[1][:3] == ("t", 0, 1)
     assert read[1].timestamp > 10**12
-    assert read[1][3:] == (None, None, (), False)
+    assert read[1][4:] == (None, None, (), False)
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])

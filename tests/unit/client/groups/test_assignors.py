@@ -12,6 +12,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyAssignorUserDataV1
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
+from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
 from minikafka.client.groups.assignors import (
     ASSIGNORS,
@@ -247,9 +248,9 @@ def test_two_hundred_members_share_a_thousand_partitions() -> None:
 
 
 def test_unknown_assignors_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"some of range, roundrobin, .* got spread"):
+    with pytest.raises(ConfigError, match=r"some of range, roundrobin, .* got spread"):
         choose_assignors(["range", "spread"])
-    with pytest.raises(ValueError, match="got none"):
+    with pytest.raises(ConfigError, match="got none"):
         choose_assignors([])
 
 

@@ -1,0 +1,478 @@
+"""A consumer in a group: `async for record in consumer`, with commits and rebalances.
+
+The application's task does what Kafka's `poll` does: while it waits for the next record, the consumer joins
+the group, calls the rebalance callbacks, commits and fetches. Only heartbeats run in the background. A record
+counts as processed when the application asks for the next one, or leaves the `async with` block without an
+exception; only processed records are committed automatically, so none is lost by a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from inspect import isawaitable
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock
+from minikafka.client.consumer import ConsumedRecord
+from minikafka.client.groups.commits import Commits
+from minikafka.client.groups.coordinator import Coordinator
+from minikafka.client.groups.fetching import Fetching
+from minikafka.client.groups.member import GroupMember
+from minikafka.client.groups.offsets import NoOffset, OffsetAndMetadata
+from minikafka.client.groups.settings import GroupSettings
+from minikafka.client.log_offsets import EARLIEST, LATEST, LogOffsets
+from minikafka.client.metadata import Metadata
+from minikafka.client.network import Network
+from minikafka.client.retries import Retries
+from minikafka.runtime.tasks import TaskRegistry
+
+logger = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_MS: Final = 10_000
+"""Time for the last commit and for leaving the group."""
+MISSING_TOPIC_MS: Final = 1_000
+"""Time between two looks at the metadata while a subscribed topic does not exist."""
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that no pattern matches."""
+
+Callback: TypeAlias = Callable[[list[TopicPartition]], Awaitable[None] | None]
+"""Called with partitions, in the task that reads; may be a coroutine function."""
+Topics: TypeAlias = Iterable[str] | re.Pattern[str]
+
+
+def _ignore(partitions: list[TopicPartition]) -> None:
+    """Do nothing: the application did not ask to be told."""
+
+
+class GroupConsumer:
+    """One member of a group, made by `Client.group_consumer`. One task reads from it."""
+
+    def __init__(
+        self,
+        group: str,
+        topics: Topics,
+        settings: GroupSettings,
+        *,
+        network: Network,
+        parking: Network,
+        fetch_network: Network,
+        metadata: Metadata,
+        clock: Clock,
+        request_timeout_ms: int,
+        api_timeout_ms: int,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._clock = clock
+        self._parking = parking
+        self._on_assigned = on_assigned or _ignore
+        self._on_revoked = on_revoked or _ignore
+        self._on_lost = on_lost or self._on_revoked
+        self._coordinator = Coordinator(group, network, metadata, request_timeout_ms, parking)
+        self._member = GroupMember(
+            self._coordinator,
+            metadata,
+            clock,
+            settings,
+            late=self._is_late,
+            on_change=self._wake,
+        )
+        self._commits = Commits(self._coordinator, self._member.membership, clock, api_timeout_ms)
+        self._fetching = Fetching(
+            fetch_network,
+            metadata,
+            clock,
+            settings.fetch_max_wait_ms,
+            request_timeout_ms,
+            self._wake,
+        )
+        retries = Retries(clock, metadata, api_timeout_ms)
+        self._log_offsets = LogOffsets(network, metadata, retries, request_timeout_ms)
+        self._tasks = TaskRegistry()
+        self._awake = asyncio.Event()
+        self._resets: dict[TopicPartition, int] = {}
+        self._in_hand: ConsumedRecord | None = None
+        self._returned_at: int | None = None
+        self._metadata_due = 0
+        self._commit_due = clock.now() + settings.auto_commit_interval_ms
+        self._is_started = False
+        self._is_closed = False
+        self.subscribe(topics)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._in_hand = None
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumedRecord:
+        """Return the next record of any assigned partition; wait for one. Raises KafkaError and NoOffset."""
+        self._in_hand = None
+        while not self._is_closed:
+            self._returned_at = None
+            self._awake.clear()
+            await self._keep_up()
+            record = self._fetching.next_record()
+            if record is not None:
+                self._returned_at = self._clock.now()
+                self._in_hand = record
+                return record
+            await self._fetch()
+        raise StopAsyncIteration
+
+    # Subscription and positions
+
+    def subscribe(self, topics: Topics) -> None:
+        """Read these topics from now on, or those whose whole name matches a pattern."""
+        self._pattern = topics if isinstance(topics, re.Pattern) else None
+        self._topics = [] if isinstance(topics, re.Pattern) else sorted(set(topics))
+        self._metadata_due = 0
+        self._member.membership.request_rejoin("the subscription has changed")
+        self._wake()
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that this consumer has at the moment."""
+        return set(self._fetching.places)
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator gave this member; empty while it is in no group."""
+        return self._member.membership.member_id
+
+    @property
+    def generation(self) -> int:
+        """The group's generation in which this member got its partitions; -1 while it is in no group."""
+        return self._member.membership.generation
+
+    async def position(self, tp: TopicPartition) -> int:
+        """Return the offset of the next record of an assigned partition. Raises KafkaError, ValueError."""
+        self._require(tp)
+        await self._find_positions()
+        return self._fetching.places[tp].position
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Read an assigned partition from this offset. Raises ValueError if it is not assigned."""
+        if offset < 0:
+            raise ValueError(f"an offset must not be negative, got {offset}")
+        self._require(tp)
+        self._resets.pop(tp, None)
+        self._fetching.places[tp].move(offset)
+        self._wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read these assigned partitions (none named: all) from their first record. Raises ValueError."""
+        self._reset(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read these assigned partitions (none named: all) from their end. Raises ValueError."""
+        self._reset(partitions, LATEST)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions until they are resumed. Raises ValueError."""
+        for tp in partitions:
+            self._require(tp)
+            self._fetching.places[tp].is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Return records of these partitions again. Raises ValueError."""
+        for tp in partitions:
+            self._require(tp)
+            self._fetching.places[tp].is_paused = False
+            self._fetching.offer(tp)
+        self._wake()
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the paused partitions."""
+        return {tp for tp, place in self._fetching.places.items() if place.is_paused}
+
+    # Commits
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
+    ) -> None:
+        """Commit offsets (None: behind the last record returned of each partition), and wait for the answer.
+
+        Raises KafkaError, for example ILLEGAL_GENERATION when the partitions have gone to other members.
+        """
+        await self._commits.commit(self._offsets(offsets))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        on_done: Callable[[KafkaError | None], None] | None = None,
+    ) -> None:
+        """Commit offsets in the background, without retries. `on_done` gets the error or None.
+
+        Without `on_done` an error is logged. Commits are done in the order of the calls.
+        """
+        wanted = self._offsets(offsets)
+
+        async def work() -> None:
+            failure: KafkaError | None = None
+            try:
+                await self._commits.commit(wanted, retry=False)
+            except KafkaError as error:
+                failure = error
+            if on_done is not None:
+                on_done(failure)
+            elif failure is not None:
+                logger.warning("group %s: commit failed: %s", self._coordinator.group, failure)
+
+        self._tasks.spawn(work(), "group-commit")
+
+    async def committed(
+        self, *partitions: TopicPartition
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the group's committed offsets; a partition without one is left out. Raises KafkaError."""
+        return await self._commits.committed(partitions)
+
+    async def close(self) -> None:
+        """Commit what was processed, if commits are automatic, and leave the group.
+
+        A static member (`group_instance_id`) does not leave: it may come back within its session timeout.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._returned_at = None
+        self._wake()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+                await self._give_up_all()
+                await self._member.leave("the consumer was closed")
+        except TimeoutError:
+            logger.warning("group %s: the coordinator does not answer", self._coordinator.group)
+        finally:
+            self._fetching.close()
+            await self._tasks.close()
+            self._parking.close()
+
+    async def _give_up_all(self) -> None:
+        """Commit and call the callbacks for the last time."""
+        owned = sorted(self._fetching.places)
+        if not owned:
+            return
+        if self._member.membership.has_lost_generation:
+            await _call(self._on_lost, owned)
+            return
+        await self._commit_processed()
+        await _call(self._on_revoked, owned)
+
+    # What happens while the application waits
+
+    async def _keep_up(self) -> None:
+        """Do what is due: join the group, look up positions, commit, look for new partitions."""
+        member = self._member
+        if member.failure is not None:
+            raise member.failure
+        if not self._is_started:
+            self._is_started = True
+            self._tasks.spawn(member.send_heartbeats(), "group-heartbeats")
+        now = self._clock.now()
+        if now >= self._metadata_due:
+            await self._look_at_metadata(now)
+        while member.membership.must_rejoin and (self._topics or self._fetching.places):
+            await self._rejoin()
+        if self._settings.enable_auto_commit and now >= self._commit_due:
+            self._commit_due = now + self._settings.auto_commit_interval_ms
+            if changed := self._processed():
+                self.commit_async(changed)
+        await self._find_positions()
+
+    async def _fetch(self) -> None:
+        """Take the responses that have arrived; if there is none, wait until one does or something is due."""
+        outside = self._fetching.receive()
+        if outside:
+            self._reset_by_policy(outside, "its position is outside of the log")
+            return
+        await self._fetching.send()
+        if self._fetching.has_records():
+            return
+        due = self._metadata_due
+        if self._settings.enable_auto_commit and self._fetching.places:
+            due = min(due, self._commit_due)
+        timer = self._clock.call_later(max(1, due - self._clock.now()), self._wake)
+        try:
+            await self._awake.wait()
+        finally:
+            timer.cancel()
+
+    def _wake(self) -> None:
+        self._awake.set()
+
+    def _is_late(self) -> bool:
+        """True if the application has worked on its last record for longer than the poll interval."""
+        since = self._returned_at
+        limit = self._settings.max_poll_interval_ms
+        return since is not None and self._clock.now() - since > limit
+
+    async def _look_at_metadata(self, now: int) -> None:
+        """Request a rejoin if the topics of a pattern, or the partitions that this leader assigned, changed."""
+        self._metadata_due = now + self._settings.metadata_max_age_ms
+        member = self._member
+        names = None if self._pattern is not None else {*self._topics, *(member.led or ())}
+        try:
+            counts = await member.partition_counts(names)
+        except OSError as error:
+            logger.warning("group %s: %s", self._coordinator.group, error)
+            self._metadata_due = now + MISSING_TOPIC_MS
+            return
+        if self._pattern is not None:
+            matching = self._pattern.fullmatch
+            topics = [name for name in sorted(counts.keys() - INTERNAL_TOPICS) if matching(name)]
+            if topics != self._topics:
+                self._topics = topics
+                member.membership.request_rejoin("the topics that match the pattern have changed")
+        if not self._topics or not counts.keys() >= set(self._topics):
+            self._metadata_due = now + min(MISSING_TOPIC_MS, self._settings.metadata_max_age_ms)
+        led = (member.led or {}).items()
+        if any(counts.get(topic, 0) != count for topic, count in led):
+            member.membership.request_rejoin("the partitions of a topic have changed")
+
+    # Rebalances
+
+    async def _rejoin(self) -> None:
+        """Give up what must be given up, then join the group once."""
+        member = self._member
+        await self._prepare_to_join()
+        assigned = await member.try_to_join(self._topics, sorted(self._fetching.places))
+        if assigned is None:
+            return
+        new = set(assigned)
+        owned = self.assignment()
+        gone = sorted(owned - new)
+        added = sorted(new - owned)
+        if gone:
+            await self._revoke(gone)
+            member.membership.request_rejoin("this member has given up partitions for others")
+        self._fetching.add(added)
+        self._commits.last = {
+            tp: at for tp, at in self._commits.last.items() if tp in self._fetching.places
+        }
+        logger.info(
+            "group %s: generation %d, %d partitions",
+            self._coordinator.group,
+            self.generation,
+            len(new),
+        )
+        await _call(self._on_assigned, added)
+
+    async def _prepare_to_join(self) -> None:
+        owned = sorted(self._fetching.places)
+        if not owned:
+            return
+        if self._member.membership.has_lost_generation:
+            try:
+                await _call(self._on_lost, owned)
+            finally:
+                self._drop(owned)
+            return
+        await self._commit_processed()
+        kept = self._topics if self._member.is_cooperative else ()
+        gone = [tp for tp in owned if tp.topic not in kept]
+        if gone:
+            await self._revoke(gone)
+
+    async def _revoke(self, partitions: list[TopicPartition]) -> None:
+        """Call the callback, then stop reading: until then the application may commit."""
+        try:
+            await _call(self._on_revoked, partitions)
+        finally:
+            self._drop(partitions)
+
+    def _drop(self, partitions: Collection[TopicPartition]) -> None:
+        self._fetching.drop(partitions)
+        for tp in partitions:
+            self._resets.pop(tp, None)
+
+    # Positions and offsets
+
+    async def _find_positions(self) -> None:
+        """Look up the position of every assigned partition that has none."""
+        missing = self._fetching.without_position()
+        if not missing:
+            return
+        unknown = [tp for tp in missing if tp not in self._resets]
+        committed = await self._commits.committed(unknown)
+        self._commits.last.update(committed)
+        for tp, found in committed.items():
+            if tp in self._fetching.places:
+                self._fetching.places[tp].move(found.offset)
+        without = [tp for tp in unknown if tp not in committed]
+        self._reset_by_policy(without, "it has no committed offset")
+        resets = {tp: at for tp, at in self._resets.items() if tp in self._fetching.places}
+        for tp, offset in (await self._log_offsets(resets)).items() if resets else ():
+            if self._resets.pop(tp, None) is not None and tp in self._fetching.places:
+                self._fetching.places[tp].move(offset)
+
+    def _reset_by_policy(self, partitions: Sequence[TopicPartition], why: str) -> None:
+        policy = self._settings.auto_offset_reset
+        if policy == "none" and partitions:
+            raise NoOffset(f"{partitions[0]}: {why}, and auto_offset_reset is none")
+        self._reset(partitions, EARLIEST if policy == "earliest" else LATEST, named=True)
+
+    def _reset(
+        self, partitions: Collection[TopicPartition], timestamp: int, *, named: bool = False
+    ) -> None:
+        for tp in partitions or (() if named else list(self._fetching.places)):
+            self._require(tp)
+            self._fetching.places[tp].move(-1)
+            self._resets[tp] = timestamp
+        self._wake()
+
+    def _require(self, tp: TopicPartition) -> None:
+        if tp not in self._fetching.places:
+            raise ValueError(f"{tp} is not assigned to this consumer")
+
+    def _offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        given = self._fetching.positions() if offsets is None else offsets
+        return {
+            TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at
+            for tp, at in given.items()
+        }
+
+    def _processed(self) -> dict[TopicPartition, int]:
+        """Return the offsets behind the processed records, where they are not committed yet."""
+        positions = self._fetching.positions()
+        if self._in_hand is not None:
+            tp = TopicPartition(self._in_hand.topic, self._in_hand.partition)
+            if tp in positions:
+                positions[tp] = self._in_hand.offset
+        last = self._commits.last
+        return {tp: at for tp, at in positions.items() if tp not in last or last[tp].offset != at}
+
+    async def _commit_processed(self) -> None:
+        """Commit before partitions are given up, if commits are automatic; a failure is only logged."""
+        if not self._settings.enable_auto_commit:
+            return
+        try:
+            await self._commits.commit(self._offsets(self._processed()))
+        except KafkaError as error:
+            logger.warning("group %s: commit failed: %s", self._coordinator.group, error)
+
+
+async def _call(callback: Callback, partitions: list[TopicPartition]) -> None:
+    result = callback(partitions)
+    if isawaitable(result):
+        await result

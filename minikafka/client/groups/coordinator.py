@@ -1,0 +1,72 @@
+"""The coordinator of a group: found by FindCoordinator, kept until it fails or says that it is not it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import Node
+from minikafka.client.metadata import Metadata, error_code
+from minikafka.client.network import Address, Network, request
+from minikafka.wire import versions
+
+
+class Coordinator:
+    """The broker that coordinates one group.
+
+    `parking`: connections of their own for requests that wait at the coordinator (JoinGroup, SyncGroup), and
+    heartbeats. Commits would otherwise queue behind a JoinGroup, because a broker answers in order.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        network: Network,
+        metadata: Metadata,
+        request_timeout_ms: int,
+        parking: Network | None = None,
+    ) -> None:
+        self.group = group
+        self._network = network
+        self._parking = parking or network
+        self._metadata = metadata
+        self._timeout_ms = request_timeout_ms
+        self._node: Node | None = None
+
+    def forget(self) -> None:
+        """Find the coordinator again before the next request."""
+        self._node = None
+
+    async def node(self) -> Node:
+        """Return the coordinator's broker. Raises KafkaError (COORDINATOR_NOT_AVAILABLE and others), OSError."""
+        if self._node is None:
+            self._node = await self._find()
+        return self._node
+
+    async def call(self, api: int, body: Any, *, wait_ms: int = 0) -> Any:
+        """Send a request and return its response. Raises KafkaError if no coordinator is found, and OSError.
+
+        `wait_ms`: how long the coordinator may hold the request. After an OSError the coordinator is found
+        again.
+        """
+        node = await self.node()
+        parks = api in (versions.JOIN_GROUP, versions.SYNC_GROUP, versions.HEARTBEAT)
+        network = self._parking if parks else self._network
+        try:
+            address = Address(node.host, node.port)
+            return await network.call(address, api, self._timeout_ms + wait_ms, body)
+        except OSError:
+            self.forget()
+            raise
+
+    async def _find(self) -> Node:
+        body = request(versions.FIND_COORDINATOR, key_type=0, coordinator_keys=[self.group])
+        address = await self._metadata.any_address()
+        api = versions.FIND_COORDINATOR
+        response = await self._network.call(address, api, self._timeout_ms, body)
+        found = response.coordinators[0]
+        code = error_code(found.error_code)
+        if code is not ErrorCode.NONE:
+            detail = found.error_message or "no broker coordinates it at the moment"
+            raise KafkaError(code, f"group {self.group}: {detail}")
+        return Node(int(found.node_id), found.host, found.port, None)

@@ -1,0 +1,250 @@
+"""The assigned partitions of a consumer: positions, fetches in flight, and records not yet returned.
+
+Invariant: the records of a partition are returned in offset order, each once, from its position on; a seek
+or a new assignment drops what was fetched before. There is at most one fetch per leader in flight, sent as
+soon as the last one was received, so that records arrive while the application works on others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, NamedTuple
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock
+from minikafka.client.consumer import (
+    BACKOFF_MS,
+    PARTITION_BYTES,
+    ConsumedRecord,
+    consumed_batches,
+    fetch_request,
+)
+from minikafka.client.metadata import Leader, Metadata, error_code
+from minikafka.client.network import VERSIONS, Address, Network, decode
+from minikafka.wire.versions import FETCH
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN: Final = -1
+"""Position of a partition whose offset was not looked up."""
+
+
+class Place:
+    """The place of the consumer in one partition.
+
+    `position`: offset of the next record to return. `fetch_offset`: that of the next fetch.
+    """
+
+    __slots__ = ("buffered_bytes", "fetch_offset", "is_paused", "position", "records", "retry_at")
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self.retry_at = 0
+        self.move(UNKNOWN)
+
+    def move(self, offset: int) -> None:
+        """Go on at this offset, and drop the records that were fetched."""
+        self.position = offset
+        self.fetch_offset = offset
+        self.records: deque[tuple[ConsumedRecord | None, int]] = deque()
+        self.buffered_bytes = 0
+
+    def add(self, tp: TopicPartition, data: bytes | None) -> None:
+        """Add the records of a response. Raises CorruptBatch."""
+        for found, behind in consumed_batches(tp, data, self.fetch_offset):
+            self.records += [(record, record.offset + 1) for record in found]
+            # Offsets at the end of a batch may have no record: control batches, compaction.
+            self.records.append((None, behind))
+            self.fetch_offset = behind
+        self.buffered_bytes += len(data or b"")
+
+    def pop(self) -> ConsumedRecord | None:
+        """Return the next record and move behind it; None if nothing is left."""
+        while self.records:
+            record, self.position = self.records.popleft()
+            if record is not None:
+                return record
+        self.buffered_bytes = 0
+        return None
+
+
+class _Fetch(NamedTuple):
+    """One request in flight; `offsets`: the fetch offset of each partition."""
+
+    answer: asyncio.Future[bytes]
+    offsets: dict[TopicPartition, int]
+
+
+class Fetching:
+    """The reader of the assigned partitions. It starts no task; responses arrive in callbacks."""
+
+    def __init__(
+        self,
+        network: Network,
+        metadata: Metadata,
+        clock: Clock,
+        max_wait_ms: int,
+        request_timeout_ms: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_change`: called when a response has arrived."""
+        self._network = network
+        self._metadata = metadata
+        self._clock = clock
+        self._max_wait_ms = max_wait_ms
+        self._timeout_ms = max_wait_ms + request_timeout_ms
+        self._on_change = on_change
+        self.places: dict[TopicPartition, Place] = {}
+        self._turn: deque[TopicPartition] = deque()
+        self._in_flight: dict[Address, _Fetch] = {}
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin to read partitions once they have a position."""
+        for tp in partitions:
+            self.places[tp] = Place()
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop reading partitions."""
+        for tp in partitions:
+            self.places.pop(tp, None)
+
+    def without_position(self) -> list[TopicPartition]:
+        """Return the partitions whose position must be looked up before they are read."""
+        return [tp for tp, place in self.places.items() if place.position == UNKNOWN]
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the known positions."""
+        return {tp: place.position for tp, place in self.places.items() if place.position >= 0}
+
+    def has_records(self) -> bool:
+        """True if records were received that `next_record` may return."""
+        return bool(self._turn)
+
+    def next_record(self) -> ConsumedRecord | None:
+        """Return the next record of a partition that is not paused; None if none was fetched."""
+        turn = self._turn
+        while turn:
+            place = self.places.get(turn[0])
+            if place is not None and not place.is_paused and place.records:
+                record = place.pop()
+                if record is not None:
+                    return record
+            turn.popleft()
+        return None
+
+    def offer(self, tp: TopicPartition) -> None:
+        """Put a partition with fetched records, such as a resumed one, in the order of `next_record`."""
+        if tp in self.places and self.places[tp].records and tp not in self._turn:
+            self._turn.append(tp)
+
+    def close(self) -> None:
+        """Drop all fetches."""
+        for fetch in self._in_flight.values():
+            fetch.answer.cancel()
+        self._in_flight.clear()
+        self.places.clear()
+
+    def receive(self) -> list[TopicPartition]:
+        """Take the records of the responses that have arrived.
+
+        Return the partitions whose position lies outside of their log. Raises KafkaError and CorruptBatch.
+        """
+        outside: list[TopicPartition] = []
+        for address, fetch in list(self._in_flight.items()):
+            if not fetch.answer.done():
+                continue
+            del self._in_flight[address]
+            try:
+                response = decode(FETCH, fetch.answer.result())
+            except OSError as error:
+                self._back_off(fetch.offsets, str(error))
+                continue
+            if response.error_code:
+                self._refused(error_code(response.error_code), fetch.offsets)
+                continue
+            for topic in response.responses:
+                for answer in topic.partitions:
+                    tp = TopicPartition(topic.topic, answer.partition_index)
+                    if not self._take(tp, answer, fetch.offsets.get(tp, UNKNOWN)):
+                        outside.append(tp)
+        return outside
+
+    def _take(self, tp: TopicPartition, answer: Any, offset: int) -> bool:
+        """Take one partition of a response; return False if the offset lies outside of the log."""
+        place = self.places.get(tp)
+        if place is None or place.fetch_offset != offset:
+            return True  # it was given up, or the application has sought another position
+        code = error_code(answer.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return False
+        if code is not ErrorCode.NONE:
+            self._refused(code, [tp])
+            return True
+        place.add(tp, answer.records)
+        self.offer(tp)
+        return True
+
+    async def send(self) -> None:
+        """Send a fetch to each leader without one in flight, for its partitions that need records."""
+        now = self._clock.now()
+        busy = {tp for fetch in self._in_flight.values() for tp in fetch.offsets}
+        wanted: defaultdict[Address, dict[TopicPartition, tuple[int, int]]] = defaultdict(dict)
+        for tp, place in list(self.places.items()):
+            if self._needs_records(place, now) and tp not in busy:
+                leader = await self._leader(tp)
+                if leader is not None and leader.address not in self._in_flight:
+                    wanted[leader.address][tp] = (leader.leader_epoch, place.fetch_offset)
+        for address, partitions in wanted.items():
+            await self._send_to(address, partitions)
+
+    def _needs_records(self, place: Place, now: int) -> bool:
+        return (
+            place.position >= 0
+            and not place.is_paused
+            and place.buffered_bytes < PARTITION_BYTES
+            and place.retry_at <= now
+        )
+
+    async def _send_to(
+        self, address: Address, partitions: dict[TopicPartition, tuple[int, int]]
+    ) -> None:
+        body = fetch_request(partitions, self._max_wait_ms, PARTITION_BYTES)
+        try:
+            connection = await self._network.connection(address, self._timeout_ms)
+            answer = connection.request(FETCH, VERSIONS[FETCH], body, self._timeout_ms)
+        except OSError as error:
+            self._back_off(partitions, str(error))
+            return
+        self._in_flight[address] = _Fetch(
+            answer, {tp: offset for tp, (_, offset) in partitions.items()}
+        )
+        answer.add_done_callback(lambda _: self._on_change())
+
+    async def _leader(self, tp: TopicPartition) -> Leader | None:
+        """Return the leader of a partition, or None if it cannot be found at the moment."""
+        try:
+            return await self._metadata.leader(*tp)
+        except OSError as error:
+            self._back_off([tp], str(error))
+        except KafkaError as error:
+            self._refused(error.code, [tp])
+        return None
+
+    def _refused(self, code: ErrorCode, partitions: Collection[TopicPartition]) -> None:
+        """Try again after the backoff. Raises KafkaError for a code that no retry heals."""
+        if not code.retriable:
+            raise KafkaError(code, ", ".join(map(str, partitions)))
+        self._back_off(partitions, code.name)
+
+    def _back_off(self, partitions: Iterable[TopicPartition], reason: str) -> None:
+        logger.debug("fetching pauses: %s", reason)
+        self._metadata.invalidate()
+        until = self._clock.now() + BACKOFF_MS
+        for tp in partitions:
+            if tp in self.places:
+                self.places[tp].retry_at = until
+        self._clock.call_later(BACKOFF_MS, self._on_change)

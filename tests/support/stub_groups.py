@@ -1,0 +1,132 @@
+"""A `StubCluster` whose brokers coordinate groups of one member each, and misbehave on request.
+
+Each JoinGroup gets the next generation at once. `failures[api]` are codes of the next answers, as for the
+other requests; `moved` makes the group's coordinator another broker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.stub_cluster import HOST, StubCluster
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.client.groups.offsets import OffsetAndMetadata
+from minikafka.wire import versions
+
+NO_OFFSET = OffsetAndMetadata(-1)
+
+
+class StubGroups(StubCluster):
+    """Brokers of which one, `coordinator`, coordinates every group."""
+
+    coordinator = 1
+    generation = 0
+    member_ids = 0
+    leader = ""
+    """Member id of the group's only member."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.reasons: list[str] = []
+        self.left: list[str] = []
+        self.subscriptions: list[bytes] = []
+
+    def answer(self, broker: int, api: int, request: Any) -> Any:
+        handler = _ANSWERS.get(api)
+        if handler is None:
+            return super().answer(broker, api, request)
+        error = self.failure(api)
+        if api != versions.FIND_COORDINATOR and broker != self.coordinator:
+            error = ErrorCode.NOT_COORDINATOR
+        return handler(self, request, error)
+
+    def find(self, request: Any, error: int) -> Any:
+        place = {"node_id": self.coordinator, "host": HOST, "port": self.ports[self.coordinator]}
+        found = [
+            {"key": key, "error_code": error, "error_message": None, **place}
+            for key in request.coordinator_keys
+        ]
+        return {"coordinators": found}
+
+    def join(self, request: Any, error: int) -> Any:
+        member_id = request.member_id
+        if not error and not member_id:
+            self.member_ids += 1
+            member_id = f"m-{self.member_ids}"
+            error = 0 if request.group_instance_id else ErrorCode.MEMBER_ID_REQUIRED
+        if error:
+            return {"error_code": error, "member_id": member_id, "generation_id": -1}
+        self.generation += 1
+        self.leader = member_id
+        self.reasons.append(request.reason)
+        protocol = request.protocols[0]
+        self.subscriptions.append(protocol.metadata)
+        member = {"member_id": member_id, "group_instance_id": None, "metadata": protocol.metadata}
+        return {
+            "generation_id": self.generation,
+            "protocol_type": "consumer",
+            "protocol_name": protocol.name,
+            "leader": member_id,
+            "member_id": member_id,
+            "members": [member],
+        }
+
+    def identity_error(self, request: Any, generation: int) -> int:
+        if request.member_id != self.leader:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return 0 if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
+
+    def sync(self, request: Any, error: int) -> Any:
+        error = error or self.identity_error(request, request.generation_id)
+        shares = {a.member_id: a.assignment for a in request.assignments}
+        return {"error_code": error, "assignment": b"" if error else shares[request.member_id]}
+
+    def heartbeat(self, request: Any, error: int) -> Any:
+        return {"error_code": error or self.identity_error(request, request.generation_id)}
+
+    def leave(self, request: Any, error: int) -> Any:
+        self.left += [member.member_id for member in request.members]
+        return {"error_code": error}
+
+    def commit(self, request: Any, error: int) -> Any:
+        error = error or self.identity_error(request, request.generation_id_or_member_epoch)
+        topics = []
+        found = {}
+        for topic in request.topics:
+            rows = []
+            for p in topic.partitions:
+                tp = TopicPartition(topic.name, p.partition_index)
+                found[tp] = OffsetAndMetadata(p.committed_offset, p.committed_metadata)
+                rows.append({"partition_index": p.partition_index, "error_code": error})
+            topics.append({"name": topic.name, "partitions": rows})
+        if not error:
+            self.committed |= found
+            self.commits.append({tp: at.offset for tp, at in found.items()})
+        return {"topics": topics}
+
+    def fetch_offsets(self, request: Any, error: int) -> Any:
+        group = request.groups[0]
+        topics = []
+        for topic in group.topics:
+            rows = []
+            for number in topic.partition_indexes:
+                at = self.committed.get(TopicPartition(topic.name, number), NO_OFFSET)
+                row = {"committed_offset": at.offset, "metadata": at.metadata, "error_code": 0}
+                rows.append({"partition_index": number, "committed_leader_epoch": -1, **row})
+            topics.append({"name": topic.name, "partitions": rows})
+        return {"groups": [{"group_id": group.group_id, "topics": topics, "error_code": error}]}
+
+
+_ANSWERS = {
+    versions.FIND_COORDINATOR: StubGroups.find,
+    versions.JOIN_GROUP: StubGroups.join,
+    versions.SYNC_GROUP: StubGroups.sync,
+    versions.HEARTBEAT: StubGroups.heartbeat,
+    versions.LEAVE_GROUP: StubGroups.leave,
+    versions.OFFSET_COMMIT: StubGroups.commit,
+    versions.OFFSET_FETCH: StubGroups.fetch_offsets,
+}
