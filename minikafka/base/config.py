@@ -33,7 +33,6 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-_RETENTION: Final = "the deletion of old segments"
 _COMPACTION: Final = "the log cleaner"
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
@@ -195,21 +194,30 @@ class BrokerConfig:
     log_cleanup_policy: tuple[str, ...] = key(
         LIST,
         ("delete",),
-        "Treatment of old records.",
+        "Treatment of old records: deleted by retention, or compacted.",
         choices=("delete", "compact"),
-        waits_for="retention and compaction; until then `compact` accepts logs with gaps and needs keys",
+        waits_for="the log cleaner; until then `compact` accepts logs with gaps and needs keys, and without `delete` "
+        "nothing is deleted",
     )
     log_retention_bytes: int = key(
-        LONG, -1, "Maximum size of a log in bytes; -1: no limit.", low=-1, waits_for=_RETENTION
+        LONG,
+        -1,
+        "Size in bytes above which a log loses its oldest segments; at least this much stays. -1: no limit.",
+        low=-1,
     )
     log_retention_ms: int | None = key(
-        LONG, None, "Maximum age of a record; -1: no limit.", low=-1, waits_for=_RETENTION
+        LONG,
+        None,
+        "Age at which a segment is deleted, that of its newest record; -1: no limit.",
+        low=-1,
     )
-    log_retention_minutes: int | None = key(
-        INT, None, "As log.retention.ms, in minutes.", low=-1, waits_for=_RETENTION
+    log_retention_minutes: int | None = key(INT, None, "As log.retention.ms, in minutes.", low=-1)
+    log_retention_hours: int = key(INT, 168, "As log.retention.ms, in hours.", low=-1)
+    log_retention_check_interval_ms: int = key(
+        LONG, 300_000, "Interval at which old segments are looked for.", low=1
     )
-    log_retention_hours: int = key(
-        INT, 168, "As log.retention.ms, in hours.", low=-1, waits_for=_RETENTION
+    log_initial_task_delay_ms: int = key(
+        LONG, 30_000, "Time from the start of the broker to the first look for old segments.", low=0
     )
     log_segment_delete_delay_ms: int = key(
         LONG, 60_000, "Time between removing a file from the log and deleting it.", low=0
@@ -469,7 +477,16 @@ def _check_broker(config: BrokerConfig) -> None:
         raise ConfigError("replica.fetch.wait.max.ms must be at most replica.lag.time.max.ms")
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_connect(config.zookeeper_connect)
-    TopicConfig.from_broker(config, {})
+    check_inherited(config)
+
+
+def check_inherited(config: BrokerConfig) -> None:
+    """Check the settings that topics inherit from this broker. Raises ConfigError."""
+    if TopicConfig.from_broker(config, {}).retention_ms == 0:
+        raise ConfigError(
+            "log.retention.ms, log.retention.minutes and log.retention.hours must be -1 (no limit) or at least 1; "
+            "only a topic's retention.ms may be 0"
+        )
 
 
 def _broker_value(row: Key, broker: BrokerConfig) -> Any:

@@ -142,6 +142,9 @@ class Storage(Protocol):
     def names(self, directory: str) -> list[str]:
         """Return the entries of a directory, sorted."""
 
+    def modified_ms(self, path: str) -> int:
+        """Return the time (Unix ms) of the last change of a file's content."""
+
     def is_directory(self, path: str) -> bool:
         """True if the path is a directory."""
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config import BrokerConfig, TopicConfig, check_inherited
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import LONG_MAX, Key, Kind, parse_all, unknown_key
 from minikafka.rpc.messages import SettingChange
@@ -125,7 +125,7 @@ class DynamicConfig:
         kept = {name: value for name, value in values.items() if name not in THROTTLES}
         parsed = parse_all(BrokerConfig.keys(), kept)
         config = replace(self.static, **parsed, given=self.static.given.union(kept))
-        TopicConfig.from_broker(config, {})
+        check_inherited(config)
         return config
 
     def check(self, values: Mapping[str, str]) -> None:

@@ -92,7 +92,7 @@ PARTITION: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
 LOG: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
     "Size": (
         "Bytes of the log.",
-        lambda partition: partition.log.written_position - partition.log.segments[0].start,
+        lambda partition: partition.log.size,
     ),
     "NumLogSegments": ("Segments of the log.", lambda partition: len(partition.log.segments)),
     "LogStartOffset": ("First offset of the log.", lambda partition: partition.log_start_offset),

@@ -47,6 +47,7 @@ from minikafka.broker.roles import Roles
 from minikafka.broker.strays import Strays
 from minikafka.broker.throttles import ReplicationThrottles
 from minikafka.broker.topic_configs import TopicConfigs
+from minikafka.broker.upkeep import Upkeep
 from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.log.manager import Directory, LogManager
@@ -59,7 +60,6 @@ from minikafka.replication.throttle import RETRY_MS
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
 
-_UPKEEP_INTERVAL_MS: Final = 500
 _NONE: Final = 0
 _STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
 _STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
@@ -123,6 +123,15 @@ class ReplicaManager:
         self.checkpoints = Checkpoints(
             logs, self.partitions, config, clock, tasks, self._directory_failed
         )
+        self.upkeep = Upkeep(
+            logs,
+            self.partitions,
+            config,
+            clock,
+            tasks,
+            self.delete_records,
+            self._directory_failed,
+        )
         self._strays = Strays(
             broker_id,
             logs,
@@ -135,14 +144,14 @@ class ReplicaManager:
         """True in controlled shutdown: follow no new leader, or the ISR would include this broker again (R24, S24)."""
 
     def start(self) -> None:
-        """Start the periodic work: ISR writes, lag checks, expiry of fetches, deletion of files."""
+        """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
         self.isr_changes.start()
         self.tasks.spawn(
             self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_lag),
             "isr-lag",
         )
         self.tasks.spawn(self._every(RETRY_MS, self._expire_sessions), "session-expiry")
-        self.tasks.spawn(self._keep_files(), "log-upkeep")
+        self.upkeep.start()
 
     async def _every(self, ms: int, action: Callable[[int], None]) -> None:
         while True:
@@ -440,15 +449,10 @@ class ReplicaManager:
 
     # ---- deletion of records
 
-    def delete_records(self, partition: Partition, offset: int) -> int:
-        """Delete the records below the offset, at most the high watermark, as leader; return 0 or an error code."""
-        try:
-            partition.advance_log_start_offset(offset)
-        except StorageFailed as failure:
-            self._read_failed(partition, failure)
-            return _STORAGE_ERROR
+    def delete_records(self, partition: Partition, offset: int) -> None:
+        """Delete the records below the offset, at most the high watermark, as leader."""
+        partition.advance_log_start_offset(offset)
         self.purgatory.finish_soon()
-        return _NONE
 
     # ---- settings
 
@@ -573,18 +577,6 @@ class ReplicaManager:
         self.fetch_sessions.expire(now)
         self.fetchers.check(now)
         self.purgatory.finish_tick(now)
-
-    # ---- files
-
-    async def _keep_files(self) -> None:
-        """Remove the files of deleted replicas after file.delete.delay.ms (R66); fsync logs after flush.ms."""
-        while True:
-            await self.clock.sleep(_UPKEEP_INTERVAL_MS)
-            try:
-                await self.logs.delete_renamed(self.clock.now())
-                await self.logs.sync_overdue(self.clock.now())
-            except StorageFailed as failure:
-                self._directory_failed(failure)
 
     async def close(self) -> None:
         """Stop fetching, report every role as stopped, and write the high watermarks."""

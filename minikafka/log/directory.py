@@ -23,6 +23,7 @@ from minikafka.base.names import (
 from minikafka.base.ports import File, Storage
 from minikafka.log import checkpoints
 from minikafka.log.log import Log
+from minikafka.log.retired import RetiredSegments
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class LogDirectory:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
+        self.retired = RetiredSegments()
         self._lock: File | None = None
         self._topic_id_files: dict[bytes, str] = {}
         self._written: dict[str, bytes] = {}
@@ -190,9 +192,16 @@ class LogDirectory:
         log.topic_id = topic_id
 
     def _adopt(self, log: Log) -> None:
-        log.before_truncation = partial(self.write_recovery_points, sync=True)
+        log.before_truncation = partial(self._before_truncation, log.tp)
+        log.retired = self.retired
         log.gaps.on_marked = self.write_first_dirty_offsets
         self.logs[log.tp] = log
+
+    def _before_truncation(self, tp: TopicPartition) -> None:
+        """Persist a lower recovery point, and a log start offset that is lower than its entry in the checkpoint."""
+        self.write_recovery_points(sync=True)
+        if tp in self._named.get(checkpoints.LOG_START_OFFSETS, ()):
+            self.write_log_starts(sync=True)
 
     def sync(self) -> None:
         """Fsync the directory, so that created and renamed logs survive a power loss."""
@@ -206,6 +215,7 @@ class LogDirectory:
         log = self.logs.pop(tp)
         self.high_watermarks.pop(tp, None)
         log.abandon()
+        self.retired.close(log.directory)
         while True:
             tail = f".{unique:032x}{suffix}"
             path = f"{self.path}/{str(tp)[: _NAME_BYTES_MAX - len(tail)]}{tail}"
@@ -274,11 +284,16 @@ class LogDirectory:
         self.write_log_starts()
         marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         self.storage.write_atomically(marker, checkpoints.CLEAN_SHUTDOWN_CONTENT)
+        self.retired.close()
         self._unlock()
 
     def abandon(self) -> None:
         """Close all files without writing, after a disk failure."""
-        for close in [*(log.abandon for log in self.logs.values()), self._unlock]:
+        for close in [
+            *(log.abandon for log in self.logs.values()),
+            self.retired.close,
+            self._unlock,
+        ]:
             _ignoring_failure(close)
 
     def _unlock(self) -> None:

@@ -76,13 +76,16 @@ class LeaderEpochs:
         self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that end before the new log start offset; the epoch that covers it starts there."""
+        """Remove epochs that end before the new log start offset; the epoch that covers it starts there.
+
+        The file is written with a later change or `sync`: the entries that it has too many are removed at a start.
+        """
         slot = bisect_right(self._starts, start_offset) - 1
         if slot < 0 or (slot == 0 and self._starts[0] == start_offset):
             return
         del self._epochs[:slot], self._starts[:slot]
         self._starts[0] = start_offset
-        self._changed()
+        self._synced = False
 
     def forget_above(self, epoch: int) -> None:
         """Remove the epochs above this one: no leader has had them."""

@@ -22,8 +22,10 @@ from minikafka.base.traffic import Traffic
 from minikafka.log.gaps import Gaps
 from minikafka.log.index import OFFSET_ENTRY
 from minikafka.log.recovery import Loaded, load, reload_producers
-from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, RefusingFile, Segment
+from minikafka.log.retired import RetiredSegments
+from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
 from minikafka.log.segments import Segments
+from minikafka.log.stand_ins import RefusingFile
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -58,7 +60,7 @@ _NO_BATCH_YET: Final = -2
 class Log:
     """The log of one replica.
 
-    `before_truncation` is called to persist a lower recovery point before records below the old one are cut.
+    `before_truncation` is called to persist a lower recovery point or log start offset before records are cut.
     `layout_generation` is raised by truncation, deletion and compaction, which make earlier byte positions invalid:
     a position kept beyond one call is kept with this number, and located again when the number has changed.
     """
@@ -84,6 +86,7 @@ class Log:
         "position",
         "producers",
         "recovery_point",
+        "retired",
         "segments",
         "storage",
         "topic_id",
@@ -115,6 +118,7 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
+        self.retired = RetiredSegments()  # replaced by that of the log directory
         self.gaps = gaps
         gaps.lost_from = loaded.lost_from
         gaps.truncated(loaded.log_end_offset)
@@ -441,6 +445,11 @@ class Log:
 
     # ---- reading
 
+    @property
+    def size(self) -> int:
+        """The bytes that are written to its segments."""
+        return self.written_position - self.segments[0].start
+
     def locate(self, offset: int) -> int:
         """Return the byte position of the batch that holds the offset, or of the next batch above it.
 
@@ -518,7 +527,6 @@ class Log:
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
             self._end_at(end_offset, segment.start + position)
             self._lower_checkpoints(end_offset)  # below the offset if that lay in a gap
-            self.log_start_offset = min(self.log_start_offset, end_offset)
             self.epochs.truncate_from_end(end_offset)
             reload_producers(self.producers, self.segments, end_offset, self.position)
 
@@ -536,10 +544,11 @@ class Log:
             self.producers.clear()
 
     def _lower_checkpoints(self, offset: int) -> None:
-        """Lower the recovery point and the first dirty offset to this offset, and persist both."""
+        """Lower recovery point, log start offset and first dirty offset to this offset, and persist them."""
         self.gaps.truncated(offset)
-        if offset < self.recovery_point:
-            self.recovery_point = offset
+        if offset < max(self.recovery_point, self.log_start_offset):
+            self.recovery_point = min(self.recovery_point, offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
             if self.before_truncation is not None:
                 self.before_truncation()
 
@@ -547,19 +556,34 @@ class Log:
         self.layout_generation += 1
         self.segments.delete(slot)
 
-    def advance_log_start_offset(self, offset: int) -> None:
-        """Raise the log start offset to `offset`, at most to the log end, and delete segments wholly below it.
+    # ---- deletion from the start
 
-        A lower offset changes nothing. Raises StorageFailed.
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Raise the log start offset to `offset`, at most to the written log end; a lower one changes nothing.
+
+        The segments wholly below it stay until `remove_first_segments`. Nothing is written.
         """
         offset = min(offset, self.written_log_end_offset)
-        if offset <= self.log_start_offset:
-            return
-        self.log_start_offset = offset
-        while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
-            self._delete_segment(0)
-        self.epochs.truncate_from_start(offset)
-        self.producers.keep_snapshots({segment.base_offset for segment in self.segments})
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def roll(self) -> None:
+        """Seal the active segment, which has records, and begin the next one at the log end. Raises StorageFailed."""
+        self._roll(self.log_end_offset)
+
+    def remove_first_segments(self, count: int) -> None:
+        """Remove the first `count` segments, which lie wholly below the log start offset. Raises StorageFailed.
+
+        The checkpoint of the log start offset must be durable: after a power loss a later segment may be gone and an
+        earlier one not. The files are renamed, and `retired` keeps the segments until they may be deleted.
+        """
+        assert count <= self.segments.count_below(self.log_start_offset), (self, count)
+        self.layout_generation += 1
+        for segment in self.segments.remove_first(count):
+            segment.mark_deleted()
+            self.producers.remove_snapshot(segment.base_offset)
+            self.retired.add(segment, self.config.file_delete_delay_ms)
 
     # ---- compaction
 

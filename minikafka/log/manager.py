@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -18,13 +18,17 @@ from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
+from minikafka.log.checkpoints import LOG_START_OFFSETS
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from minikafka.log.log import Log
+from minikafka.log.segment import DELETED
 from minikafka.log.segment import LOG as LOG_SUFFIX
 
 logger = logging.getLogger(__name__)
 
 _META_VERSION: Final = "0"
+_RETIRED_MAX: Final = 256
+"""The most segments that are closed in one turn of the event loop."""
 
 
 class Replica(NamedTuple):
@@ -222,6 +226,15 @@ class LogManager:
         self.sync_directories()
         return path
 
+    async def delete_retired(self, now: int) -> None:
+        """Delete the files of removed segments whose delay is over, outside the event loop. Raises StorageFailed."""
+        for directory in list(self._live):
+            while segments := directory.retired.take_due(now, _RETIRED_MAX):
+                for segment in segments:
+                    segment.close()
+                paths = [path + DELETED for segment in segments for path in segment.paths()]
+                await self.executor.run(partial(_remove_files, self.storage, paths))
+
     async def delete_renamed(self, now: int) -> None:
         """Delete the files of the logs that were renamed for deletion and whose delay is over.
 
@@ -258,6 +271,13 @@ class LogManager:
         for directory in self._live:
             directory.write_recovery_points()
             directory.write_log_starts()
+
+    async def sync_log_starts(self, logs: Iterable[Log]) -> None:
+        """Make the checkpoints of these logs' start offsets durable, outside the event loop. Raises StorageFailed."""
+        for directory in {self._directory_of(log) for log in logs}:
+            directory.write_log_starts()
+            path = f"{directory.path}/{LOG_START_OFFSETS}"
+            await self.executor.run(partial(_sync_files, self.storage, directory.path, [path]))
 
     async def sync_rolled(self) -> None:
         """Fsync the segments sealed since the last call outside the event loop, and raise the
@@ -342,12 +362,16 @@ class LogManager:
 
 
 def _shown(tp: TopicPartition, log: Log) -> Replica:
-    size = log.written_position - log.segments[0].start
-    return Replica(tp, size, log.written_log_end_offset)
+    return Replica(tp, log.size, log.written_log_end_offset)
 
 
 def _offline(path: str) -> StorageFailed:
     return StorageFailed(path, OSError(errno.EIO, "the log directory is offline"))
+
+
+def _remove_files(storage: Storage, paths: list[str]) -> None:
+    for path in paths:
+        storage.remove(path)
 
 
 def _sync_files(storage: Storage, directory: str, paths: list[str]) -> None:

@@ -288,6 +288,10 @@ class ProducerStates:
             if offset not in offsets:
                 self._remove(offset)
 
+    def remove_snapshot(self, offset: int) -> None:
+        """Delete the snapshot at this offset, if there is one."""
+        self._remove(offset)
+
     def snapshot_offsets(self) -> list[int]:
         """Return the rising offsets that have a snapshot file."""
         return offsets_of(self._storage.names(self._directory), SUFFIX)

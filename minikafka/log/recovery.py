@@ -76,6 +76,7 @@ def load(
     if storage.make_directories(directory) or _is_unused(storage.names(directory)):
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
     segments = _open_segments(storage, directory, config.index_interval_bytes)
+    _delete_below(segments, log_start_offset)
     known = _read_epochs(storage, directory)
     first = _first_to_recover(segments, recovery_point, known, clean=clean)
     entries = [
@@ -218,6 +219,21 @@ def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segm
         segments.append(segment)
         start += segment.file.size()
     return segments
+
+
+def _delete_below(segments: list[Segment], log_start_offset: int) -> None:
+    """Delete the segments wholly below the log start offset: a removal of segments was interrupted.
+
+    After a power loss any of them may be missing, which is no damage of the log.
+    """
+    while len(segments) > 1 and segments[1].base_offset <= log_start_offset:
+        segment = segments.pop(0)
+        logger.info(
+            "%s: deleting the segment, which lies below the log start offset %d",
+            segment.path(LOG),
+            log_start_offset,
+        )
+        segment.delete()
 
 
 def _base_offset(segment: Segment) -> int:

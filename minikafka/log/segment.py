@@ -9,14 +9,15 @@ in the log.
 
 from __future__ import annotations
 
-import errno
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
-from minikafka.base.errors import CorruptBatch, StorageFailed
-from minikafka.base.ports import Buffer, File, Storage
-from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.base.errors import CorruptBatch
+from minikafka.base.ports import File, Storage
+from minikafka.log.index import OFFSET_ENTRY, TIME_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.log.stand_ins import UnmadeFile
 from minikafka.record.batch import (
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
+DELETED: Final = ".deleted"
+"""Suffix of the files of a segment that was removed from its log and is deleted later."""
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 RECORD_OFFSET: Final = 1
 """Index of the offset in what `Segment.record_since` returns."""
@@ -95,7 +98,7 @@ class Segment:
         self.next_index_position = start + interval
         self.file: File
         if made:
-            self.file = UnmadeFile(self, made)
+            self.file = UnmadeFile(self.path(LOG), partial(self._make_files, made))
         else:
             self.file = file or storage.open(self.path(LOG), create=True)
 
@@ -131,6 +134,14 @@ class Segment:
     def is_made(self) -> bool:
         """True if the file exists, which a new log's first batch creates."""
         return type(self.file) is not UnmadeFile
+
+    def _make_files(self, made: Callable[[], None]) -> File:
+        """Create the log file and the index files, which Kafka's tools expect; return the log file."""
+        self.file = self.storage.open(self.path(LOG), create=True)
+        for suffix in (INDEX, TIME_INDEX):
+            self.storage.open(self.path(suffix), create=True).close()
+        made()
+        return self.file
 
     def path(self, suffix: str) -> str:
         """Return the path of one of its files."""
@@ -235,9 +246,37 @@ class Segment:
         times = TimeIndex.decode(self.storage.read(paths[1]))
         if index is None or times is None:
             return None
-        if size > self.interval and not (len(index) and len(times)):
+        if (size > self.interval and not len(index)) or (size and not len(times)):
             return None
         return index, times
+
+    def largest_timestamp(self) -> int:
+        """Return the largest timestamp of its records (Unix ms), -1 if no record has one. Raises StorageFailed.
+
+        Of indexes that are not loaded, only the end of the time index is read.
+        """
+        if not self._index_is_loaded:
+            last = self._last_times()
+            if last is not None and len(last):
+                return last.last[0]
+        return self.times.last[0] if self.max_timestamp < 0 else self.max_timestamp
+
+    def _last_times(self) -> TimeIndex | None:
+        """Return the last two entries of the time index file; None if they cannot be those of a time index."""
+        path = self.path(TIME_INDEX)
+        if not self.storage.exists(path):
+            return None
+        file = self.storage.open(path)
+        try:
+            size = file.size()
+            tail = file.pread(min(size, 2 * TIME_ENTRY.size), max(size - 2 * TIME_ENTRY.size, 0))
+        finally:
+            file.close()
+        return None if size % TIME_ENTRY.size else TimeIndex.decode(tail)
+
+    def modified_ms(self) -> int:
+        """Return the time (Unix ms) of the last write to its log file. Raises StorageFailed."""
+        return self.storage.modified_ms(self.path(LOG))
 
     # Reads.
 
@@ -489,88 +528,17 @@ class Segment:
         self.version += 1
         self.file.close()
 
+    def mark_deleted(self) -> None:
+        """Rename its files to `….deleted`; the segment can be read until it is closed. Raises StorageFailed."""
+        for path in self.paths():
+            if self.storage.exists(path):
+                self.storage.rename(path, path + DELETED, sync=False)
+
     def delete(self) -> None:
         """Delete its files."""
         self.close()
         for path in self.paths():
             self.storage.remove(path)
-
-
-class UnmadeFile:
-    """The file of a segment without data; the first write creates the real file and replaces this
-    object.
-    """
-
-    def __init__(self, segment: Segment, made: Callable[[], None]) -> None:
-        self.path = segment.path(LOG)
-        self._segment = segment
-        self._made = made
-        self._is_closed = False
-
-    def pread(self, count: int, position: int) -> bytes:
-        """Return no bytes."""
-        return b""
-
-    def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Create the file and the index files, which Kafka's tools expect, and write to it."""
-        if self._is_closed:
-            raise StorageFailed(self.path, OSError(errno.EBADF, "the log was closed"))
-        segment = self._segment
-        file = segment.file = segment.storage.open(self.path, create=True)
-        for suffix in (INDEX, TIME_INDEX):
-            segment.storage.open(segment.path(suffix), create=True).close()
-        self._made()
-        return file.pwritev(slices, position)
-
-    def size(self) -> int:
-        """Return 0."""
-        return 0
-
-    def truncate(self, size: int) -> None:
-        """Do nothing: the file is empty."""
-
-    def sync(self) -> None:
-        """Do nothing: the file is empty."""
-
-    def close(self) -> None:
-        """Prevent the file from being created."""
-        self._is_closed = True
-
-
-class RefusingFile:
-    """Replaces a file after a failed write or fsync, so that no later call uses it (S37)."""
-
-    def __init__(self, failure: StorageFailed, file: File) -> None:
-        self.path = failure.path
-        self._failure = failure
-        self._file = file
-
-    def _refuse(self, *_: object) -> int:
-        raise StorageFailed(self.path, self._failure.cause)
-
-    def pread(self, count: int, position: int) -> bytes:
-        """Refuse the call: raise StorageFailed with the error of the failed file."""
-        raise StorageFailed(self.path, self._failure.cause)
-
-    def pwritev(self, slices: object, position: int) -> int:
-        """Refuse the call: raise StorageFailed with the error of the failed file."""
-        return self._refuse()
-
-    def size(self) -> int:
-        """Refuse the call: raise StorageFailed with the error of the failed file."""
-        return self._refuse()
-
-    def truncate(self, size: int) -> None:
-        """Refuse the call: raise StorageFailed with the error of the failed file."""
-        self._refuse()
-
-    def sync(self) -> None:
-        """Refuse the call: raise StorageFailed with the error of the failed file."""
-        self._refuse()
-
-    def close(self) -> None:
-        """Close the replaced file."""
-        self._file.close()
 
 
 def _no_action(header: Header) -> None:

@@ -75,6 +75,18 @@ class Segments(list[Segment]):
         header = HEADER.unpack_from(segment.file.pread(HEADER_BYTES, position))
         return min(offset, int(header[BASE_OFFSET]))
 
+    def count_below(self, offset: int) -> int:
+        """Return the number of segments that lie wholly below the offset, and could go without the last one."""
+        return bisect_right(self, offset, 1, key=_base_offset) - 1
+
+    def remove_first(self, count: int) -> list[Segment]:
+        """Remove and return the first `count` segments; their files stay."""
+        removed = self[:count]
+        del self[:count]
+        for segment in removed:
+            self.forget_unsynced(segment)
+        return removed
+
     def delete(self, slot: int) -> None:
         """Remove a segment from the list and delete its files. Raises StorageFailed."""
         segment = self.pop(slot)

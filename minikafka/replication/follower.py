@@ -289,7 +289,8 @@ class Follower:
                 self._count_throttled(key, followed, end - start, high_watermark)
         partition.follow_high_watermark(high_watermark)
         if log_start_offset > partition.log.log_start_offset:
-            self._forget_below(key, followed, min(log_start_offset, partition.high_watermark))
+            partition.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
+            self._fetch_next(key, followed)  # DeleteRecords waits until the leader knows the new start
 
     def _count_throttled(
         self, key: Key, followed: Followed, size: int, high_watermark: int
@@ -324,16 +325,6 @@ class Follower:
             self._disk_failed(key, followed, failure)
             return
         self._fetch_next(key, followed)
-
-    def _forget_below(self, key: Key, followed: Followed, offset: int) -> None:
-        try:
-            followed.partition.advance_log_start_offset(offset)
-        except StorageFailed as failure:
-            self._disk_failed(key, followed, failure)
-        else:
-            self._fetch_next(
-                key, followed
-            )  # DeleteRecords at the leader waits for this replica's log start offset
 
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
         """Process an error or a divergence in a Fetch response.

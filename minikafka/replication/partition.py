@@ -283,8 +283,9 @@ class Partition:
             self._positions_generation = _NO_GENERATION
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Delete the records below the offset, which must not lie above the high watermark. Raises StorageFailed.
+        """Delete the records below the offset, which must not lie above the high watermark.
 
+        Nobody can read them any more; their segments are removed by the next check of retention (`broker/upkeep.py`).
         The leader's followers are sent the new log start offset at once, and do the same.
         """
         self.log.advance_log_start_offset(offset)

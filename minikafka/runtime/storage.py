@@ -150,6 +150,11 @@ class DiskStorage:
         with _failing_as(directory):
             return sorted(os.listdir(directory))
 
+    def modified_ms(self, path: str) -> int:
+        """Return the time (Unix ms) of the last change of a file's content."""
+        with _failing_as(path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
     def is_directory(self, path: str) -> bool:
         """True if the path is a directory."""
         return os.path.isdir(path)

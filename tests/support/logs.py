@@ -129,6 +129,12 @@ def read_all(log: Log, max_bytes: int = 1 << 20) -> bytes:
     return data
 
 
+def remove_below(log: Log, offset: int) -> None:
+    """Raise the log start offset to the offset, and remove the segments wholly below it."""
+    log.advance_log_start_offset(offset)
+    log.remove_first_segments(log.segments.count_below(log.log_start_offset))
+
+
 def offsets(data: bytes) -> list[int]:
     return [record.offset for record in records(data)]
 

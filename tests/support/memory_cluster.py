@@ -141,6 +141,8 @@ class MemoryCluster:
         self.servers: dict[int, MemoryServer] = {}
         self.config = {key.replace("_", "."): value for key, value in config.items()}
         self.storages = {number: MemoryStorage() for number in ids or range(brokers)}
+        for storage in self.storages.values():
+            storage.wall_ms = self.clock.wall_ms
         self.brokers: dict[int, Broker] = {}
         self.processes: dict[int, Process] = {}
         self.ports: dict[int, BrokerPorts] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer
@@ -39,6 +39,7 @@ class MemoryFile:
         broken = self._storage.failure_at(self.path)
         if broken:
             data = data[: len(data) // 2]
+        self._storage.modified[self.path] = self._storage.wall_ms()
         if position > len(content):
             content += bytes(position - len(content))
         content[position : position + len(data)] = data
@@ -80,6 +81,8 @@ class MemoryStorage:
         self.private: set[str] = set()
         self.locks: dict[str, MemoryFile] = {}
         self.synced: list[str] = []
+        self.wall_ms: Callable[[], int] = lambda: 0
+        self.modified: dict[str, int] = {}
         self._failures: dict[str, int] = {}
 
     # ---- for tests
@@ -111,6 +114,8 @@ class MemoryStorage:
         other.files = {path: bytearray(content) for path, content in self.files.items()}
         other.directories = set(self.directories)
         other.private = set(self.private)
+        other.wall_ms = self.wall_ms
+        other.modified = dict(self.modified)
         return other
 
     # ---- the port
@@ -153,6 +158,11 @@ class MemoryStorage:
     @staticmethod
     def _is_in(path: str, directory: str) -> bool:
         return path != "/" and _parent(path) == directory
+
+    def modified_ms(self, path: str) -> int:
+        if path not in self.files:
+            raise _failed(path, errno.ENOENT)
+        return self.modified.get(path, 0)
 
     def is_directory(self, path: str) -> bool:
         return path in self.directories

@@ -76,8 +76,8 @@ def _delete(services: Services, tp: TopicPartition, offset: int) -> Row:
     required = partition.high_watermark if offset == _HIGH_WATERMARK else offset
     if not 0 <= required <= partition.high_watermark:
         return Row(ErrorCode.OFFSET_OUT_OF_RANGE)
-    error = services.replicas.delete_records(partition, required)
-    return Row(error) if error else Row(ErrorCode.NONE, partition, required)
+    services.replicas.delete_records(partition, required)
+    return Row(ErrorCode.NONE, partition, required)
 
 
 def _refusal(services: Services, tp: TopicPartition, partition: Partition | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,6 +124,19 @@ def test_open_file_survives_the_rename_of_its_directory(place: Place) -> None:
     file.pwritev([b"late"], 0)
     assert place.storage.read(place.path("z/f")) == b"late"
     file.close()
+
+
+def test_time_of_the_last_change_is_that_of_the_last_write(place: Place) -> None:
+    if isinstance(place.storage, MemoryStorage):
+        place.storage.wall_ms = lambda: int(time.time() * 1000)
+    before = time.time() * 1000
+    file = place.storage.open(place.path("f"), create=True)
+    file.pwritev([b"x"], 0)
+    file.close()
+    # The time of a file may be that of the kernel's last tick.
+    assert before - 1000 < place.storage.modified_ms(place.path("f")) <= time.time() * 1000
+    with pytest.raises(StorageFailed):
+        place.storage.modified_ms(place.path("none"))
 
 
 def test_removing_a_file_twice_is_no_error(place: Place) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.controller_bench import until
+from support.logs import remove_below
 from support.memory_cluster import MemoryCluster
 from support.memory_transport import MemoryLink
 
@@ -180,7 +181,9 @@ async def test_connection_is_closed_when_records_are_deleted_before_they_are_sen
     owing = slow.link.other
     await until(lambda: owing.queued_bytes() > QUEUE_MARK_BYTES)
     log = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log
-    log.advance_log_start_offset(log.log_end_offset)
+    log.roll()
+    remove_below(log, log.log_end_offset)
+    log.retired.close()
     slow.link.resume_reading()
     await until(lambda: slow.is_closed)
     assert slow.responses() == []

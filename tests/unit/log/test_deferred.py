@@ -5,7 +5,16 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from support.logs import DIRECTORY, append, batch, clean, open_log, produce, three_segments
+from support.logs import (
+    DIRECTORY,
+    append,
+    batch,
+    clean,
+    open_log,
+    produce,
+    remove_below,
+    three_segments,
+)
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import RecordsGone, StorageFailed
@@ -71,12 +80,21 @@ def test_records_that_follow_and_a_new_segment_change_nothing() -> None:
 def test_deletion_of_another_segment_changes_nothing() -> None:
     log = three_segments(MemoryStorage())
     data = deferred(log, 10 * SIZE)
-    log.advance_log_start_offset(10)
+    remove_below(log, 10)
     assert len(contents(data)) == 10 * SIZE
 
 
+def test_records_of_a_removed_segment_are_read_until_its_files_are_deleted() -> None:
+    log = three_segments(MemoryStorage())
+    whole = log.read(10 * SIZE, log.written_position, 1 << 20)[0]
+    data = deferred(log, 10 * SIZE)
+    remove_below(log, 20)
+    assert contents(data) == whole
+
+
 def _delete(log: Log) -> None:
-    log.advance_log_start_offset(20)
+    remove_below(log, 20)
+    log.retired.close()
 
 
 def _truncate(log: Log) -> None:

@@ -13,6 +13,7 @@ from support.logs import (
     open_log,
     produce,
     read_all,
+    remove_below,
     replicate,
     three_segments,
 )
@@ -276,7 +277,7 @@ class TestReading:
         ]
 
     def test_deleted_segments_are_not_read(self, long: Log) -> None:
-        long.advance_log_start_offset(25)
+        remove_below(long, 25)
         assert long.read(0, long.written_position, 100) == (b"", -1, 0)
 
     @pytest.mark.row("R53")
@@ -371,7 +372,7 @@ class TestTruncating:
         assert offsets(read_all(log)) == [0, 1, 2, 3]
 
     def test_truncation_below_the_first_segment_restarts_the_log_there(self, cut: Log) -> None:
-        cut.advance_log_start_offset(20)
+        remove_below(cut, 20)
         cut.truncate_to(7)
         assert (cut.log_start_offset, cut.log_end_offset) == (7, 7)
         assert segments(cut) == [7]
@@ -417,13 +418,84 @@ class TestTruncating:
 
     def test_log_start_offset_rises_at_most_to_the_log_end(self, cut: Log) -> None:
         cut.advance_log_start_offset(15)
-        assert segments(cut) == [10, 20]
         assert cut.epochs.entries == [(1, 15), (2, 16), (3, 24)]
         cut.advance_log_start_offset(12)
         assert cut.log_start_offset == 15
         cut.advance_log_start_offset(1000)
         assert cut.log_start_offset == 25
-        assert segments(cut) == [20]
+        assert segments(cut) == [0, 10, 20]
+
+    def test_truncation_persists_a_lower_log_start_offset_first(self, cut: Log) -> None:
+        """Otherwise a restart would delete the log, which ends below its checkpointed start."""
+        cut.advance_log_start_offset(22)
+        cut.recovery_point = 3
+        seen: list[tuple[int, int]] = []
+        cut.before_truncation = lambda: seen.append((cut.log_start_offset, cut.log_end_offset))
+        cut.truncate_to(5)
+        assert seen == [(5, 25)]
+
+
+class TestRemoving:
+    """Removal of whole segments from the start of the log."""
+
+    @pytest.fixture
+    def cut(self, storage: MemoryStorage) -> Log:
+        return three_segments(storage)
+
+    def test_removed_segments_are_kept_under_another_name(
+        self, storage: MemoryStorage, cut: Log
+    ) -> None:
+        generation = cut.layout_generation
+        remove_below(cut, 15)
+        assert segments(cut) == [10, 20]
+        assert cut.layout_generation > generation
+        names = storage.names(DIRECTORY)
+        assert [name for name in names if name.startswith(f"{0:020d}")] == [
+            f"{0:020d}{suffix}.deleted" for suffix in (".index", ".log", ".timeindex")
+        ]
+        assert cut.retired.take_due(0, 10) == []
+        assert [segment.base_offset for segment in cut.retired.take_due(60_000, 10)] == [0]
+
+    def test_snapshot_of_a_removed_segment_is_deleted(
+        self, storage: MemoryStorage, cut: Log
+    ) -> None:
+        assert storage.exists(f"{DIRECTORY}/{10:020d}.snapshot")
+        remove_below(cut, 20)
+        assert cut.producers.snapshot_offsets() == [20]
+
+    def test_positions_of_the_records_that_stay_are_the_same(self, cut: Log) -> None:
+        position, data = cut.locate(15), read_all(cut)
+        size = cut.size
+        remove_below(cut, 10)
+        assert cut.locate(15) == position
+        assert cut.size == size - len(data) * 10 // 25
+        assert data.endswith(read_all(cut))
+
+    def test_roll_leaves_an_empty_active_segment(self, cut: Log) -> None:
+        cut.roll()
+        assert segments(cut) == [0, 10, 20, 25]
+        remove_below(cut, 25)
+        assert segments(cut) == [25]
+        assert (cut.log_start_offset, cut.log_end_offset, cut.size) == (25, 25, 0)
+        produce(cut, 1, epoch=4)
+        assert offsets(read_all(cut)) == [25]
+
+    def test_a_start_deletes_segments_whose_removal_was_interrupted(
+        self, storage: MemoryStorage, cut: Log
+    ) -> None:
+        """After a power loss the rename of a later segment may be durable and that of an earlier one not."""
+        remove_below(cut, 20)
+        crashed = storage.clone()
+        for suffix in (".index", ".log", ".timeindex"):
+            path = f"{DIRECTORY}/{0:020d}{suffix}"
+            crashed.rename(path + ".deleted", path)
+        log = open_log(crashed, log_start_offset=20)
+        assert segments(log) == [20]
+        assert log.gaps.lost_from is None
+        assert (log.log_start_offset, log.log_end_offset) == (20, 25)
+        suffixes = ("index", "log", "snapshot", "timeindex")
+        files = [f"{20:020d}.{suffix}" for suffix in suffixes]
+        assert crashed.names(DIRECTORY) == [*files, "leader-epoch-checkpoint"]
 
 
 class TestFailing:

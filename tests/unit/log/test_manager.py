@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.logs import batch, config, produce, read_all
+from support.logs import batch, config, produce, read_all, remove_below
 from support.manual_clock import ManualClock
 from support.memory_storage import MemoryStorage
 
@@ -217,7 +217,7 @@ class TestRestart:
         for tp, start in ((A0, 4), (A1, 3), (B0, 0)):
             log = logs.create(tp, ID, SMALL, is_new=True)
             produce(log, *[1] * 8)
-            log.advance_log_start_offset(start)
+            remove_below(log, start)
         logs.checkpoint()
         assert storage.read("/d/log-start-offset-checkpoint") == b"0\n1\na 0 4\n"
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import struct
-from collections.abc import Callable
 
 import pytest
 from support.logs import DIRECTORY, batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
-from minikafka.log.segment import RefusingFile, Segment
+from minikafka.log.segment import Segment
 from minikafka.record.batch import HEADER, stamp
 
 SIZE = len(batch())
@@ -93,30 +91,6 @@ def test_deleting_leaves_no_file(storage: MemoryStorage) -> None:
     segment = written(storage)
     segment.delete()
     assert storage.names(DIRECTORY) == []
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda file: file.pread(1, 0),
-        lambda file: file.pwritev([b""], 0),
-        lambda file: file.size(),
-        lambda file: file.truncate(0),
-        lambda file: file.sync(),
-    ],
-    ids=["pread", "pwritev", "size", "truncate", "sync"],
-)
-def test_failed_file_refuses_every_call_with_the_same_error(
-    storage: MemoryStorage, call: Callable[[RefusingFile], object]
-) -> None:
-    failure = StorageFailed("/d/x", OSError(errno.EIO, "I/O error"))
-    file = storage.open("/d/t-0/f", create=True)
-    refusing = RefusingFile(failure, file)
-    with pytest.raises(StorageFailed, match="I/O error"):
-        call(refusing)
-    refusing.close()
-    with pytest.raises(StorageFailed):
-        file.size()
 
 
 def test_first_segment_creates_its_file_with_the_first_write() -> None:

@@ -12,18 +12,18 @@ from minikafka.replication.partition import Partition
 
 
 @pytest.mark.row("R44")
-def test_follower_goes_offline_when_it_cannot_delete_old_records() -> None:
+def test_follower_goes_offline_when_it_cannot_write_records() -> None:
     """Otherwise the error would end every connection to that leader."""
     world = Replicas((0, 1))
     world.elect(0)
-    for _ in range(3):
-        world.produce(0, b"x")
+    world.produce(0, b"x")
     world.sync(0, 1)
     failed: list[Partition] = []
     machine, partition = world[1].follower, world[1].partition
     machine.on_storage_failed = lambda broken, _: failed.append(broken)
     world[1].storage.fail("/d/t-0")
-    machine.on_partition(KEY, 0, 3, 2, (bytearray(), memoryview(b""), 0, 0), None)
+    data = bytearray(build([Record(value=b"y")], base_offset=1, leader_epoch=0))
+    machine.on_partition(KEY, 0, 1, 0, (data, memoryview(data), 0, len(data)), None)
     assert failed == [partition]
     assert machine.followed[KEY].state == STOPPED
 

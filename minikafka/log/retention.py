@@ -1,0 +1,136 @@
+"""The segments of a log that retention deletes, and why: by size, by time and by the log start offset.
+
+As in Kafka, segments go whole and from the oldest on, up to the first one that may stay. A segment with a record at
+the high watermark or above it stays. The active segment goes only together with all others, after a roll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from minikafka.log.log import Log
+from minikafka.log.segment import Segment
+
+SEGMENTS_MAX: Final = 32
+"""The most segments that one plan names: the timestamps of each may be read from a file."""
+
+
+class Plan(NamedTuple):
+    """What retention deletes now: every record below `log_start_offset`.
+
+    `reasons` are sentences for the log of the broker. `needs_roll`: no segment would be left, so the active one must be
+    rolled first. `is_last`: a plan that is made afterwards is empty.
+    """
+
+    log_start_offset: int
+    reasons: tuple[str, ...]
+    needs_roll: bool
+    is_last: bool
+
+
+class _Candidate(NamedTuple):
+    """A segment that may be deleted: its bytes, and the offset behind its last record."""
+
+    segment: Segment
+    size: int
+    end_offset: int
+
+
+def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
+    """Return what the settings of the log delete at this time (Unix ms), None if nothing. Raises StorageFailed."""
+    if "delete" not in log.config.cleanup_policy:
+        return None
+    first = log.segments.count_below(log.log_start_offset)
+    candidates = list(_candidates(log, first, high_watermark))
+    by_size = _by_size(log, first, candidates)
+    by_time = _by_time(log, candidates[by_size:], wall_ms)
+    count = by_size + by_time
+    if not count:
+        return None
+    reasons = []
+    if by_size:
+        rest = _size(log, first) - sum(candidate.size for candidate in candidates[:by_size])
+        reasons.append(
+            f"{_named(candidates[:by_size])} due to retention size {log.config.retention_bytes} breach; "
+            f"the log size after deletion is {rest}"
+        )
+    if by_time:
+        gone = candidates[by_size:count]
+        has_timestamps = all(one.segment.largest_timestamp() >= 0 for one in gone)
+        basis = "the largest record timestamp" if has_timestamps else "the last modified time"
+        reasons.append(
+            f"{_named(gone)} due to retention time {log.config.retention_ms} ms breach, based on {basis} of each"
+        )
+    return Plan(
+        candidates[count - 1].end_offset,
+        tuple(reasons),
+        needs_roll=first + count == len(log.segments),
+        is_last=count < SEGMENTS_MAX,
+    )
+
+
+def below_start(log: Log) -> str:
+    """Return a sentence about the segments that lie wholly below the log start offset, "" if there are none."""
+    count = log.segments.count_below(log.log_start_offset)
+    if not count:
+        return ""
+    gone = [
+        _Candidate(segment, 0, log.segments[slot + 1].base_offset)
+        for slot, segment in enumerate(log.segments[:count])
+    ]
+    return f"{_named(gone)} due to log start offset {log.log_start_offset} breach"
+
+
+def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
+    """Yield the segments from the slot `first` on that lie below the high watermark; no empty active segment."""
+    segments = log.segments
+    for slot in range(first, min(len(segments), first + SEGMENTS_MAX)):
+        segment, is_active = segments[slot], slot == len(segments) - 1
+        end_offset = log.log_end_offset if is_active else segments[slot + 1].base_offset
+        size = segments.end_of(slot, log.written_position) - segment.start
+        if high_watermark < end_offset or (is_active and not size):
+            return
+        yield _Candidate(segment, size, end_offset)
+
+
+def _by_size(log: Log, first: int, candidates: list[_Candidate]) -> int:
+    """Return how many candidates can go so that the log keeps at least `retention.bytes`."""
+    count, limit = 0, log.config.retention_bytes
+    if limit >= 0:
+        excess = _size(log, first) - limit
+        for candidate in candidates:
+            excess -= candidate.size
+            if excess < 0:
+                break
+            count += 1
+    return count
+
+
+def _by_time(log: Log, candidates: list[_Candidate], wall_ms: int) -> int:
+    """Return how many candidates have only records that are older than `retention.ms`."""
+    count, limit = 0, log.config.retention_ms
+    if limit >= 0:
+        for candidate in candidates:
+            if wall_ms - _age_basis(candidate.segment) <= limit:
+                break
+            count += 1
+    return count
+
+
+def _age_basis(segment: Segment) -> int:
+    """Return the largest timestamp of the segment (Unix ms), or when it was last written if it has none."""
+    largest = segment.largest_timestamp()
+    return largest if largest >= 0 else segment.modified_ms()
+
+
+def _size(log: Log, first: int) -> int:
+    return log.written_position - log.segments[first].start
+
+
+def _named(gone: list[_Candidate]) -> str:
+    count = len(gone)
+    segments = "1 segment" if count == 1 else f"{count} segments"
+    return (
+        f"deleting {segments}, offsets {gone[0].segment.base_offset} to {gone[-1].end_offset - 1},"
+    )

@@ -1,0 +1,78 @@
+"""Two files that take the place of a segment's real file: one before its first write, one after a failure."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+from minikafka.base.errors import StorageFailed
+from minikafka.base.ports import Buffer, File
+
+
+class UnmadeFile:
+    """The file of a segment without data. The first write calls `make`, which creates and returns the real file."""
+
+    def __init__(self, path: str, make: Callable[[], File]) -> None:
+        self.path = path
+        self._make = make
+        self._is_closed = False
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Return no bytes."""
+        return b""
+
+    def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
+        """Create the real file and write to it."""
+        if self._is_closed:
+            raise StorageFailed(self.path, OSError(errno.EBADF, "the log was closed"))
+        return self._make().pwritev(slices, position)
+
+    def size(self) -> int:
+        """Return 0."""
+        return 0
+
+    def truncate(self, size: int) -> None:
+        """Do nothing: the file is empty."""
+
+    def sync(self) -> None:
+        """Do nothing: the file is empty."""
+
+    def close(self) -> None:
+        """Prevent the file from being created."""
+        self._is_closed = True
+
+
+class RefusingFile:
+    """Replaces a file after a failed write or fsync, so that no later call uses it (S37)."""
+
+    def __init__(self, failure: StorageFailed, file: File) -> None:
+        self.path = failure.path
+        self._failure = failure
+        self._file = file
+
+    def _refuse(self, *_: object) -> int:
+        raise StorageFailed(self.path, self._failure.cause)
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
+        raise StorageFailed(self.path, self._failure.cause)
+
+    def pwritev(self, slices: object, position: int) -> int:
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
+        return self._refuse()
+
+    def size(self) -> int:
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
+        return self._refuse()
+
+    def truncate(self, size: int) -> None:
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
+        self._refuse()
+
+    def sync(self) -> None:
+        """Refuse the call: raise StorageFailed with the error of the failed file."""
+        self._refuse()
+
+    def close(self) -> None:
+        """Close the replaced file."""
+        self._file.close()
