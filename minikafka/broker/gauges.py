@@ -108,6 +108,7 @@ def register_gauges(metrics: Metrics, controller: Controller, replicas: ReplicaM
     """Register every metric of the controller, the replicas and the topics that needs no counter of its own."""
     _register_controller(metrics, controller)
     _register_replicas(metrics, replicas)
+    _register_logs(metrics, replicas)
     _register_traffic(metrics, replicas)
     for table, bean, is_hosted in (
         (REPLICA, "cluster:type=Partition", _always),
@@ -232,10 +233,25 @@ def _register_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
             f"Bytes per second {doc} throttled replicas.",
             partial(_rate, throttle),
         )
+
+
+def _register_logs(metrics: Metrics, replicas: ReplicaManager) -> None:
+    manager = "kafka.log:type=LogManager,name="
     metrics.gauge(
-        "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
+        manager + "OfflineLogDirectoryCount",
         "Log directories that failed.",
         lambda: replicas.logs.failed_directories,
+    )
+    upkeep = replicas.upkeep
+    metrics.computed_counter(
+        manager + "DeletedSegmentsPerSec",
+        "Segments removed by retention, or below the log start offset.",
+        lambda: upkeep.deleted_segments,
+    )
+    metrics.computed_counter(
+        manager + "DeletedBytesPerSec",
+        "Bytes of these segments.",
+        lambda: upkeep.deleted_bytes,
     )
 
 

@@ -450,7 +450,7 @@ class ReplicaManager:
     # ---- deletion of records
 
     def delete_records(self, partition: Partition, offset: int) -> None:
-        """Delete the records below the offset, at most the high watermark, as leader."""
+        """Delete the records below the offset, which is at most the high watermark."""
         partition.advance_log_start_offset(offset)
         self.purgatory.finish_soon()
 

@@ -39,8 +39,8 @@ class Replicas(Protocol):
         The code is NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
 
-    def delete_records(self, partition: Partition, offset: int) -> int:
-        """Delete the records below the offset, at most the high watermark, as leader; return 0 or an error code."""
+    def delete_records(self, partition: Partition, offset: int) -> None:
+        """Delete the records below the offset, which is at most the high watermark."""
 
     def log_directories(self) -> list[Directory]:
         """Return every log directory with the replicas in it."""

@@ -290,7 +290,9 @@ class Follower:
         partition.follow_high_watermark(high_watermark)
         if log_start_offset > partition.log.log_start_offset:
             partition.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
-            self._fetch_next(key, followed)  # DeleteRecords waits until the leader knows the new start
+            self._fetch_next(
+                key, followed
+            )  # DeleteRecords waits until the leader knows the new start
 
     def _count_throttled(
         self, key: Key, followed: Followed, size: int, high_watermark: int

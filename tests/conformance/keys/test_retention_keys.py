@@ -1,0 +1,181 @@
+"""What the keys of retention change, on whole brokers in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from support.memory_cluster import MemoryCluster
+from support.seeded_loop import run_seeded
+
+from minikafka.client import Client, NewTopic, Record
+from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.record.batch import build
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+BATCH = len(build([Record(timestamp=0, value=b"v" * 100)]))
+
+Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
+
+
+def run(scenario: Scenario, configs: dict[str, str] | None = None, **config: object) -> None:
+    """Run a scenario with a topic `t` of these settings, in segments of one batch, on one broker with these keys."""
+
+    async def scene() -> None:
+        async with MemoryCluster(1, **config) as cluster, cluster.client() as user:
+            settings = {"segment.bytes": str(BATCH), **(configs or {})}
+            await user.create_topics(NewTopic("t", configs=settings))
+            await scenario(cluster, user)
+
+    run_seeded(1, scene())
+
+
+async def produce(user: Client, count: int = 1, timestamp: int = -1) -> None:
+    """Produce so many batches of one record, of the current time without a timestamp."""
+    for _ in range(count):
+        await user.produce("t", [Record(timestamp=timestamp, value=b"v" * 100)], partition=0)
+
+
+async def start(user: Client) -> int:
+    return (await user.list_offsets("t", "earliest"))[0]
+
+
+async def start_after(cluster: MemoryCluster, user: Client, ms: int) -> int:
+    await cluster.clock.sleep(ms)
+    return await start(user)
+
+
+@pytest.mark.key("retention.ms")
+@pytest.mark.parametrize(
+    ("age", "offset"), [("60000", 3), ("0", 3), ("-1", 0), (str(2**63 - 1), 0), (str(DAY), 0)]
+)
+def test_records_older_than_the_limit_are_deleted(age: str, offset: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 3)
+        assert await start_after(cluster, user, 10 * MINUTE) == offset
+
+    run(scenario, {"retention.ms": age})
+
+
+@pytest.mark.key("retention.ms")
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"log_retention_ms": HOUR},
+        {"log_retention_minutes": 60},
+        {"log_retention_hours": 1},
+        {"log_retention_ms": HOUR, "log_retention_minutes": 1, "log_retention_hours": 9},
+    ],
+    ids=["ms", "minutes", "hours", "all"],
+)
+def test_broker_sets_the_age_in_three_units(config: dict[str, int]) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 3)
+        assert await start_after(cluster, user, 59 * MINUTE) == 0
+        assert await start_after(cluster, user, 7 * MINUTE) == 3
+
+    run(scenario, **config)
+
+
+def test_records_are_kept_for_a_week_by_default() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        now = cluster.clock.wall_ms()
+        await produce(user, 2, now - 7 * DAY - MINUTE)
+        await produce(user, 2, now - 7 * DAY + HOUR)
+        assert await start_after(cluster, user, 10 * MINUTE) == 2
+
+    run(scenario)
+
+
+def test_topic_may_keep_its_records_where_the_broker_does_not() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 2)
+        assert await start_after(cluster, user, 10 * MINUTE) == 0
+        topic = Resource(ResourceType.TOPIC, "t")
+        await user.admin.alter_configs({topic: {"retention.ms": str(MINUTE)}})
+        assert await start_after(cluster, user, 10 * MINUTE) == 2
+
+    run(scenario, {"retention.ms": "-1"}, log_retention_ms=1)
+
+
+def test_records_of_the_future_stay_until_they_are_old() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 1, cluster.clock.wall_ms() + HOUR)
+        await produce(user, 2)
+        assert await start_after(cluster, user, 30 * MINUTE) == 0
+        assert await start_after(cluster, user, 45 * MINUTE) == 3
+
+    run(scenario, {"retention.ms": str(10 * MINUTE)})
+
+
+def test_time_of_the_append_counts_with_log_append_time() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 2, timestamp=1)
+        assert await start_after(cluster, user, 30 * MINUTE) == 0
+        assert await start_after(cluster, user, 40 * MINUTE) == 2
+
+    run(scenario, {"retention.ms": str(HOUR), "message.timestamp.type": "LogAppendTime"})
+
+
+@pytest.mark.key("retention.bytes")
+@pytest.mark.parametrize(
+    ("limit", "offset"),
+    [(0, 5), (1, 4), (2 * BATCH, 3), (2 * BATCH + 1, 2), (-1, 0), (2**63 - 1, 0)],
+)
+def test_oldest_records_above_the_size_are_deleted(limit: int, offset: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 5)
+        assert await start_after(cluster, user, 10 * MINUTE) == offset
+
+    run(scenario, {"retention.bytes": str(limit)})
+
+
+def test_broker_sets_the_size_of_its_topics() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 5)
+        assert await start_after(cluster, user, 10 * MINUTE) == 3
+
+    run(scenario, log_retention_bytes=2 * BATCH)
+
+
+@pytest.mark.parametrize(("policy", "offset"), [("delete", 3), ("compact,delete", 3)])
+def test_old_records_are_deleted_by_a_policy_with_delete(policy: str, offset: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        for _ in range(3):
+            record = Record(key=b"k", value=b"v" * 100)
+            await user.produce("t", [record], partition=0)
+        assert await start_after(cluster, user, 10 * MINUTE) == offset
+
+    run(scenario, {"cleanup.policy": policy, "retention.ms": "60000"})
+
+
+@pytest.mark.key("log.initial.task.delay.ms", "log.retention.check.interval.ms")
+@pytest.mark.parametrize("delay", [20_000, HOUR])
+def test_old_records_are_looked_for_after_the_delay_and_then_in_the_interval(delay: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user)
+        assert await start_after(cluster, user, delay - 2_000) == 0
+        assert await start_after(cluster, user, 3_000) == 1
+        await produce(user)
+        assert await start_after(cluster, user, 8_000) == 1
+        assert await start_after(cluster, user, 3_000) == 2
+
+    run(
+        scenario,
+        {"retention.ms": "0"},
+        log_initial_task_delay_ms=delay,
+        log_retention_check_interval_ms=10_000,
+    )
+
+
+def test_old_records_are_looked_for_at_the_start_without_a_delay() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user)
+        assert await start_after(cluster, user, 2_000) == 1
+
+    run(
+        scenario,
+        {"retention.ms": "0"},
+        log_initial_task_delay_ms=0,
+        log_retention_check_interval_ms=1_000,
+    )
