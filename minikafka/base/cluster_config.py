@@ -17,7 +17,7 @@ from minikafka.base.keys import Key, Kind, flatten, parse_all, unknown_key
 from minikafka.base.toml import read_toml, table_of
 
 _REPLICAS: Final = 3
-"""Replicas of a new topic in a cluster without a configuration file."""
+"""Replicas of a new topic in a cluster without a configuration file, and of __consumer_offsets with one too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +90,14 @@ class ClusterConfig:
     def keys_of(self, broker_id: int) -> dict[str, object]:
         """Return the keys that the file sets for one broker."""
         return {**self.broker, **self.overrides.get(broker_id, {})}
+
+
+def offsets_replicas(brokers: int) -> int:
+    """Return the default replication factor of __consumer_offsets in a cluster of this many brokers.
+
+    Kafka's default of 3 would leave a smaller cluster without consumer groups.
+    """
+    return min(_REPLICAS, brokers)
 
 
 _CLUSTER_KEYS: Final = {

@@ -15,6 +15,7 @@ from typing import Any, Final
 from minikafka.base.endpoints import SecurityProtocol, check_connect
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import (
+    INT_MAX,
     LONG_MAX,
     Key,
     Kind,
@@ -309,6 +310,62 @@ class BrokerConfig:
         LONG, 5_000, "Pause between attempts of a controlled shutdown.", low=0
     )
 
+    # Consumer groups.
+    group_min_session_timeout_ms: int = key(
+        INT, 6_000, "Minimum session timeout of a group's member.", low=0
+    )
+    group_max_session_timeout_ms: int = key(
+        INT, 1_800_000, "Maximum session timeout of a group's member.", low=0
+    )
+    group_initial_rebalance_delay_ms: int = key(
+        INT,
+        3_000,
+        "Time for which the first rebalance of an empty group waits for more members.",
+        low=0,
+    )
+    group_max_size: int = key(INT, INT_MAX, "Maximum number of members of a group.", low=1)
+    offset_metadata_max_bytes: int = key(
+        INT, 4_096, "Maximum size of the metadata of one committed offset.", low=0
+    )
+    offsets_topic_num_partitions: int = key(
+        INT, 50, "Number of partitions of __consumer_offsets when it is created.", low=1
+    )
+    offsets_topic_replication_factor: int = key(
+        INT,
+        3,
+        "Replication factor of __consumer_offsets; it is created when so many brokers are live.",
+        low=1,
+        high=32_767,
+    )
+    offsets_topic_segment_bytes: int = key(
+        INT, 104_857_600, "segment.bytes of __consumer_offsets when it is created.", low=14
+    )
+    offsets_topic_compression_codec: int = key(
+        INT,
+        0,
+        "Codec of the batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        low=0,
+        high=4,
+    )
+    offsets_load_buffer_size: int = key(
+        INT,
+        5_242_880,
+        "Maximum bytes that a coordinator reads at once while it loads a partition of __consumer_offsets.",
+        low=1,
+    )
+    offsets_commit_timeout_ms: int = key(
+        INT, 5_000, "Maximum time until a commit is on all in-sync replicas.", low=1
+    )
+    offsets_retention_minutes: int = key(
+        INT,
+        10_080,
+        "Time after which committed offsets expire that no member of the group uses.",
+        low=1,
+    )
+    offsets_retention_check_interval_ms: int = key(
+        LONG, 600_000, "Interval at which expired offsets are removed.", low=1
+    )
+
     # Client connections.
     connections_max_idle_ms: int = key(
         LONG, 600_000, "Idle time after which a connection is closed; a negative value: never."
@@ -473,6 +530,10 @@ def _check_broker(config: BrokerConfig) -> None:
         object.__setattr__(config, "log_dirs", (config.log_dir,))
     if twice := sorted(path for path in config.log_dirs if config.log_dirs.count(path) > 1):
         raise ConfigError(f"log.dirs contains {twice[0]} twice; remove one")
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            "group.min.session.timeout.ms must be at most group.max.session.timeout.ms"
+        )
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms must be at most replica.lag.time.max.ms")
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other

@@ -40,6 +40,7 @@ from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.coordinator import CoordinationMode
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import register_gauges
+from minikafka.broker.group_coordinator import GroupService, OffsetsTopic
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.partition_report import (
@@ -143,6 +144,7 @@ class Broker:
             self.controller, self.metadata, self.control_plane, config.endpoints.control.name
         )
         self.admin = self._new_admin(ports)
+        self.groups = self._new_groups(ports)
         self.listener = KafkaListener(
             self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks
         )
@@ -164,6 +166,21 @@ class Broker:
             ConfigAdmin(configs, self.metadata, self.settings, self.config_changes.apply_now),
         )
 
+    def _new_groups(self, ports: BrokerPorts) -> GroupService:
+        groups = GroupService(
+            self.config,
+            self.replicas,
+            OffsetsTopic(self.config, self.metadata, self.admin.auto_create),
+            self.clock,
+            ports.rng,
+            self.tasks,
+            self.ledger,
+            self.metrics,
+        )
+        self.replicas.roles.add(groups)
+        self.metadata.on_topics_deleted(groups.topics_deleted)
+        return groups
+
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
         return Services(
             broker_id=self.config.broker_id,
@@ -176,6 +193,7 @@ class Broker:
             metadata=self.metadata,
             admin=self.admin,
             producer_ids=self.producer_ids,
+            groups=self.groups,
             controller=self.controller,
             control_plane=self.control_plane,
             requests=self.requests,

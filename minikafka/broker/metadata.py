@@ -8,7 +8,7 @@ each replacement. Requests are fenced by controller and broker epoch before they
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from minikafka.base.model import (
@@ -48,7 +48,12 @@ class MetadataCache:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiters: dict[asyncio.Future[bool], Callable[[], bool]] = {}
+        self._deletion_listeners: list[Callable[[Collection[str]], None]] = []
         self.snapshot = Snapshot()
+
+    def on_topics_deleted(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Call `listener(topics)` after each update that removes topics, or replaces them by new ones of that name."""
+        self._deletion_listeners.append(listener)
 
     @property
     def version(self) -> int:
@@ -103,7 +108,22 @@ class MetadataCache:
         )
         if self.snapshot.brokers == old.brokers and ids is old.topic_ids:
             self.snapshot.encoded.update(_still_true(old, topics))
+        self._report_deletions(old)
         self._wake()
+
+    def _report_deletions(self, old: Snapshot) -> None:
+        new = self.snapshot
+        if new.topic_ids is old.topic_ids and new.topics.keys() == old.topics.keys():
+            return
+        ids = new.topic_ids
+        deleted = {
+            topic
+            for topic in old.topics
+            if topic not in new.topics or ids.get(topic) != old.topic_ids.get(topic, ids.get(topic))
+        }
+        if deleted:
+            for listener in self._deletion_listeners:
+                listener(deleted)
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_ms: float) -> bool:
         """Wait until the predicate, evaluated after every update, is true; return False after the

@@ -7,8 +7,9 @@ with an epoch older than one already seen changes nothing (I10).
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from minikafka.base.config import BrokerConfig
@@ -182,14 +183,13 @@ class ReplicaManager:
         """Return the error code of `error_for` for a topic given as bytes, which need not be valid UTF-8."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
 
-    def append(self, tp: TopicPartition, batch: bytes) -> Awaitable[int]:
+    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
         """Append one record batch of magic 2 as leader; await its base offset, known once it is committed.
 
         The batch is in the log when this returns, so that calls append in their order. May be called inside
-        and outside of a tick. The awaitable raises KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER
-        (also when leadership ends before the batch is committed), NOT_ENOUGH_REPLICAS,
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. There is no
-        timeout: the caller sets one with `asyncio.timeout`.
+        and outside of a tick. The future raises KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER
+        (also when leadership ends before the batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND),
+        MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. There is no timeout: the caller sets one.
         """
         return self._appends.append(tp, batch)
 

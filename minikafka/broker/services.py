@@ -17,6 +17,7 @@ from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
 from minikafka.broker.coordinator import Controller
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.broker.group_coordinator import GroupService
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.refusals import Refusals
@@ -63,6 +64,7 @@ class Services:
     metadata: MetadataCache
     admin: Admin
     producer_ids: ProducerIds
+    groups: GroupService
     controller: Controller
     control_plane: ControlPlane
     requests: RequestMetrics
@@ -110,6 +112,11 @@ class RequestContext:
     client_id: str | None
     version: int
     answer: Callable[[Entity | bytes], None]
+
+    def answer_with(self, encode: Callable[[int, Any], Entity | bytes]) -> Callable[[Any], None]:
+        """Return a function of an outcome that answers with `encode(version, outcome)`."""
+        version, answer = self.version, self.answer
+        return lambda outcome: answer(encode(version, outcome))
 
 
 Steps: TypeAlias = Generator[None, None, Entity | bytes]

@@ -88,6 +88,7 @@ def as_json_topic(topic: TopicInfo, view: TopicView) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": topic_id(topic),
+        "internal": topic.is_internal,
         "configs": dict(view.configs.get(topic.name, {})),
         "partitions": [
             {

@@ -34,11 +34,12 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """One topic; `topic_id` is 16 bytes."""
+    """One topic; `topic_id` is 16 bytes. Only coordinators write to an internal topic."""
 
     name: str
     topic_id: bytes
     partitions: dict[int, PartitionInfo]
+    is_internal: bool = False
 
 
 class ClusterInfo(NamedTuple):
@@ -213,7 +214,8 @@ def _topic_info(entity: Any) -> TopicInfo:
             tuple(map(int, p.offline_replicas)),
             int(p.error_code),
         )
-    return TopicInfo(entity.name or "", codec.id_bytes(entity.topic_id), partitions)
+    topic_id = codec.id_bytes(entity.topic_id)
+    return TopicInfo(entity.name or "", topic_id, partitions, entity.is_internal)
 
 
 def _newest(received: TopicInfo, known: TopicInfo | None) -> TopicInfo:

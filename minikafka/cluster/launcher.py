@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from minikafka.base.cluster_config import offsets_replicas
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
@@ -218,6 +219,7 @@ class Launcher:
         for name in own.keys() & keys.keys():
             raise ConfigError(f"{name} is set by the cluster for each broker: leave it out")
         found = {
+            "offsets.topic.replication.factor": offsets_replicas(len(record.brokers)),
             **self.request.config.topic_defaults(len(record.brokers)),
             **keys,
             **({SECRET_KEY: secret} if secret else {}),

@@ -67,6 +67,9 @@ BROKER: Final = "broker"
 """An event in the life of a broker: `fact` (started, registered, session lost, log directory failed,
 controlled shutdown asked, controlled shutdown answered, stopped, connection lost) and the fields of that
 fact; connection lost: to the leader `to`, from which this broker was fetching."""
+GROUP: Final = "group"
+"""An event in the life of a consumer group, written by its coordinator: `fact` (a kind of `groups/commands.py`),
+`group`, `generation` and the fields of that fact."""
 LOST: Final = "lost"
 """Lines before this one could not be written: `lines` (their number), `error`."""
 

@@ -87,11 +87,15 @@ T = TypeVar("T")
 
 
 class NewTopic(NamedTuple):
-    """A topic that a broker asks the controller to create on behalf of a client (auto-create)."""
+    """A topic that a broker asks the controller to create on behalf of a client (auto-create).
+
+    `configs`: the topic's settings as (key, value).
+    """
 
     name: str
     partitions: int
     replication_factor: int
+    configs: tuple[tuple[str, str], ...] = ()
 
 
 class SettingChange(NamedTuple):
@@ -213,7 +217,7 @@ def decode_remaining(body: object) -> list[TopicPartition]:
 
 def encode_create_topics(topics: Iterable[NewTopic]) -> Body:
     """Return the body with which a broker asks the controller to create topics."""
-    return {"topics": [list(topic) for topic in topics]}
+    return {"topics": [[*topic[:3], [list(entry) for entry in topic.configs]] for topic in topics]}
 
 
 def decode_create_topics(body: object) -> list[NewTopic]:
@@ -402,11 +406,12 @@ def _topic_id(row: object) -> tuple[str, bytes]:
 
 
 def _new_topic(row: object) -> NewTopic:
-    name, partitions, replication_factor = _list(row, 3)
+    name, partitions, replication_factor, configs = _list(row, 4)
     return NewTopic(
         _text(name, TOPIC_NAME),
         _integer(partitions, 1, _INT32_MAX),
         _integer(replication_factor, 1, _INT16_MAX),
+        _rows(configs, _setting),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, Node, PartitionState
+from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.wire.primitives import (
     INT16,
     INT32,
@@ -58,7 +59,7 @@ def encode_topic(
     if version >= 10:
         parts.append(topic_id or NULL_UUID)
     if version >= 1:
-        parts.append(b"\x00")
+        parts.append(b"\x01" if name in INTERNAL_TOPICS else b"\x00")
     parts.append(compact_array(len(encoded)) if flexible else array(len(encoded)))
     parts += encoded
     if version >= 8:

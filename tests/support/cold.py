@@ -30,6 +30,7 @@ from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.broker.group_coordinator import GroupService, OffsetsTopic
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.refusals import Refusals
@@ -134,6 +135,12 @@ class Replicas:
     def partition(self, tp: TopicPartition) -> Any:
         return self.hosted.get(tp)
 
+    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+        raise NotImplementedError
+
+    def reader(self, tp: TopicPartition) -> Any:
+        raise NotImplementedError
+
     def error_for(self, tp: TopicPartition) -> int:
         return self.errors.get(tp, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
@@ -179,6 +186,16 @@ class Cold:
         )
         self.live = {n: broker(n) for n in live}
         self.update()
+        self.groups = GroupService(
+            self.config,
+            self.replicas,
+            OffsetsTopic(self.config, self.metadata, self.admin.auto_create),
+            self.clock,
+            self.rng,
+            self.tasks,
+            NOTHING,
+            Metrics(),
+        )
         self.services = Services(
             broker_id=broker_id,
             cluster_id="the-cluster",
@@ -190,6 +207,7 @@ class Cold:
             metadata=self.metadata,
             admin=self.admin,
             producer_ids=self.producer_ids,
+            groups=self.groups,
             controller=controller,
             control_plane=self.calls,
             requests=RequestMetrics(Metrics()),

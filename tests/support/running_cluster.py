@@ -31,6 +31,7 @@ KEYS = {
     "min.insync.replicas": 2,
     "controlled.shutdown.retry.backoff.ms": 100,
     "replica.fetch.backoff.ms": 100,
+    "group.initial.rebalance.delay.ms": 0,
 }
 
 

@@ -1,4 +1,4 @@
-"""Topics created because a client asked for their metadata (`auto.create.topics.enable`).
+"""Topics created because a client asked for their metadata (`auto.create.topics.enable`) or for a group's coordinator.
 
 Invariant: at most one creation of a topic is in progress. The controller creates the topic, after a
 control-plane call if it is another broker.
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
+from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Tasks
 from minikafka.broker.admin.names import colliding, name_error
 from minikafka.broker.admin.topics import NewTopic, TopicAdmin
@@ -26,7 +27,10 @@ AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 
 
 class AutoCreate:
-    """Creates topics in the background, with the default number of partitions and replicas."""
+    """Creates topics in the background, with the default number of partitions and replicas.
+
+    `__consumer_offsets` has keys of its own for them, and is compacted.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class AutoCreate:
     def _error(self, name: str) -> ErrorCode:
         if name_error(name) or colliding(name, self._metadata.topics) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        if self._config.default_replication_factor > len(self._metadata.brokers):
+        if self._new_topic(name).replication_factor > len(self._metadata.brokers):
             return ErrorCode.INVALID_REPLICATION_FACTOR
         return ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -77,20 +81,34 @@ class AutoCreate:
             self._creating.difference_update(names)
 
     async def _create_or_ask(self, names: Sequence[str]) -> dict[str, int]:
-        partitions = self._config.num_partitions
-        replication_factor = self._config.default_replication_factor
-        body = messages.encode_create_topics(
-            messages.NewTopic(name, partitions, replication_factor) for name in names
-        )
+        body = messages.encode_create_topics(self._new_topic(name) for name in names)
         if self._controller.is_active:
             return messages.decode_created(await self.handle_create_topics(body))
         answer = await self._client.call(messages.CREATE_TOPICS, body, AUTO_CREATE_TIMEOUT_MS)
         return messages.decode_created(answer)
 
+    def _new_topic(self, name: str) -> messages.NewTopic:
+        config = self._config
+        if name != GROUP_TOPIC:
+            return messages.NewTopic(name, config.num_partitions, config.default_replication_factor)
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+        return messages.NewTopic(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            tuple(settings.items()),
+        )
+
     async def handle_create_topics(self, body: dict[str, Any]) -> dict[str, Any]:
         """Create the topics that another broker asks for; a control-plane call. Raises KafkaError INVALID_REQUEST."""
         topics = [
-            NewTopic(topic.name, topic.partitions, topic.replication_factor)
+            NewTopic(
+                topic.name, topic.partitions, topic.replication_factor, configs=dict(topic.configs)
+            )
             for topic in messages.decode_create_topics(body)
         ]
         results = await self._topics.create_topics(topics, AUTO_CREATE_TIMEOUT_MS // 2)

@@ -1,48 +1,346 @@
-"""Consumer groups, which are not served yet: no broker is a coordinator.
+"""Consumer groups: their coordinators, members and rebalances.
 
 FindCoordinator 10, versions 0–4.
-- COORDINATOR_NOT_AVAILABLE, which clients retry, for any group; one key up to version 3, a list of keys from
-  version 4 (KIP-699).
+- The broker that leads the partition of `__consumer_offsets` that holds the group. One key up to version 3, a list of
+  keys from version 4 (KIP-699). The first request creates the topic.
+- COORDINATOR_NOT_AVAILABLE, which clients retry, until the topic exists and has a leader: it is not created before
+  `offsets.topic.replication.factor` brokers are live.
 - INVALID_REQUEST, with which clients give up at once, for a transactional id (key type 1) and for unknown key types.
+
+JoinGroup 11, versions 0–9.
+- Answered when all members have joined or the rebalance has timed out; until then the connection is parked.
+- Version 4 and later: a new dynamic member first gets MEMBER_ID_REQUIRED and its id (KIP-394). 5: static members
+  (KIP-345). 8: reasons, which go into the ledger (KIP-800). 9: the leader may be told to skip the assignment (KIP-814).
+
+SyncGroup 14, versions 0–5.
+- Answered when the assignment of the group's leader is on all in-sync replicas. From version 5 the protocol's type and
+  name must be given and match the group's (INCONSISTENT_GROUP_PROTOCOL, KIP-559).
+
+Heartbeat 12, versions 0–4. LeaveGroup 13, versions 0–5: several members from version 3.
+
+DescribeGroups 15, versions 0–5. ListGroups 16, versions 0–4: filter by state from version 4 (KIP-518).
+DeleteGroups 42, versions 0–2.
+- ListGroups lists the groups of the partitions that this broker leads. Authorized operations, if requested, are all
+  operations: there is no authorizer.
+
+Any of these is NOT_COORDINATOR if another broker coordinates the group, and COORDINATOR_LOAD_IN_PROGRESS while this
+one reads the group's partition after an election.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
-from minikafka.wire.codec import response
-from minikafka.wire.versions import FIND_COORDINATOR
+from minikafka.broker.services import LATER, Entity, Handler, Later, RequestContext, Services
+from minikafka.groups.requests import (
+    DeleteGroupsRequest,
+    DescribeRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    LeavingMember,
+    ListRequest,
+    SyncRequest,
+)
+from minikafka.groups.responses import (
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeResponse,
+    HeartbeatResponse,
+    JoinResponse,
+    LeaveResponse,
+    ListResponse,
+    SyncResponse,
+)
+from minikafka.wire.codec import milliseconds, response
+from minikafka.wire.versions import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+)
 
-_BATCHED_SINCE: Final = 4
+GROUP_OPERATIONS: Final = 0b0001_0100_1000
+"""Read, Delete, Describe as ACL operation bits."""
+_NOT_ASKED: Final = -(2**31)
+
+_COORDINATORS_SINCE: Final = 4
 _GROUP: Final = 0
 """Key type of a consumer group, the only one before version 1."""
 _TRANSACTION: Final = 1
+_CLIENT_ID_MAX: Final = 1_000
+"""Characters of a client id that a member id begins with, so that the member id fits into every response."""
+_MEMBER_ID_REQUIRED_SINCE: Final = 4
+_PROTOCOL_NULLABLE_SINCE: Final = 7
+_SKIP_ASSIGNMENT_SINCE: Final = 9
+_PROTOCOL_MANDATORY_SINCE: Final = 5
+_SEVERAL_LEAVE_SINCE: Final = 3
 
 
 def find_coordinator(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Return the response to a FindCoordinator request."""
-    code, message = _refusal(getattr(request, "key_type", _GROUP))
-    nobody = {
+    key_type = getattr(request, "key_type", _GROUP)
+    if context.version < _COORDINATORS_SINCE:
+        found = _coordinator(services, request.key, key_type, context.connection.listener)
+        return response(FIND_COORDINATOR, context.version, **found)
+    keys = dict.fromkeys(request.coordinator_keys)
+    coordinators = [
+        {"key": key, **_coordinator(services, key, key_type, context.connection.listener)}
+        for key in keys
+    ]
+    return response(FIND_COORDINATOR, context.version, coordinators=coordinators)
+
+
+def _coordinator(services: Services, key: str, key_type: int, listener: str) -> dict[str, Any]:
+    """Return the fields that name a coordinator, or the error."""
+    if key_type == _GROUP:
+        node, reason = services.groups.topic.locate(key, listener)
+        if node is not None:
+            return {"node_id": node.id, "host": node.host, "port": node.port}
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    elif key_type == _TRANSACTION:
+        code, reason = ErrorCode.INVALID_REQUEST, "transactions are not served"
+    else:
+        code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
+    return {
         "error_code": code,
-        "error_message": message,
+        "error_message": reason,
         "node_id": -1,
         "host": "",
         "port": -1,
     }
-    if context.version < _BATCHED_SINCE:
-        return response(FIND_COORDINATOR, context.version, **nobody)
-    coordinators = [{**nobody, "key": key} for key in request.coordinator_keys]
-    return response(FIND_COORDINATOR, context.version, coordinators=coordinators)
 
 
-def _refusal(key_type: int) -> tuple[ErrorCode, str]:
-    if key_type == _GROUP:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "consumer groups are not served"
-    if key_type == _TRANSACTION:
-        return ErrorCode.INVALID_REQUEST, "transactions are not served"
-    return ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
+# ---- members
 
 
-HANDLERS: Final[dict[int, Handler]] = {FIND_COORDINATOR: find_coordinator}
+def join_group(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a JoinGroup request."""
+    session_timeout_ms = milliseconds(request.session_timeout)
+    rebalance_timeout_ms = session_timeout_ms
+    if context.version > 0:
+        rebalance_timeout_ms = milliseconds(request.rebalance_timeout)
+    asked = JoinRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        client_id=(context.client_id or "")[:_CLIENT_ID_MAX],
+        client_host=_host(context),
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+        reason=getattr(request, "reason", None),
+        requires_member_id=context.version >= _MEMBER_ID_REQUIRED_SINCE,
+        can_skip_assignment=context.version >= _SKIP_ASSIGNMENT_SINCE,
+    )
+    services.groups.join(asked, context.answer_with(_joined))
+    return LATER
+
+
+def _joined(version: int, joined: JoinResponse) -> Entity:
+    protocol_name = joined.protocol_name
+    if protocol_name is None and version < _PROTOCOL_NULLABLE_SINCE:
+        protocol_name = ""
+    return response(
+        JOIN_GROUP,
+        version,
+        error_code=joined.error,
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=protocol_name,
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata,
+            }
+            for member in joined.members
+        ],
+    )
+
+
+def sync_group(services: Services, request: Entity, context: RequestContext) -> Entity | Later:
+    """Handle a SyncGroup request."""
+    protocol_type = getattr(request, "protocol_type", None)
+    protocol_name = getattr(request, "protocol_name", None)
+    is_named = protocol_type is not None and protocol_name is not None
+    if context.version >= _PROTOCOL_MANDATORY_SINCE and not is_named:
+        error = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return _synced(context.version, SyncResponse(error))
+    asked = SyncRequest(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments=[(entry.member_id, entry.assignment) for entry in request.assignments],
+    )
+    services.groups.sync(asked, context.answer_with(_synced))
+    return LATER
+
+
+def _synced(version: int, synced: SyncResponse) -> Entity:
+    return response(
+        SYNC_GROUP,
+        version,
+        error_code=synced.error,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol_name,
+        assignment=synced.assignment,
+    )
+
+
+def heartbeat(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a Heartbeat request."""
+    asked = HeartbeatRequest(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+    )
+    services.groups.heartbeat(asked, context.answer_with(_beat))
+    return LATER
+
+
+def _beat(version: int, answer: HeartbeatResponse) -> Entity:
+    return response(HEARTBEAT, version, error_code=answer.error)
+
+
+def leave_group(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a LeaveGroup request."""
+    if context.version < _SEVERAL_LEAVE_SINCE:
+        members = [LeavingMember(request.member_id)]
+    else:
+        members = [
+            LeavingMember(
+                member.member_id, member.group_instance_id, getattr(member, "reason", None)
+            )
+            for member in request.members
+        ]
+    services.groups.leave(LeaveRequest(request.group_id, members), context.answer_with(_left))
+    return LATER
+
+
+def _left(version: int, left: LeaveResponse) -> Entity:
+    error = left.error
+    if version < _SEVERAL_LEAVE_SINCE and not error and left.members:
+        error = left.members[0].error
+    return response(
+        LEAVE_GROUP,
+        version,
+        error_code=error,
+        members=[
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "error_code": member.error,
+            }
+            for member in left.members
+        ],
+    )
+
+
+# ---- administration
+
+
+def describe_groups(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a DescribeGroups request."""
+    operations = _NOT_ASKED
+    if getattr(request, "include_authorized_operations", False):
+        operations = GROUP_OPERATIONS
+    asked = DescribeRequest(list(dict.fromkeys(request.groups)))
+    services.groups.describe(asked, context.answer_with(partial(_described, operations)))
+    return LATER
+
+
+def _described(operations: int, version: int, described: DescribeResponse) -> Entity:
+    groups = [_described_group(group, operations) for group in described.groups]
+    return response(DESCRIBE_GROUPS, version, groups=groups)
+
+
+def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
+    return {
+        "error_code": group.error,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+        "authorized_operations": _NOT_ASKED if group.error else operations,
+    }
+
+
+def list_groups(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a ListGroups request."""
+    asked = ListRequest(getattr(request, "states_filter", ()))
+    services.groups.list_groups(asked, context.answer_with(_listed))
+    return LATER
+
+
+def _listed(version: int, listed: ListResponse) -> Entity:
+    return response(
+        LIST_GROUPS,
+        version,
+        error_code=listed.error,
+        groups=[
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state,
+            }
+            for group in listed.groups
+        ],
+    )
+
+
+def delete_groups(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a DeleteGroups request."""
+    asked = DeleteGroupsRequest(list(dict.fromkeys(request.groups_names)))
+    services.groups.delete_groups(asked, context.answer_with(_deleted))
+    return LATER
+
+
+def _deleted(version: int, deleted: DeleteGroupsResponse) -> Entity:
+    return response(
+        DELETE_GROUPS,
+        version,
+        results=[{"group_id": name, "error_code": error} for name, error in deleted.groups],
+    )
+
+
+def _host(context: RequestContext) -> str:
+    """Return the address of the client as Kafka prints it, such as /127.0.0.1."""
+    return "/" + context.connection.peer.rpartition(":")[0].strip("[]")
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    FIND_COORDINATOR: find_coordinator,
+    JOIN_GROUP: join_group,
+    SYNC_GROUP: sync_group,
+    HEARTBEAT: heartbeat,
+    LEAVE_GROUP: leave_group,
+    DESCRIBE_GROUPS: describe_groups,
+    LIST_GROUPS: list_groups,
+    DELETE_GROUPS: delete_groups,
+}

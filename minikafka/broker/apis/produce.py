@@ -8,7 +8,8 @@ election the same holds for a producer that the log does not know, whose first b
 at the former leader. After a retriable error for a producer's first batch, its later ones on that connection
 meet the same error, for at most five seconds, until the first one is there again. Version notes: 5 log start
 offset, 8 record errors (always empty), 9 flexible. A transactional batch is refused
-(INVALID_TXN_STATE): no transaction can be open yet. Records that a consumer could not read
+(INVALID_TXN_STATE): no transaction can be open yet. A batch for `__consumer_offsets` or
+`__transaction_state`, which only coordinators write, is INVALID_TOPIC_EXCEPTION. Records that a consumer could not read
 are INVALID_RECORD: bytes that are not what the codec says (Kafka: UNKNOWN_SERVER_ERROR), other
 records than the header counts, fields that do not fit, more than 256 MiB of them, or a missing key in a
 compacted topic. A request whose records take long to read is handled piece by piece, and the
@@ -23,6 +24,7 @@ from typing import Final, Literal, TypeAlias
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
 from minikafka.broker.record_walks import PendingWalks
 from minikafka.broker.replicas import ReplicaManager
@@ -75,6 +77,8 @@ _TIMED_BYTES: Final = 8 << 10
 WALL_UNKNOWN: Final = -1
 """`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
+_INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+_INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _RETRIABLE: Final = frozenset(
     map(
@@ -348,7 +352,12 @@ class ProduceApi:
         topic, parts = request.topics[0]
         number = parts[0].partition
         partition = self.replicas.find(topic, number)
-        if partition is None or partition.log_append_time or request.transactional_id is not None:
+        if (
+            partition is None
+            or partition.log_append_time
+            or request.transactional_id is not None
+            or topic in _INTERNAL_TOPICS
+        ):
             return None
         if len(self.memo) >= _MEMO_MAX:
             self.memo.clear()
@@ -377,6 +386,8 @@ class ProduceApi:
         version: int,
     ) -> PendingPartition:
         number, start, end = part
+        if topic in _INTERNAL_TOPICS:
+            return PendingPartition(number, _INVALID_TOPIC)
         partition = self.replicas.find(topic, number)
         if self.refused and (topic, number) in self.refused:
             refusal = self.refused[topic, number]

@@ -49,6 +49,19 @@ KAFKA_DEFAULTS = {
     "connections.max.idle.ms": 600_000,
     "producer.id.expiration.ms": 86_400_000,
     "log.flush.offset.checkpoint.interval.ms": 60_000,
+    "group.min.session.timeout.ms": 6_000,
+    "group.max.session.timeout.ms": 1_800_000,
+    "group.initial.rebalance.delay.ms": 3_000,
+    "group.max.size": 2_147_483_647,
+    "offset.metadata.max.bytes": 4_096,
+    "offsets.topic.num.partitions": 50,
+    "offsets.topic.replication.factor": 3,
+    "offsets.topic.segment.bytes": 104_857_600,
+    "offsets.topic.compression.codec": 0,
+    "offsets.load.buffer.size": 5_242_880,
+    "offsets.commit.timeout.ms": 5_000,
+    "offsets.retention.minutes": 10_080,
+    "offsets.retention.check.interval.ms": 600_000,
 }
 
 
@@ -74,6 +87,12 @@ NARROWER = {
     "leader.imbalance.per.broker.percentage": "-1",
     "controlled.shutdown.max.retries": "-1",
     "controlled.shutdown.retry.backoff.ms": "-1",
+    "group.min.session.timeout.ms": "-1",
+    "group.max.session.timeout.ms": "-1",
+    "group.initial.rebalance.delay.ms": "-1",
+    "offset.metadata.max.bytes": "-1",
+    "offsets.topic.segment.bytes": "1",
+    "offsets.topic.compression.codec": "-1 2147483647",
 }
 """Values that Kafka takes although they cannot work, and that are refused here."""
 

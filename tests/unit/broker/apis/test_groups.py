@@ -1,43 +1,302 @@
-"""FindCoordinator, while groups are not served."""
+"""The members' and the administrators' APIs of groups, in every version, over a coordinator that only records."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from support.cold import Cold, context
+from support.cold import Cold, context, state
+from support.group_recorder import exchange
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.apis.groups import find_coordinator
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
+from minikafka.groups.partitions import partition_of
+from minikafka.groups.requests import JoinRequest, LeavingMember, SyncRequest
+from minikafka.groups.responses import (
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedMember,
+    DescribeResponse,
+    HeartbeatResponse,
+    JoinedMember,
+    JoinResponse,
+    LeaveResponse,
+    LeftMember,
+    ListedGroup,
+    ListResponse,
+    SyncResponse,
+)
 from minikafka.wire import codec
-from minikafka.wire.versions import FIND_COORDINATOR
+from minikafka.wire.versions import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+)
 
 
-@pytest.mark.parametrize("version", range(4))
-def test_find_coordinator_returns_not_available(version: int) -> None:
-    request = codec.request(FIND_COORDINATOR, version, key="g")
-    answer = find_coordinator(Cold().services, request, context(version))
-    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert answer.node_id == -1
-    codec.encode_response(1, FIND_COORDINATOR, version, answer)
+def find(cold: Cold, version: int, *groups: str, **values: Any) -> list[Any]:
+    """Return the rows of a FindCoordinator response, by way of its bytes."""
+    keys = {"key": groups[0]} if version < 4 else {"coordinator_keys": groups}
+    request = codec.request(FIND_COORDINATOR, version, **keys, **values)
+    answer = find_coordinator(cold.services, request, context(version))
+    frame = codec.encode_response(1, FIND_COORDINATOR, version, answer)
+    answer = codec.decode_response(FIND_COORDINATOR, version, frame[4:])
+    return [answer] if version < 4 else list(answer.coordinators)
+
+
+async def coordinating() -> Cold:
+    """Return a cluster of brokers 1 to 3 in which broker n % 3 + 1 leads partition n of the offsets topic."""
+    cold = Cold()
+    cold.update(*(state(GROUP_TOPIC, n, (n % 3 + 1,)) for n in range(50)))
+    return cold
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_coordinator_is_the_leader_of_the_groups_partition(version: int) -> None:
+    cold = await coordinating()
+    for group in ("a", "b", "payments", "ünïcode 🎉"):
+        (row,) = find(cold, version, group)
+        leader = partition_of(group, 50) % 3 + 1
+        node = cold.metadata.brokers[leader].node("PLAINTEXT")
+        assert node is not None
+        assert (row.error_code, row.node_id, row.host, row.port) == (
+            0,
+            leader,
+            node.host,
+            node.port,
+        )
+
+
+async def test_find_coordinator_answers_each_key_of_a_list() -> None:
+    rows = find(await coordinating(), 4, "a", "b", "c", "b")
+    assert [row.key for row in rows] == ["a", "b", "c"]
+    assert {row.error_code for row in rows} == {0}
+
+
+async def test_coordinator_is_not_available_without_a_leader() -> None:
+    cold = await coordinating()
+    cold.update(*(state(GROUP_TOPIC, n, (1,), leader=-1) for n in range(50)))
+    (row,) = find(cold, 4, "g")
+    assert (row.error_code, row.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_coordinator_is_not_available_before_enough_brokers_live(version: int) -> None:
+    cold = Cold(live=(1, 2))
+    (row,) = find(cold, version, "g")
+    assert (row.error_code, row.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    if version:
+        assert "needs 3 live brokers" in row.error_message
+    assert not cold.tasks.running
+
+
+@pytest.mark.key(
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "offsets.topic.segment.bytes",
+)
+async def test_first_find_coordinator_creates_the_offsets_topic() -> None:
+    settings = {
+        "offsets.topic.num.partitions": 7,
+        "offsets.topic.replication.factor": 2,
+        "offsets.topic.segment.bytes": 1234,
+    }
+    cold = Cold(config=settings)
+    (row,) = find(cold, 4, "g")
+    assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    find(cold, 4, "g")
+    cold.lead_what_is_created()
+    while cold.tasks.running:
+        cold.lead_what_is_created()
+        await cold.clock.sleep(1)
+        cold.tasks.running = [task for task in cold.tasks.running if not task.done()]
+    states = cold.metadata.topics[GROUP_TOPIC]
+    assert len(states) == 7
+    assert {len(entry.replicas) for entry in states.values()} == {2}
+    stored = cold.data(f"/config/topics/{GROUP_TOPIC}").decode()
+    assert '"cleanup.policy":"compact"' in stored.replace(" ", "")
+    assert '"segment.bytes":"1234"' in stored.replace(" ", "")
+    (row,) = find(cold, 4, "g")
+    assert not row.error_code
 
 
 @pytest.mark.parametrize("version", range(1, 5))
 @pytest.mark.parametrize("key_type", [1, 2, -1])
-def test_coordinator_of_anything_but_a_group_is_an_invalid_request(
+async def test_coordinator_of_anything_but_a_group_is_an_invalid_request(
     version: int, key_type: int
 ) -> None:
     """With a retriable error a transactional producer would ask again until its time-out."""
-    keys = {"key": "tx"} if version < 4 else {"coordinator_keys": ["tx"]}
-    request = codec.request(FIND_COORDINATOR, version, key_type=key_type, **keys)
-    answer = find_coordinator(Cold().services, request, context(version))
-    (row,) = (answer,) if version < 4 else answer.coordinators
+    (row,) = find(await coordinating(), version, "tx", key_type=key_type)
     assert (row.error_code, row.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-    codec.encode_response(1, FIND_COORDINATOR, version, answer)
 
 
-def test_find_coordinator_answers_each_key_of_a_list() -> None:
-    request = codec.request(FIND_COORDINATOR, 4, coordinator_keys=["a", "b"])
-    answer = find_coordinator(Cold().services, request, context(4))
-    assert [item.key for item in answer.coordinators] == ["a", "b"]
-    assert {item.error_code for item in answer.coordinators} == {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE
-    }
+@pytest.mark.parametrize("version", range(10))
+def test_join_group_reaches_the_coordinator_with_the_fields_of_its_version(version: int) -> None:
+    outcome = JoinResponse(
+        0, "m", 4, "consumer", "range", "m", True, [JoinedMember("m", "i", b"x")]
+    )
+    asked, answer = exchange(
+        Cold(),
+        JOIN_GROUP,
+        version,
+        outcome,
+        group_id="g",
+        session_timeout=10_000,
+        rebalance_timeout=60_000,
+        member_id="m",
+        group_instance_id="i",
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b"x"}, {"name": "sticky", "metadata": b"y"}],
+        reason="because",
+    )
+    assert asked == JoinRequest(
+        "g",
+        "m",
+        "i" if version >= 5 else None,
+        "tester",
+        "/10.1.2.3",
+        10_000,
+        60_000 if version >= 1 else 10_000,
+        "consumer",
+        [("range", b"x"), ("sticky", b"y")],
+        "because" if version >= 8 else None,
+        version >= 4,
+        version >= 9,
+    )
+    assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 4, "range")
+    assert (answer.leader, answer.member_id, answer.members[0].metadata) == ("m", "m", b"x")
+    assert getattr(answer, "protocol_type", "consumer") == "consumer"
+    assert getattr(answer, "skip_assignment", True)
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_refused_join_has_no_protocol(version: int) -> None:
+    outcome = JoinResponse(int(ErrorCode.UNKNOWN_MEMBER_ID), "m")
+    _, answer = exchange(Cold(), JOIN_GROUP, version, outcome, group_id="g")
+    assert (answer.error_code, answer.generation_id) == (ErrorCode.UNKNOWN_MEMBER_ID, -1)
+    assert answer.protocol_name == (None if version >= 7 else "")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_sync_group_reaches_the_coordinator_with_the_fields_of_its_version(version: int) -> None:
+    asked, answer = exchange(
+        Cold(),
+        SYNC_GROUP,
+        version,
+        SyncResponse(0, "consumer", "range", b"mine"),
+        group_id="g",
+        generation_id=3,
+        member_id="m",
+        group_instance_id="i",
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[{"member_id": "m", "assignment": b"mine"}],
+    )
+    named = ("consumer", "range") if version >= 5 else (None, None)
+    instance = "i" if version >= 3 else None
+    assert asked == SyncRequest("g", 3, "m", instance, *named, [("m", b"mine")])
+    assert (answer.error_code, answer.assignment) == (0, b"mine")
+
+
+def test_sync_group_without_a_protocol_is_inconsistent_from_version_5() -> None:
+    asked, answer = exchange(Cold(), SYNC_GROUP, 5, None, group_id="g", protocol_type="consumer")
+    assert asked is None
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_heartbeat_reaches_the_coordinator(version: int) -> None:
+    asked, answer = exchange(
+        Cold(),
+        HEARTBEAT,
+        version,
+        HeartbeatResponse(27),
+        group_id="g",
+        generation_id=3,
+        member_id="m",
+        group_instance_id="i",
+    )
+    assert asked == ("g", 3, "m", "i" if version >= 3 else None)
+    assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_leave_group_names_one_member_or_several(version: int) -> None:
+    members = [
+        {"member_id": "m", "group_instance_id": None, "reason": "closed"},
+        {"member_id": "", "group_instance_id": "i", "reason": "closed"},
+    ]
+    outcome = LeaveResponse(0, [LeftMember("m", None, 25), LeftMember("", "i", 0)])
+    asked, answer = exchange(
+        Cold(), LEAVE_GROUP, version, outcome, group_id="g", member_id="m", members=members
+    )
+    reason = "closed" if version >= 5 else None
+    both = [LeavingMember("m", None, reason), LeavingMember("", "i", reason)]
+    assert asked == ("g", both if version >= 3 else [LeavingMember("m")])
+    if version >= 3:
+        rows = [(row.member_id, row.group_instance_id, row.error_code) for row in answer.members]
+        assert (answer.error_code, rows) == (0, [("m", None, 25), ("", "i", 0)])
+    else:
+        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_describe_groups_returns_members_with_their_instances(version: int) -> None:
+    member = DescribedMember("m", "i", "tester", "/10.1.2.3", b"meta", b"assigned")
+    outcome = DescribeResponse(
+        [
+            DescribedGroup("g", 0, "Stable", "consumer", "range", [member]),
+            DescribedGroup("h", int(ErrorCode.NOT_COORDINATOR)),
+        ]
+    )
+    asked, answer = exchange(
+        Cold(),
+        DESCRIBE_GROUPS,
+        version,
+        outcome,
+        groups=["g", "h", "g"],
+        include_authorized_operations=True,
+    )
+    assert asked == (["g", "h"],)
+    found, refused = answer.groups
+    assert (found.group_state, found.protocol_type, found.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    (row,) = found.members
+    assert (row.member_id, row.client_host, row.member_assignment) == (
+        "m",
+        "/10.1.2.3",
+        b"assigned",
+    )
+    assert refused.error_code == ErrorCode.NOT_COORDINATOR
+    if version >= 3:
+        assert found.authorized_operations == GROUP_OPERATIONS
+    if version >= 4:
+        assert row.group_instance_id == "i"
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_list_groups_filters_by_state_from_version_4(version: int) -> None:
+    outcome = ListResponse(0, [ListedGroup("g", "consumer", "Empty")])
+    asked, answer = exchange(Cold(), LIST_GROUPS, version, outcome, states_filter=["Empty"])
+    assert list(asked.states) == (["Empty"] if version >= 4 else [])
+    (row,) = answer.groups
+    assert (row.group_id, row.protocol_type) == ("g", "consumer")
+    assert getattr(row, "group_state", "Empty") == "Empty"
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_delete_groups_answers_each_group_once(version: int) -> None:
+    outcome = DeleteGroupsResponse([("g", 0), ("h", 68)])
+    asked, answer = exchange(Cold(), DELETE_GROUPS, version, outcome, groups_names=["g", "h", "g"])
+    assert asked == (["g", "h"],)
+    rows = [(row.group_id, row.error_code) for row in answer.results]
+    assert rows == [("g", 0), ("h", ErrorCode.NON_EMPTY_GROUP)]

@@ -1,0 +1,227 @@
+"""The committed offsets of consumer groups.
+
+OffsetCommit 8, versions 2–8.
+- Answered when the offsets are on all in-sync replicas of the group's partition of `__consumer_offsets`, at most
+  `offsets.commit.timeout.ms` later (REQUEST_TIMED_OUT). A topic or partition that does not exist is
+  UNKNOWN_TOPIC_OR_PARTITION; metadata longer than `offset.metadata.max.bytes` is OFFSET_METADATA_TOO_LARGE.
+- Versions 2–4: the client's retention time, if it is not -1. 6: leader epochs (KIP-320). 7: static members (KIP-345).
+
+OffsetFetch 9, versions 1–8.
+- Offset -1 for partitions without a committed offset. Null topics (from version 2) are all partitions of the group.
+  Version 1 carries errors of the group in each partition. From version 7 the request may ask for stable offsets only
+  (KIP-447). Version 8 takes several groups (KIP-709).
+
+OffsetDelete 47, version 0.
+- GROUP_SUBSCRIBED_TO_TOPIC for topics to which a member of the group subscribes (KIP-496).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.services import LATER, Entity, Handler, Later, RequestContext, Services
+from minikafka.groups.requests import (
+    NO_LEADER_EPOCH,
+    CommitRequest,
+    DeleteOffsetsRequest,
+    FetchOffsetsRequest,
+    OffsetToCommit,
+)
+from minikafka.groups.responses import (
+    CommitResponse,
+    DeleteOffsetsResponse,
+    FetchedGroup,
+    FetchOffsetsResponse,
+    PartitionErrors,
+)
+from minikafka.wire.codec import milliseconds, response
+from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+
+_DEFAULT_RETENTION: Final = -1
+_GROUPS_SINCE: Final = 8
+_GROUP_ERROR_SINCE: Final = 2
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def offset_commit(services: Services, request: Entity, context: RequestContext) -> Entity | Later:
+    """Handle an OffsetCommit request."""
+    known = services.metadata.topics
+    topics = [
+        (
+            topic.name,
+            [
+                _offset(partition)
+                for partition in topic.partitions
+                if partition.partition_index in known.get(topic.name, ())
+            ],
+        )
+        for topic in request.topics
+    ]
+    topics = [(name, partitions) for name, partitions in topics if partitions]
+    encode = partial(_committed, _asked(request))
+    if not topics:
+        return encode(context.version, CommitResponse(()))
+    retention_ms = _DEFAULT_RETENTION
+    if hasattr(request, "retention_time"):
+        retention_ms = milliseconds(request.retention_time)
+    asked = CommitRequest(
+        group_id=request.group_id,
+        generation=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        topics=topics,
+        retention_time_ms=retention_ms,
+    )
+    services.groups.commit(asked, context.answer_with(encode))
+    return LATER
+
+
+def _offset(partition: Entity) -> OffsetToCommit:
+    return OffsetToCommit(
+        partition.partition_index,
+        partition.committed_offset,
+        getattr(partition, "committed_leader_epoch", NO_LEADER_EPOCH),
+        partition.committed_metadata or "",
+    )
+
+
+def _committed(
+    asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
+) -> Entity:
+    """Return the response for the partitions of the request; those without an outcome do not exist."""
+    errors = {
+        (name, number): error for name, partitions in outcome.topics for number, error in partitions
+    }
+    topics = [
+        (name, [(number, errors.get((name, number), _UNKNOWN)) for number in numbers])
+        for name, numbers in asked
+    ]
+    return response(OFFSET_COMMIT, version, topics=_error_rows(topics))
+
+
+def offset_fetch(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle an OffsetFetch request."""
+    groups = request.groups if context.version >= _GROUPS_SINCE else [request]
+    wanted = [(group.group_id, _partitions(group.topics)) for group in groups]
+    asked = FetchOffsetsRequest(wanted, getattr(request, "require_stable", False))
+    encode = _fetched if context.version >= _GROUPS_SINCE else partial(_fetched_one, wanted[0][1])
+    services.groups.fetch_offsets(asked, context.answer_with(encode))
+    return LATER
+
+
+def _partitions(topics: Any) -> list[tuple[str, Sequence[int]]] | None:
+    if topics is None:
+        return None
+    return [(topic.name, topic.partition_indexes) for topic in topics]
+
+
+def _fetched(version: int, fetched: FetchOffsetsResponse) -> Entity:
+    return response(
+        OFFSET_FETCH,
+        version,
+        groups=[
+            {
+                "group_id": group.group_id,
+                "error_code": group.error,
+                "topics": _offset_rows(group),
+            }
+            for group in fetched.groups
+        ],
+    )
+
+
+def _fetched_one(
+    asked: Sequence[tuple[str, Sequence[int]]] | None, version: int, fetched: FetchOffsetsResponse
+) -> Entity:
+    (group,) = fetched.groups
+    if group.error and version < _GROUP_ERROR_SINCE:
+        failed = {"committed_offset": -1, "metadata": "", "error_code": group.error}
+        topics: list[dict[str, Any]] = [
+            {
+                "name": name,
+                "partitions": [{"partition_index": number, **failed} for number in numbers],
+            }
+            for name, numbers in asked or ()
+        ]
+    else:
+        topics = _offset_rows(group)
+    return response(OFFSET_FETCH, version, error_code=group.error, topics=topics)
+
+
+def _offset_rows(group: FetchedGroup) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": offset.partition,
+                    "committed_offset": offset.offset,
+                    "committed_leader_epoch": offset.leader_epoch,
+                    "metadata": offset.metadata,
+                    "error_code": offset.error,
+                }
+                for offset in offsets
+            ],
+        }
+        for name, offsets in group.topics
+    ]
+
+
+def offset_delete(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle an OffsetDelete request."""
+    known = services.metadata.topics
+    wanted = _asked(request)
+    existing = [
+        (name, [number for number in numbers if number in known.get(name, ())])
+        for name, numbers in wanted
+    ]
+    asked = DeleteOffsetsRequest(
+        request.group_id, [(name, numbers) for name, numbers in existing if numbers]
+    )
+    services.groups.delete_offsets(asked, context.answer_with(partial(_deleted, wanted)))
+    return LATER
+
+
+def _deleted(
+    asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: DeleteOffsetsResponse
+) -> Entity:
+    if outcome.error:
+        return response(OFFSET_DELETE, version, error_code=outcome.error)
+    errors = {
+        (name, number): error for name, partitions in outcome.topics for number, error in partitions
+    }
+    topics = [
+        (name, [(number, errors.get((name, number), _UNKNOWN)) for number in numbers])
+        for name, numbers in asked
+    ]
+    return response(OFFSET_DELETE, version, topics=_error_rows(topics))
+
+
+def _asked(request: Entity) -> list[tuple[str, list[int]]]:
+    """Return the partitions that a request names."""
+    return [
+        (topic.name, [partition.partition_index for partition in topic.partitions])
+        for topic in request.topics
+    ]
+
+
+def _error_rows(topics: PartitionErrors) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": number, "error_code": error} for number, error in partitions
+            ],
+        }
+        for name, partitions in topics
+    ]
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    OFFSET_COMMIT: offset_commit,
+    OFFSET_FETCH: offset_fetch,
+    OFFSET_DELETE: offset_delete,
+}

@@ -1,0 +1,139 @@
+"""Loading of groups: a new coordinator reads its partitions of `__consumer_offsets` in the background.
+
+One task reads all partitions that this broker has begun to lead. Invariant: no step of it decodes more than
+`_STEP_RECORDS` records, between two steps other work has its turn, and a load ends only when every record that
+a former leader acknowledged has been read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.base.ports import Clock, Tasks
+from minikafka.broker.group_coordinator.transactions import CommittedRecords
+from minikafka.replication.reader import PartitionReader
+
+logger = logging.getLogger(__name__)
+
+_STEP_RECORDS: Final = 200
+"""Records that one step decodes: about two milliseconds."""
+_WAIT_MS: Final = 10
+"""Pause while every load waits for the followers of its partition to fetch."""
+
+
+class Target(Protocol):
+    """The receiver of the records: the group coordinator."""
+
+    def load(self, partition: int, epoch: int, records: Any) -> None:
+        """Process the next records of the partition."""
+
+
+class Load:
+    """One partition that is being read in one leader epoch."""
+
+    def __init__(self, partition: int, epoch: int, begun: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.begun = begun
+        """Monotonic ms."""
+        self.tp = TopicPartition(GROUP_TOPIC, partition)
+        self.reader: PartitionReader | None = None
+        self.committed = CommittedRecords()
+        self.count = 0
+
+
+class Loader:
+    """The task that loads partitions.
+
+    `chunk_bytes`: bytes read at once. `may_finish()` is False while the topic is not in the metadata.
+    `on_loaded(partition, epoch)` is called in the same step in which the end of the partition was seen.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        open_reader: Callable[[TopicPartition], PartitionReader],
+        chunk_bytes: int,
+        clock: Clock,
+        tasks: Tasks,
+        may_finish: Callable[[], bool],
+        on_loaded: Callable[[int, int], None],
+    ) -> None:
+        self._target = target
+        self._open_reader = open_reader
+        self._chunk_bytes = chunk_bytes
+        self._clock = clock
+        self._tasks = tasks
+        self._may_finish = may_finish
+        self._on_loaded = on_loaded
+        self._loads: dict[int, Load] = {}
+        self._is_running = False
+
+    def start(self, partition: int, epoch: int) -> None:
+        """Load the partition for this leader epoch, from its beginning."""
+        self._loads[partition] = Load(partition, epoch, self._clock.now())
+        if not self._is_running:
+            self._is_running = True
+            self._tasks.spawn(self._run(), "load groups")
+
+    def cancel(self, partition: int) -> None:
+        """Give up the load of a partition, if there is one."""
+        self._loads.pop(partition, None)
+
+    async def _run(self) -> None:
+        try:
+            while self._loads:
+                progress = False
+                for load in tuple(self._loads.values()):
+                    progress |= await self._advance(load)
+                await self._clock.sleep(0 if progress else _WAIT_MS)
+        finally:
+            self._is_running = False
+
+    async def _advance(self, load: Load) -> bool:
+        """Read one chunk of a partition; return False if it has to wait."""
+        try:
+            if load.reader is None:
+                load.reader = self._open_reader(load.tp)
+            chunk = load.reader.read(self._chunk_bytes)
+            if chunk:
+                await self._decode(load, chunk)
+                return True
+            is_whole = load.reader.at_end() and self._may_finish()
+        except KafkaError as error:  # the epoch is over; the next one is loaded from the beginning
+            logger.info("stopped loading groups from %s: %s", load.tp, error)
+            self._drop(load)
+            return True
+        if is_whole and self._is_current(load):
+            self._finish(load)
+        return is_whole
+
+    async def _decode(self, load: Load, chunk: bytes) -> None:
+        """Give the coordinator the records of a chunk, step by step."""
+        records = load.committed.records(chunk)
+        while self._is_current(load):
+            step = list(islice(records, _STEP_RECORDS))
+            if not step:
+                return
+            load.count += len(step)
+            self._target.load(load.partition, load.epoch, step)
+            await self._clock.sleep(0)
+
+    def _finish(self, load: Load) -> None:
+        self._drop(load)
+        took_ms = self._clock.now() - load.begun
+        logger.info("loaded %d records of groups from %s in %d ms", load.count, load.tp, took_ms)
+        self._on_loaded(load.partition, load.epoch)
+
+    def _drop(self, load: Load) -> None:
+        if self._is_current(load):
+            del self._loads[load.partition]
+
+    def _is_current(self, load: Load) -> bool:
+        return self._loads.get(load.partition) is load

@@ -1,0 +1,285 @@
+"""The runner of the group coordinator core: it carries out the commands of `minikafka.groups`.
+
+Invariants: after each event the commands are carried out in their order, before anything else reaches the core.
+Every append is reported back exactly once: committed, failed, or timed out. The groups of a partition are dropped
+in the call that ends this broker's leadership, so that no request is answered from a former epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.metrics import Metrics
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.base.ports import Clock, Rng, Tasks, Timer
+from minikafka.broker.group_coordinator.gauges import GroupGauges
+from minikafka.broker.group_coordinator.loading import Loader
+from minikafka.broker.group_coordinator.offsets_topic import OffsetsTopic
+from minikafka.groups.commands import Answer, Append, Command, Note
+from minikafka.groups.coordinator import GroupCoordinator
+from minikafka.groups.requests import (
+    CommitRequest,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+    DescribeRequest,
+    FetchOffsetsRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    ListRequest,
+    SyncRequest,
+)
+from minikafka.groups.settings import GroupSettings
+from minikafka.ledger.record import GROUP
+from minikafka.record.batch import Record, build
+from minikafka.replication.reader import PartitionReader
+
+logger = logging.getLogger(__name__)
+
+Respond: TypeAlias = Callable[[Any], None]
+"""Sends one response of `minikafka.groups.responses`; called exactly once."""
+
+
+class Partitions(Protocol):
+    """The part of the replica manager that the coordinator uses."""
+
+    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+        """Append a batch as leader; the future is done when it is committed or has failed."""
+
+    def reader(self, tp: TopicPartition) -> PartitionReader:
+        """Return a reader of a led partition. Raises KafkaError."""
+
+
+class Ledger(Protocol):
+    """The ledger of the broker."""
+
+    def record(self, kind: str, cause: str, fields: Any) -> None:
+        """Add a line."""
+
+
+class Pending(NamedTuple):
+    """An append that is not committed yet, and the monotonic ms at which it is given up."""
+
+    done: asyncio.Future[int]
+    deadline: int
+
+
+class GroupService:
+    """The group coordinator of one broker; a RoleListener of the partitions of `__consumer_offsets`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        partitions: Partitions,
+        topic: OffsetsTopic,
+        clock: Clock,
+        rng: Rng,
+        tasks: Tasks,
+        ledger: Ledger,
+        metrics: Metrics,
+    ) -> None:
+        self.topic = topic
+        self._config = config
+        self._partitions = partitions
+        self._clock = clock
+        self._ledger = ledger
+        self._core = GroupCoordinator(
+            settings_of(config), partial(_new_uuid, rng), clock.wall_ms, topic.partition_count
+        )
+        self._loader = Loader(
+            self._core,
+            partitions.reader,
+            config.offsets_load_buffer_size,
+            clock,
+            tasks,
+            lambda: topic.exists,
+            self._loaded,
+        )
+        self._appends: dict[int, Pending] = {}
+        """By token, in the order of the deadlines."""
+        self._timer: Timer | None = None
+        self._wakes_at = 0
+        GroupGauges(metrics, self._core)
+
+    # ---- requests
+
+    def join(self, request: JoinRequest, respond: Respond) -> None:
+        """Handle JoinGroup."""
+        self._carry_out(self._core.join(request, respond, self._clock.now()))
+
+    def sync(self, request: SyncRequest, respond: Respond) -> None:
+        """Handle SyncGroup."""
+        self._carry_out(self._core.sync(request, respond, self._clock.now()))
+
+    def heartbeat(self, request: HeartbeatRequest, respond: Respond) -> None:
+        """Handle Heartbeat."""
+        self._carry_out(self._core.heartbeat(request, respond, self._clock.now()))
+
+    def leave(self, request: LeaveRequest, respond: Respond) -> None:
+        """Handle LeaveGroup."""
+        self._carry_out(self._core.leave(request, respond, self._clock.now()))
+
+    def commit(self, request: CommitRequest, respond: Respond) -> None:
+        """Handle OffsetCommit."""
+        self._carry_out(self._core.commit(request, respond, self._clock.now()))
+
+    def fetch_offsets(self, request: FetchOffsetsRequest, respond: Respond) -> None:
+        """Handle OffsetFetch."""
+        self._carry_out(self._core.fetch_offsets(request, respond))
+
+    def delete_offsets(self, request: DeleteOffsetsRequest, respond: Respond) -> None:
+        """Handle OffsetDelete."""
+        self._carry_out(self._core.delete_offsets(request, respond, self._clock.now()))
+
+    def describe(self, request: DescribeRequest, respond: Respond) -> None:
+        """Handle DescribeGroups."""
+        self._carry_out(self._core.describe(request, respond))
+
+    def list_groups(self, request: ListRequest, respond: Respond) -> None:
+        """Handle ListGroups."""
+        self._carry_out(self._core.list_groups(request, respond))
+
+    def delete_groups(self, request: DeleteGroupsRequest, respond: Respond) -> None:
+        """Handle DeleteGroups."""
+        self._carry_out(self._core.delete_groups(request, respond, self._clock.now()))
+
+    # ---- roles and topics
+
+    def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Load the groups of a partition that this broker leads from now on."""
+        if tp.topic == GROUP_TOPIC and self._core.begin_load(tp.partition, leader_epoch):
+            self._loader.start(tp.partition, leader_epoch)
+
+    def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Drop the groups of a partition that this broker leads no longer."""
+        if tp.topic == GROUP_TOPIC:
+            self._loader.cancel(tp.partition)
+            self._carry_out(self._core.unload(tp.partition))
+
+    stopped = became_follower
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """Remove the offsets of deleted topics."""
+        self._carry_out(self._core.delete_topics(topics))
+
+    def _loaded(self, partition: int, epoch: int) -> None:
+        self._core.partition_count = self.topic.partition_count
+        self._carry_out(self._core.loaded(partition, epoch, self._clock.now()))
+
+    # ---- commands
+
+    def _carry_out(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Answer):
+                _answer(command)
+            elif isinstance(command, Append):
+                self._append(command)
+            else:
+                self._note(command)
+        self._set_timer()
+
+    def _append(self, command: Append) -> None:
+        wall_ms = self._clock.wall_ms()
+        batch = build(
+            [Record(timestamp=wall_ms, key=key, value=value) for key, value in command.records],
+            codec=self._config.offsets_topic_compression_codec,
+        )
+        done = self._partitions.append(TopicPartition(GROUP_TOPIC, command.partition), batch)
+        deadline = self._clock.now() + self._config.offsets_commit_timeout_ms
+        self._appends[command.token] = Pending(done, deadline)
+        done.add_done_callback(partial(self._appended, command.token))
+
+    def _appended(self, token: int, done: asyncio.Future[int]) -> None:
+        if self._appends.pop(token, None) is None:
+            return  # it was given up before
+        error = done.exception()
+        if error is None:
+            code = ErrorCode.NONE
+        elif isinstance(error, KafkaError):
+            code = error.code
+        else:
+            logger.error("an append of the group coordinator failed", exc_info=error)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        self._carry_out(self._core.appended(token, int(code), self._clock.now()))
+
+    def _note(self, note: Note) -> None:
+        self._ledger.record(
+            GROUP,
+            "",
+            {
+                "fact": note.kind,
+                "group": note.group_id,
+                "generation": note.generation,
+                **note.fields,
+            },
+        )
+
+    # ---- time
+
+    def _set_timer(self) -> None:
+        """Wake up at the first deadline; a timer that is set for an earlier time is left alone."""
+        deadline = self._core.next_deadline()
+        for pending in self._appends.values():
+            deadline = pending.deadline if deadline is None else min(deadline, pending.deadline)
+            break
+        if deadline is None or (self._timer is not None and self._wakes_at <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = deadline
+        self._timer = self._clock.call_later(max(deadline - self._clock.now(), 0), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        self._give_up_appends(now)
+        deadline = self._core.next_deadline()
+        if deadline is not None and deadline <= now:
+            self._carry_out(self._core.handle_timer(now))
+        else:
+            self._set_timer()
+
+    def _give_up_appends(self, now: int) -> None:
+        """Report appends that took longer than offsets.commit.timeout.ms; they may still be committed later."""
+        late = [token for token, pending in self._appends.items() if pending.deadline <= now]
+        for token in late:
+            self._appends.pop(token).done.cancel()
+            self._carry_out(self._core.appended(token, int(ErrorCode.REQUEST_TIMED_OUT), now))
+
+
+def _answer(command: Answer) -> None:
+    """Send a response. A defect in its encoding must not keep the responses behind it."""
+    respond: Any = command.caller
+    try:
+        respond(command.response)
+    except Exception:
+        logger.exception("a response of the group coordinator could not be sent")
+
+
+def settings_of(config: BrokerConfig) -> GroupSettings:
+    """Return the settings of the core from a broker's configuration."""
+    return GroupSettings(
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_minutes=config.offsets_retention_minutes,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )
+
+
+def _new_uuid(rng: Rng) -> str:
+    """Return a random UUID of version 4 as text."""
+    drawn = bytearray(rng.bytes(16))
+    drawn[6] = drawn[6] & 0x0F | 0x40
+    drawn[8] = drawn[8] & 0x3F | 0x80
+    text = drawn.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

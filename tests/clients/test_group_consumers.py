@@ -1,0 +1,211 @@
+"""Unmodified consumers with a group id read, commit, share partitions and resume."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import aiokafka
+import kafka
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from support.running_cluster import create_topic, kill
+
+from minikafka.cluster import LocalCluster
+
+# kafka-python leaves the sockets of lost connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+RECORDS = 60
+PARTITIONS = 3
+SECONDS = 60.0
+SESSION_MS = 6_000
+
+
+class GroupReader(Protocol):
+    """A consumer library: reads `count` records as a member of the group, commits them and leaves."""
+
+    name: str
+
+    def read(self, bootstrap: str, topic: str, group: str, count: int) -> list[str]:
+        """Return the values of the first `count` records that the group has not committed."""
+
+
+class ConfluentGroup:
+    """confluent-kafka: librdkafka behind Python."""
+
+    name = "confluent-kafka"
+
+    def read(self, bootstrap: str, topic: str, group: str, count: int) -> list[str]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": SESSION_MS,
+            }
+        )
+        consumer.subscribe([topic])
+        found: list[str] = []
+        end = time.monotonic() + SECONDS
+        try:
+            while len(found) < count and time.monotonic() < end:
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is None:
+                    found.append(message.value().decode())
+                    consumer.commit(message, asynchronous=False)
+        finally:
+            consumer.close()
+        return found
+
+
+class KafkaPythonGroup:
+    """kafka-python."""
+
+    name = "kafka-python"
+
+    def read(self, bootstrap: str, topic: str, group: str, count: int) -> list[str]:
+        consumer = kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap.split(","),
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=500,
+            max_poll_records=1,
+        )
+        found: list[str] = []
+        end = time.monotonic() + SECONDS
+        try:
+            while len(found) < count and time.monotonic() < end:
+                for records in consumer.poll(200).values():
+                    found += [record.value.decode() for record in records]
+                consumer.commit()
+        finally:
+            consumer.close()
+        return found
+
+
+class AioKafkaGroup:
+    """aiokafka."""
+
+    name = "aiokafka"
+
+    def read(self, bootstrap: str, topic: str, group: str, count: int) -> list[str]:
+        return asyncio.run(self._read(bootstrap, topic, group, count))
+
+    async def _read(self, bootstrap: str, topic: str, group: str, count: int) -> list[str]:
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=500,
+            max_poll_records=1,
+        )
+        await consumer.start()
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(SECONDS):
+                while len(found) < count:
+                    record = await consumer.getone()
+                    found.append(record.value.decode())
+                    await consumer.commit()
+        finally:
+            await consumer.stop()
+        return found
+
+
+READERS: tuple[GroupReader, ...] = (ConfluentGroup(), KafkaPythonGroup(), AioKafkaGroup())
+
+
+def fill(bootstrap: str, topic: str, values: Collection[str]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, value in enumerate(values):
+        producer.produce(topic, value.encode(), partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+
+
+def described(bootstrap: str, group: str) -> Any:
+    """Return librdkafka's description of a group, None if its coordinator cannot answer at the moment."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    try:
+        return admin.describe_consumer_groups([group], request_timeout=10)[group].result()
+    except KafkaException:
+        return None
+
+
+async def wait_for_members(cluster: LocalCluster, group: str, count: int) -> None:
+    while True:
+        found = await asyncio.to_thread(described, cluster.bootstrap, group)
+        if found is not None and len(found.members) == count and found.state.name == "STABLE":
+            return
+        await asyncio.sleep(0.1)
+
+
+@pytest.fixture(params=READERS, ids=lambda reader: reader.name)
+def reader(request: pytest.FixtureRequest) -> GroupReader:
+    found: GroupReader = request.param
+    return found
+
+
+async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.to_thread(call, *arguments)
+
+
+async def test_group_resumes_where_it_committed(cluster: LocalCluster, reader: GroupReader) -> None:
+    topic = f"resume-{reader.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    values = [str(number) for number in range(RECORDS)]
+    await in_thread(fill, cluster.bootstrap, topic, values)
+    found: list[str] = []
+    for _ in range(3):
+        found += await in_thread(
+            reader.read, cluster.bootstrap, topic, f"g-{reader.name}", RECORDS // 3
+        )
+    assert sorted(found, key=int) == values
+
+
+async def test_members_of_one_group_share_the_partitions(
+    cluster: LocalCluster, reader: GroupReader
+) -> None:
+    topic = f"share-{reader.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    values = [str(number) for number in range(RECORDS)]
+    group = f"sharing-{reader.name}"
+    reads = [
+        asyncio.create_task(
+            in_thread(reader.read, cluster.bootstrap, topic, group, RECORDS // PARTITIONS)
+        )
+        for _ in range(PARTITIONS)
+    ]
+    await wait_for_members(cluster, group, PARTITIONS)
+    await in_thread(fill, cluster.bootstrap, topic, values)
+    found = [value for values in await asyncio.gather(*reads) for value in values]
+    assert set(found) == set(values)
+
+
+async def test_group_goes_on_when_its_coordinator_is_killed(
+    cluster: LocalCluster, reader: GroupReader
+) -> None:
+    topic, group = f"killed-{reader.name}", f"orphans-{reader.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    values = [str(number) for number in range(RECORDS)]
+    await in_thread(fill, cluster.bootstrap, topic, values[: RECORDS // 2])
+    first = await in_thread(reader.read, cluster.bootstrap, topic, group, RECORDS // 4)
+    reading = asyncio.create_task(
+        in_thread(reader.read, cluster.bootstrap, topic, group, RECORDS - len(first))
+    )
+    await wait_for_members(cluster, group, 1)
+    coordinator = (await in_thread(described, cluster.bootstrap, group)).coordinator.id
+    await kill(cluster, coordinator)
+    await in_thread(fill, cluster.bootstrap, topic, values[RECORDS // 2 :])
+    found = first + await reading
+    assert set(found) == set(values)

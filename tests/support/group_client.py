@@ -1,0 +1,249 @@
+"""A consumer's side of the group protocol over a MemoryCluster, one request at a time.
+
+`GroupClient` finds the coordinator and retries as clients do; `Member` joins, syncs, beats and commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from support.memory_cluster import MemoryCluster
+
+from minikafka.base.errors import ErrorCode
+from minikafka.client.connection import Connection
+from minikafka.wire import codec
+from minikafka.wire.versions import (
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    SERVED,
+    SYNC_GROUP,
+)
+
+REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+MOVED = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""Errors after which a client looks for the coordinator again."""
+RETRY_MS = 50
+REQUEST_MS = 20_000
+TRIES = 2_000
+
+
+class Unanswered(Exception):
+    """No coordinator answered."""
+
+
+class GroupClient:
+    """Requests to the coordinator of one group; `home` is the broker that is asked for it first."""
+
+    def __init__(self, cluster: MemoryCluster, group: str, home: int = 0) -> None:
+        self.cluster = cluster
+        self.group = group
+        self.home = home
+        self.coordinator: tuple[int, int] | None = None
+        """(broker id, port)."""
+        self.connections: dict[int, Connection] = {}
+        self.lost: dict[str, int] = {}
+        """Number of requests without a response, by the exception."""
+
+    async def send(self, port: int, api: int, version: int | None = None, **values: Any) -> Any:
+        """Send one request to a port; return the response. Raises OSError."""
+        version = SERVED[api][1] if version is None else version
+        connection = self.connections.get(port)
+        if connection is None or not connection.is_open:
+            connection = self.connections[port] = await self.cluster.transport.connect(
+                lambda: Connection("tester", self.cluster.clock), "127.0.0.1", port
+            )
+        data = await connection.request(
+            api, version, codec.request(api, version, **values), REQUEST_MS
+        )
+        return codec.decode_response(api, version, data)
+
+    async def find(self) -> tuple[int, int]:
+        """Return (broker id, port) of the coordinator; ask every broker in turn until one knows it."""
+        numbers = list(self.cluster.storages)
+        for attempt in range(TRIES):
+            port = 9092 + numbers[(self.home + attempt) % len(numbers)]
+            try:
+                answer = await self.send(port, FIND_COORDINATOR, coordinator_keys=[self.group])
+            except OSError as error:
+                self._count(error)
+            else:
+                (found,) = answer.coordinators
+                if not found.error_code:
+                    return int(found.node_id), found.port
+            await self.cluster.clock.sleep(RETRY_MS)
+        raise Unanswered(self.group)
+
+    async def ask(self, api: int, version: int | None = None, **values: Any) -> Any:
+        """Send a request to the coordinator, and again while there is none; return the response."""
+        for _ in range(TRIES):
+            if self.coordinator is None:
+                self.coordinator = await self.find()
+            try:
+                answer = await self.send(self.coordinator[1], api, version, **values)
+            except OSError as error:
+                self._count(error)
+                self.coordinator = None
+            else:
+                if not moved(answer):
+                    return answer
+                self.coordinator = None
+            await self.cluster.clock.sleep(RETRY_MS)
+        raise Unanswered(self.group)
+
+    async def commit(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        generation: int = -1,
+        member_id: str = "",
+    ) -> set[int]:
+        """Commit; return the error codes of the partitions."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in offsets.items():
+            row = {"partition_index": partition, "committed_offset": offset}
+            topics.setdefault(topic, []).append({**row, "committed_metadata": ""})
+        answer = await self.ask(
+            OFFSET_COMMIT,
+            group_id=self.group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            topics=[{"name": name, "partitions": rows} for name, rows in topics.items()],
+        )
+        return {int(p.error_code) for topic in answer.topics for p in topic.partitions}
+
+    async def committed(self) -> dict[tuple[str, int], int]:
+        """Return every committed offset of the group."""
+        asked = [{"group_id": self.group, "topics": None}]
+        answer = await self.ask(OFFSET_FETCH, groups=asked)
+        (group,) = answer.groups
+        assert not group.error_code
+        return {
+            (topic.name, partition.partition_index): partition.committed_offset
+            for topic in group.topics
+            for partition in topic.partitions
+        }
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self.connections.values():
+            connection.close()
+
+    def _count(self, error: Exception) -> None:
+        name = type(error).__name__
+        self.lost[name] = self.lost.get(name, 0) + 1
+
+
+def moved(answer: Any) -> bool:
+    """True if the response says that the group has no coordinator here, or is being loaded."""
+    codes = {int(getattr(answer, "error_code", 0))}
+    codes |= {int(group.error_code) for group in getattr(answer, "groups", ())}
+    for topic in getattr(answer, "topics", ()):
+        codes |= {int(partition.error_code) for partition in topic.partitions}
+    return not MOVED.isdisjoint(codes)
+
+
+class Member(GroupClient):
+    """One member of a group, which joins with opaque metadata; the leader assigns every member a text of its own."""
+
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        group: str,
+        home: int = 0,
+        instance: str | None = None,
+        session_ms: int = 30_000,
+    ) -> None:
+        super().__init__(cluster, group, home)
+        self.instance = instance
+        self.session_ms = session_ms
+        self.member_id = ""
+        self.generation = -1
+        self.is_leader = False
+        self.assignment = b""
+        self.history: list[tuple[int, bytes]] = []
+        """(generation, assignment) of every completed rebalance."""
+
+    async def join(self) -> None:
+        """Join and sync until the group is stable with this member."""
+        while True:
+            joined = await self._join()
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = joined.member_id
+                continue
+            if joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+                continue
+            assert not joined.error_code, joined
+            self.member_id, self.generation = joined.member_id, joined.generation_id
+            self.is_leader = joined.leader == joined.member_id
+            if await self._sync(joined):
+                return
+
+    async def _join(self) -> Any:
+        return await self.ask(
+            JOIN_GROUP,
+            group_id=self.group,
+            session_timeout=self.session_ms,
+            rebalance_timeout=self.session_ms,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": b"opaque"}],
+        )
+
+    async def _sync(self, joined: Any) -> bool:
+        assignments = [
+            {
+                "member_id": member.member_id,
+                "assignment": f"{joined.generation_id} {member.member_id}".encode(),
+            }
+            for member in joined.members
+        ]
+        synced = await self.ask(
+            SYNC_GROUP,
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocol_name=joined.protocol_name,
+            assignments=assignments if self.is_leader and not joined.skip_assignment else [],
+        )
+        if synced.error_code in (REBALANCING, ErrorCode.UNKNOWN_MEMBER_ID):
+            return False
+        assert not synced.error_code, synced
+        self.assignment = synced.assignment
+        self.history.append((self.generation, self.assignment))
+        return True
+
+    async def beat(self) -> int:
+        """Send a heartbeat; return the error code."""
+        answer = await self.ask(
+            HEARTBEAT,
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+        )
+        return int(answer.error_code)
+
+    async def commit_as_member(self, offsets: Mapping[tuple[str, int], int]) -> set[int]:
+        """Commit in the member's generation; return the error codes of the partitions."""
+        return await self.commit(offsets, self.generation, self.member_id)
+
+    async def leave(self) -> None:
+        """Leave the group."""
+        member = {"member_id": self.member_id, "group_instance_id": self.instance}
+        answer = await self.ask(LEAVE_GROUP, group_id=self.group, members=[member])
+        assert not answer.error_code
+        self.member_id, self.generation = "", -1

@@ -1,0 +1,49 @@
+"""A group coordinator that keeps the requests it is given and answers each as a test decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.cold import Cold, context
+
+from minikafka.broker.listener import HANDLERS
+from minikafka.broker.services import LATER
+from minikafka.wire import codec
+
+
+class GroupRecorder:
+    """Stands in for `services.groups`: any method keeps its request and answers with `answer`."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+        self.requests: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def handle(request: Any, respond: Any) -> None:
+            self.requests.append(request)
+            respond(self.answer)
+
+        return handle
+
+
+def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) -> tuple[Any, Any]:
+    """Return (the request that the coordinator was given, the decoded response), both by way of their bytes.
+
+    The request is None if the handler answered without the coordinator.
+    """
+    recorder: Any = GroupRecorder(outcome)
+    cold.services.groups = recorder
+    answers: list[Any] = []
+    body = codec.encode_body(codec.request(api, version, **values))
+    head = b"\x00" if codec.is_flexible(api, version) else b""
+    asked = context(version)
+    asked.answer = answers.append
+    asked.client_id = "tester"
+    asked.connection.peer = "10.1.2.3:4567"
+    returned = HANDLERS[api](cold.services, codec.decode_request(api, version, head + body), asked)
+    if returned is not LATER:
+        answers.append(returned)
+    (answer,) = answers
+    frame = codec.encode_response(1, api, version, answer)
+    given = recorder.requests[0] if recorder.requests else None
+    return given, codec.decode_response(api, version, frame[4:])

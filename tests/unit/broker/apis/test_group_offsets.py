@@ -1,0 +1,173 @@
+"""The APIs of committed offsets, in every version, over a coordinator that only records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.cold import Cold, state
+from support.group_recorder import exchange
+
+from minikafka.base.errors import ErrorCode
+from minikafka.groups.requests import (
+    CommitRequest,
+    DeleteOffsetsRequest,
+    FetchOffsetsRequest,
+    OffsetToCommit,
+)
+from minikafka.groups.responses import (
+    CommitResponse,
+    DeleteOffsetsResponse,
+    FetchedGroup,
+    FetchedOffset,
+    FetchOffsetsResponse,
+)
+from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.fixture
+async def cold() -> Cold:
+    found = Cold()
+    found.update(state("t", 0, (1,)), state("t", 1, (1,)))
+    return found
+
+
+def to_commit(partition: int, offset: int) -> dict[str, Any]:
+    return {
+        "partition_index": partition,
+        "committed_offset": offset,
+        "committed_leader_epoch": 5,
+        "committed_metadata": None,
+    }
+
+
+@pytest.mark.parametrize("version", range(2, 9))
+async def test_commit_reaches_the_coordinator_without_partitions_that_do_not_exist(
+    cold: Cold, version: int
+) -> None:
+    topics = [
+        {"name": "gone", "partitions": [to_commit(0, 1)]},
+        {"name": "t", "partitions": [to_commit(1, 7), to_commit(2, 8)]},
+    ]
+    asked, answer = exchange(
+        cold,
+        OFFSET_COMMIT,
+        version,
+        CommitResponse([("t", [(1, 12)])]),
+        group_id="g",
+        generation_id_or_member_epoch=3,
+        member_id="m",
+        retention_time=60_000,
+        group_instance_id="i",
+        topics=topics,
+    )
+    offset = OffsetToCommit(1, 7, 5 if version >= 6 else -1, "")
+    instance = "i" if version >= 7 else None
+    retention_ms = 60_000 if version <= 4 else -1
+    assert asked == CommitRequest("g", 3, "m", instance, [("t", [offset])], retention_ms)
+    rows = [
+        (topic.name, partition.partition_index, partition.error_code)
+        for topic in answer.topics
+        for partition in topic.partitions
+    ]
+    assert rows == [("gone", 0, UNKNOWN), ("t", 1, 12), ("t", 2, UNKNOWN)]
+
+
+async def test_commit_for_no_existing_partition_is_answered_without_the_coordinator(
+    cold: Cold,
+) -> None:
+    topics = [{"name": "gone", "partitions": [to_commit(0, 1)]}]
+    asked, answer = exchange(cold, OFFSET_COMMIT, 8, None, group_id="g", topics=topics)
+    assert asked is None
+    assert answer.topics[0].partitions[0].error_code == UNKNOWN
+
+
+def rows_of(topics: Any) -> list[tuple[str, int, int, str, int]]:
+    return [
+        (t.name, p.partition_index, p.committed_offset, p.metadata, int(p.error_code))
+        for t in topics
+        for p in t.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+async def test_offset_fetch_of_one_group_has_the_fields_of_its_version(
+    cold: Cold, version: int
+) -> None:
+    fetched = FetchedGroup("g", 0, [("t", [FetchedOffset(1, 9, 4, "x"), FetchedOffset(0)])])
+    asked, answer = exchange(
+        cold,
+        OFFSET_FETCH,
+        version,
+        FetchOffsetsResponse([fetched]),
+        group_id="g",
+        topics=[{"name": "t", "partition_indexes": [1, 0]}],
+        require_stable=True,
+    )
+    assert asked == FetchOffsetsRequest([("g", [("t", (1, 0))])], version >= 7)
+    assert rows_of(answer.topics) == [("t", 1, 9, "x", 0), ("t", 0, -1, "", 0)]
+    if version >= 5:
+        assert [p.committed_leader_epoch for p in answer.topics[0].partitions] == [4, -1]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_offset_fetch_without_topics_asks_for_all_of_the_group(
+    cold: Cold, version: int
+) -> None:
+    outcome = FetchOffsetsResponse([FetchedGroup("g", 0)])
+    asked, answer = exchange(cold, OFFSET_FETCH, version, outcome, group_id="g", topics=None)
+    assert asked.groups == [("g", None)]
+    assert not answer.topics
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+async def test_error_of_a_group_is_in_each_partition_only_in_version_1(
+    cold: Cold, version: int
+) -> None:
+    code = int(ErrorCode.NOT_COORDINATOR)
+    outcome = FetchOffsetsResponse([FetchedGroup("g", code)])
+    topics = [{"name": "t", "partition_indexes": [1]}]
+    _, answer = exchange(cold, OFFSET_FETCH, version, outcome, group_id="g", topics=topics)
+    if version == 1:
+        assert rows_of(answer.topics) == [("t", 1, -1, "", code)]
+    else:
+        assert (answer.error_code, rows_of(answer.topics)) == (code, [])
+
+
+async def test_offset_fetch_of_several_groups_answers_each(cold: Cold) -> None:
+    outcome = FetchOffsetsResponse(
+        [FetchedGroup("g", 0, [("t", [FetchedOffset(0, 3)])]), FetchedGroup("h", 16)]
+    )
+    groups = [
+        {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]},
+        {"group_id": "h", "topics": None},
+    ]
+    asked, answer = exchange(cold, OFFSET_FETCH, 8, outcome, groups=groups)
+    assert asked.groups == [("g", [("t", (0,))]), ("h", None)]
+    found = [(group.group_id, group.error_code, rows_of(group.topics)) for group in answer.groups]
+    assert found == [("g", 0, [("t", 0, 3, "", 0)]), ("h", 16, [])]
+
+
+async def test_offset_delete_answers_partitions_that_do_not_exist_itself(cold: Cold) -> None:
+    topics = [
+        {"name": "t", "partitions": [{"partition_index": 0}, {"partition_index": 9}]},
+        {"name": "gone", "partitions": [{"partition_index": 0}]},
+    ]
+    outcome = DeleteOffsetsResponse(0, [("t", [(0, 86)])])
+    asked, answer = exchange(cold, OFFSET_DELETE, 0, outcome, group_id="g", topics=topics)
+    assert asked == DeleteOffsetsRequest("g", [("t", [0])])
+    rows = [
+        (topic.name, partition.partition_index, int(partition.error_code))
+        for topic in answer.topics
+        for partition in topic.partitions
+    ]
+    assert rows == [("t", 0, 86), ("t", 9, UNKNOWN), ("gone", 0, UNKNOWN)]
+
+
+async def test_refused_offset_delete_has_no_partitions(cold: Cold) -> None:
+    topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    outcome = DeleteOffsetsResponse(int(ErrorCode.GROUP_ID_NOT_FOUND))
+    _, answer = exchange(cold, OFFSET_DELETE, 0, outcome, group_id="g", topics=topics)
+    assert (answer.error_code, list(answer.topics)) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
