@@ -11,7 +11,13 @@ WALL_MS = 1_700_000_000_000
 
 
 class LoopClock:
-    """The Clock port over the running event loop; in a `SeededLoop` its time is virtual."""
+    """The Clock port over the running event loop; in a `SeededLoop` its time is virtual.
+
+    `skipped_ms` is added to the wall-clock time: raising it sets the clocks of all machines forward.
+    """
+
+    def __init__(self) -> None:
+        self.skipped_ms = 0
 
     def now(self) -> int:
         """See Clock."""
@@ -19,7 +25,7 @@ class LoopClock:
 
     def wall_ms(self) -> int:
         """See Clock. It goes with the loop's time."""
-        return WALL_MS + self.now()
+        return WALL_MS + self.skipped_ms + self.now()
 
     async def sleep(self, ms: float) -> None:
         """See Clock."""

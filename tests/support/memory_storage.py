@@ -1,7 +1,8 @@
 """The Storage port without a disk, with faults on demand; it passes the same suite as the real one.
 
 After `fail(path, number)` every change at or below that path raises StorageFailed with the errno; a write then
-leaves half of its bytes, as on a full disk. `clone()` is the storage as a killed process leaves it.
+leaves half of its bytes, as on a full disk. `clone()` is the storage as a killed process leaves it. `before_change` is
+called with the path before each change, and may raise StorageFailed.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class MemoryStorage:
         self.synced: list[str] = []
         self.wall_ms: Callable[[], int] = lambda: 0
         self.modified: dict[str, int] = {}
+        self.before_change: Callable[[str], None] = lambda path: None
         self._failures: dict[str, int] = {}
 
     # ---- for tests
@@ -97,6 +99,7 @@ class MemoryStorage:
 
     def failure_at(self, path: str) -> int:
         """Return the errno with which changes of this path fail, or 0."""
+        self.before_change(path)
         below = (
             number for start, number in self._failures.items() if f"{path}/".startswith(f"{start}/")
         )
