@@ -119,6 +119,13 @@ class ProducerState:
         behind = self.last_sequence - last & _LAST_SEQUENCE
         return remembered < behind <= (self.last_sequence - first & _LAST_SEQUENCE) < self.run
 
+    def last_offset(self) -> int:
+        """Return the last offset of the newest batch, -1 without one."""
+        if not self.batches:
+            return _NONE
+        first, last, base_offset = self.batches[-1]
+        return base_offset + (last - first & _LAST_SEQUENCE)
+
 
 class ProducerStates:
     """Every producer that appended to this log and has not expired.
@@ -146,6 +153,13 @@ class ProducerStates:
                 state.coordinator_epoch,
                 state.transaction_start,
             )
+            for producer_id, state in self._states.items()
+        ]
+
+    def last_batches(self) -> list[tuple[int, int, int]]:
+        """Return the id, the last offset of the newest batch (-1: only markers are known) and the epoch of each."""
+        return [
+            (producer_id, state.last_offset(), state.epoch)
             for producer_id, state in self._states.items()
         ]
 

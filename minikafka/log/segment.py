@@ -192,15 +192,19 @@ class Segment:
         if self.start + position > self.next_index_position:
             self.add_index_entry(last_offset, self.start + position, header[BASE_OFFSET])
 
-    def write_index_files(self, *, sealed: bool) -> None:
-        """Write the index files. `sealed`: no batch will follow, so the largest timestamp is added."""
+    def write_index_files(self, *, sealed: bool, suffix: str = "", sync: bool = False) -> None:
+        """Write the index files. `sealed`: no batch will follow, so the largest timestamp is added.
+
+        `suffix` is added to their names. `sync`: fsync them.
+        """
         index, times = self.index, self.times
         if sealed:
             times.maybe_add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         if (len(index), len(times)) != self._entries_on_disk:
             self._entries_on_disk = (-1, -1)
-            self.storage.write_atomically(self.path(INDEX), index.encode(), sync=False)
-            self.storage.write_atomically(self.path(TIME_INDEX), times.encode(), sync=False)
+            for kind, entries in ((INDEX, index), (TIME_INDEX, times)):
+                path = self.path(kind + suffix)
+                self.storage.write_atomically(path, entries.encode(), sync=sync)
             self._entries_on_disk = (len(index), len(times))
 
     def _use(self, index: OffsetIndex, times: TimeIndex) -> None:

@@ -40,6 +40,8 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+"""The base timestamp is the time from which a log cleaner may remove the delete markers of the batch."""
 
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -280,11 +282,12 @@ def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
         if crc32c(view[at + CRC_START : stop]) != header[CRC]:
             raise CorruptBatch(f"batch at offset {header[BASE_OFFSET]} has a wrong CRC")
         if control or not header[ATTRIBUTES] & CONTROL:
-            yield from _records_of(view[at + HEADER_BYTES : stop], header)
+            yield from records_of(view[at + HEADER_BYTES : stop], header)
         at = stop
 
 
-def _records_of(data: memoryview, header: Header) -> Iterator[Record]:
+def records_of(data: memoryview, header: Header) -> Iterator[Record]:
+    """Yield the records of the batch with this header; `data` are its bytes behind the header. Raises CorruptBatch."""
     attributes = header[ATTRIBUTES]
     body = decompress(attributes & CODEC_MASK, data, DECOMPRESSED_LIMIT)
     base_offset, base_timestamp = header[BASE_OFFSET], header[BASE_TIMESTAMP]

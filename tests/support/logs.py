@@ -70,11 +70,16 @@ def transactional_batch(sequence: int, *, producer: int = 7, epoch: int = 0) -> 
 
 
 def end_marker(
-    *, commit: bool = True, coordinator_epoch: int = 0, producer: int = 7, epoch: int = 0
+    *,
+    commit: bool = True,
+    coordinator_epoch: int = 0,
+    producer: int = 7,
+    epoch: int = 0,
+    timestamp: int = 1000,
 ) -> bytearray:
     """The control batch with which a transaction coordinator ends a transaction."""
     record = Record(
-        timestamp=1000,
+        timestamp=timestamp,
         key=struct.pack(">hh", 0, commit),
         value=struct.pack(">hi", 0, coordinator_epoch),
     )

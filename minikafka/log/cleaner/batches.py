@@ -1,0 +1,218 @@
+"""What a cleaning keeps of one batch, by the rules of Kafka's Cleaner and MemoryRecords.filterTo.
+
+A record stays if it is the latest of its key, and a delete marker (no value) until its delete horizon. The horizon is
+set when a cleaning first keeps the marker: bit 6 of the attributes, and the base timestamp is the horizon. A batch
+keeps its base offset, last offset, leader epoch, producer fields and codec, so that offsets and sequence numbers stay
+what they were. The last batch of an active producer stays even without records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import compress as selected
+from struct import Struct
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import CorruptBatch
+from minikafka.base.ports import Buffer
+from minikafka.log.cleaner.offset_map import OffsetMap
+from minikafka.log.cleaner.transactions import Transactions, is_control, marker_type
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    COUNT,
+    CRC,
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP,
+    NO_TIMESTAMP,
+    OVERHEAD,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    Header,
+)
+from minikafka.record.codecs import compress, crc32c
+from minikafka.record.entries import Entries, Entry, entries_of, spans, with_timestamp_delta
+
+_UINT32: Final = Struct(">I")
+_CRC_AT: Final = CRC_START - 4
+
+
+class LastBatch(NamedTuple):
+    """The newest batch of an active producer: its last offset, -1 if only markers are known, and its epoch."""
+
+    last_offset: int
+    epoch: int
+
+
+class Rules(NamedTuple):
+    """What decides about the records besides the map. Times are Unix ms.
+
+    `kept_end`: a batch that ends at this offset stays even without records; -1: none.
+    """
+
+    now_ms: int
+    delete_retention_ms: int
+    producers: Mapping[int, LastBatch]
+    kept_end: int = -1
+
+
+class BatchFilter:
+    """The second pass of a cleaning: `kept` is called for every batch, in order."""
+
+    def __init__(self, offsets: OffsetMap, transactions: Transactions, rules: Rules) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._rules = rules
+        self.records_read = self.records_kept = 0
+
+    def kept(self, batch: memoryview, header: Header) -> Buffer:
+        """Return the batch as it stays in the log, b"" if nothing of it does. Raises CorruptBatch.
+
+        `PADDING` bytes must follow the batch (`entries_of`).
+        """
+        check_crc(batch, header)
+        entries = entries_of(batch, header)
+        self.records_read += header[COUNT]
+        needless = self._is_needless(header, entries)
+        must_stay = self._must_stay(header)
+        kept = self._kept_records(header, entries, needless)
+        if not any(kept):
+            return emptied(header) if must_stay else b""
+        decoded = list(selected(entries.decoded, kept))
+        self.records_kept += len(decoded)
+        needs_horizon = not header[ATTRIBUTES] & DELETE_HORIZON and (
+            (needless and is_control(header)) or any(entry.value is None for entry in decoded)
+        )
+        if len(decoded) == len(kept) and not needs_horizon:
+            return batch
+        horizon = header[BASE_TIMESTAMP] if header[ATTRIBUTES] & DELETE_HORIZON else NO_TIMESTAMP
+        if needs_horizon:
+            horizon = self._rules.now_ms + self._rules.delete_retention_ms
+        return rebuilt(header, entries, decoded, kept, horizon)
+
+    def _is_needless(self, header: Header, entries: Entries) -> bool:
+        """Return True for a batch of an aborted transaction, and a marker of a transaction without batches."""
+        if is_control(header):
+            kind = marker_type(entries.decoded[0].key) if entries.decoded else None
+            return self._transactions.is_marker_needless(header, kind)
+        return self._transactions.is_aborted(header)
+
+    def _must_stay(self, header: Header) -> bool:
+        """Return True if an active producer, or the end of the log, depends on the batch."""
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        if last_offset == self._rules.kept_end:
+            return True
+        last = self._rules.producers.get(header[PRODUCER_ID]) if header[PRODUCER_ID] >= 0 else None
+        if last is None:
+            return False
+        if last.last_offset >= 0:
+            return last.last_offset == last_offset
+        return is_control(header) and header[PRODUCER_EPOCH] == last.epoch
+
+    def _kept_records(self, header: Header, entries: Entries, needless: bool) -> Sequence[bool]:
+        """Return for each record whether it stays."""
+        has_horizon = bool(header[ATTRIBUTES] & DELETE_HORIZON)
+        is_past_horizon = has_horizon and header[BASE_TIMESTAMP] <= self._rules.now_ms
+        if is_control(header):
+            return [not (needless and is_past_horizon)] * len(entries.decoded)
+        if needless:
+            return [False] * len(entries.decoded)
+        latest, mapped_to = self._offsets.get, self._offsets.latest_offset
+        return [
+            entry.offset > mapped_to
+            or (
+                entry.key is not None
+                and entry.offset >= latest(entry.key)
+                and (entry.value is not None or not is_past_horizon)
+            )
+            for entry in entries.decoded
+        ]
+
+
+def check_crc(batch: memoryview, header: Header) -> None:
+    """Raise CorruptBatch if the CRC of the batch is wrong: a new one would hide the damage."""
+    if crc32c(batch[CRC_START:]) != header[CRC]:
+        raise CorruptBatch(f"the batch at offset {header[BASE_OFFSET]} has a wrong CRC")
+
+
+def emptied(header: Header) -> bytes:
+    """Return the batch without records, which still tells producer, sequence numbers, offsets and timestamp."""
+    attributes = header[ATTRIBUTES] & ~(CODEC_MASK | DELETE_HORIZON)
+    return _sealed(header, attributes, NO_TIMESTAMP, header[MAX_TIMESTAMP], 0, b"")
+
+
+def rebuilt(
+    header: Header,
+    entries: Entries,
+    decoded: Sequence[Entry],
+    kept: Sequence[bool],
+    horizon: int,
+) -> bytes:
+    """Return the batch with some of its records; `decoded` are those that are `kept`.
+
+    `horizon`: the delete horizon of the batch (Unix ms), `NO_TIMESTAMP` without one.
+    """
+    attributes = header[ATTRIBUTES] & ~DELETE_HORIZON
+    if horizon != NO_TIMESTAMP:
+        attributes |= DELETE_HORIZON
+    base_timestamp = decoded[0].timestamp if horizon == NO_TIMESTAMP else horizon
+    body = _body(header, entries, decoded, kept, base_timestamp)
+    codec = attributes & CODEC_MASK
+    max_timestamp = max(entry.timestamp for entry in decoded)
+    return _sealed(
+        header,
+        attributes,
+        base_timestamp,
+        max_timestamp,
+        len(decoded),
+        compress(codec, body) if codec else body,
+    )
+
+
+def _body(
+    header: Header,
+    entries: Entries,
+    decoded: Sequence[Entry],
+    kept: Sequence[bool],
+    base_timestamp: int,
+) -> bytes:
+    """Return the bytes of the kept records, without compression, for a batch with this base timestamp."""
+    body = entries.body
+    ends = spans(body, len(kept))
+    if base_timestamp == header[BASE_TIMESTAMP] and not header[ATTRIBUTES] & LOG_APPEND_TIME:
+        return b"".join(
+            body[ends[slot] : ends[slot + 1]] for slot, stays in enumerate(kept) if stays
+        )
+    records = (body[ends[slot] : ends[slot + 1]] for slot, stays in enumerate(kept) if stays)
+    return b"".join(
+        with_timestamp_delta(record, entry.timestamp - base_timestamp)
+        for record, entry in zip(records, decoded, strict=True)
+    )
+
+
+def _sealed(
+    header: Header,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    body: bytes,
+) -> bytes:
+    """Return the batch with new attributes, timestamps and records, and the CRC of the result."""
+    fields = list(header)
+    fields[BATCH_LENGTH] = HEADER_BYTES - OVERHEAD + len(body)
+    fields[ATTRIBUTES] = attributes
+    fields[BASE_TIMESTAMP], fields[MAX_TIMESTAMP] = base_timestamp, max_timestamp
+    fields[COUNT] = count
+    batch = bytearray(HEADER.pack(*fields))
+    batch += body
+    _UINT32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+    return bytes(batch)

@@ -1,0 +1,265 @@
+"""The cleaning of one log, as steps that a process of its own carries out (`CleaningTask`).
+
+The first pass maps the keys of the dirty records, the second one copies every group of segments without what the
+map makes obsolete. Only whole groups are reported; the broker swaps them in (`log/swap.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import Final
+
+from minikafka.base.errors import CorruptBatch
+from minikafka.base.ports import Buffer, File, Storage
+from minikafka.log.cleaner.batches import BatchFilter, LastBatch, Rules, check_crc
+from minikafka.log.cleaner.groups import Size, grouped
+from minikafka.log.cleaner.offset_map import OffsetMap
+from minikafka.log.cleaner.task import CLEANED, CleanedGroup, CleaningOutcome, CleaningTask
+from minikafka.log.cleaner.transactions import (
+    Aborted,
+    AbortedScan,
+    Transactions,
+    is_control,
+    marker_type,
+)
+from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    COUNT,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    MAGIC,
+    OVERHEAD,
+    TRANSACTIONAL,
+    Header,
+)
+from minikafka.record.entries import PADDING, entries_of
+
+Steps = Generator[int | CleanedGroup, None, CleaningOutcome]
+"""A step is the number of bytes that were read or written since the last one, or a finished group."""
+
+_IO_BYTES_MIN: Final = 16 << 10
+_unpack_header: Final = HEADER.unpack_from
+
+Batches = Iterator[list[tuple[memoryview, Header]]]
+
+
+def clean(storage: Storage, task: CleaningTask) -> Steps:
+    """Carry out the task. Raises CorruptBatch for a damaged log, and StorageFailed."""
+    return _Cleaning(storage, task).steps()
+
+
+class _Cleaning:
+    def __init__(self, storage: Storage, task: CleaningTask) -> None:
+        self._storage = storage
+        self._task = task
+        self._bases = task.segments
+        self._offsets = OffsetMap(task.dedupe_bytes, task.load_factor)
+        self._bytes_mapped = self._bytes_read = self._bytes_written = 0
+
+    def steps(self) -> Steps:
+        task = self._task
+        is_full = yield from self._map_keys()
+        end_offset = self._offsets.latest_offset + 1
+        producers = {
+            producer: LastBatch(last_offset, epoch)
+            for producer, last_offset, epoch in task.producers
+        }
+        rules = Rules(task.now_ms, task.delete_retention_ms, producers, task.kept_end)
+        kept = BatchFilter(self._offsets, Transactions(self._find_aborted), rules)
+        for group in self._groups(end_offset):
+            yield from self._copy(group, kept)
+        return CleaningOutcome(
+            end_offset,
+            is_full,
+            self._bytes_mapped,
+            self._bytes_read,
+            self._bytes_written,
+            kept.records_read,
+            kept.records_kept,
+            len(self._offsets),
+        )
+
+    # ---- the first pass
+
+    def _map_keys(self) -> Generator[int, None, bool]:
+        """Map the dirty records; return True if the map was full before the last one."""
+        task, offsets = self._task, self._offsets
+        offsets.latest_offset = task.first_dirty_offset - 1
+        transactions = Transactions(self._find_aborted)
+        dirty = [base for base in self._bases if base >= task.first_dirty_offset]
+        before = [base for base in self._bases if base < task.first_dirty_offset]
+        dirty = before[-1:] + dirty
+        for base, end in zip(dirty, [*dirty[1:], task.uncleanable_offset], strict=True):
+            for batches in self._read(base):
+                size = 0
+                for batch, header in batches:
+                    size += len(batch)
+                    if self._map_batch(batch, header, transactions):
+                        return True
+                self._bytes_mapped += size
+                yield size
+            offsets.latest_offset = end - 1
+        return False
+
+    def _map_batch(self, batch: memoryview, header: Header, transactions: Transactions) -> bool:
+        offsets, start = self._offsets, self._task.first_dirty_offset
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        if is_control(header):
+            check_crc(batch, header)
+            transactions.is_marker_needless(header, _kind_of(batch, header))
+        elif not transactions.is_aborted(header) and last_offset >= start and header[COUNT]:
+            check_crc(batch, header)
+            if offsets.put_all(entries_of(batch, header).decoded, header[COUNT], start):
+                return True
+        offsets.latest_offset = max(offsets.latest_offset, last_offset)
+        return False
+
+    def _find_aborted(self) -> Iterable[Aborted]:
+        """Return the aborted transactions that have batches in the segments that are cleaned.
+
+        All of them have ended, but the markers may lie in later segments, up to the last stable offset.
+        """
+        scan = AbortedScan()
+        for base in self._bases:
+            for batches in self._read(base):
+                self._scan(batches, scan)
+        for base in self._task.later_segments:
+            for batches in self._read(base, is_growing=True):
+                if not scan.has_open:
+                    break
+                self._scan(batches, scan)
+        return scan.aborted
+
+    def _scan(self, batches: Iterable[tuple[memoryview, Header]], scan: AbortedScan) -> None:
+        for batch, header in batches:
+            if header[BASE_OFFSET] >= self._task.last_stable_offset:
+                break
+            if is_control(header):
+                scan.marker(header, _kind_of(batch, header))
+            elif header[ATTRIBUTES] & TRANSACTIONAL:
+                scan.batch(header)
+
+    # ---- the second pass
+
+    def _groups(self, end_offset: int) -> list[list[int]]:
+        """Return the segments below the end of the cleaning, in the groups that become one segment each."""
+        task = self._task
+        sizes = [
+            Size(
+                base, *(self._size(self._path(base, suffix)) for suffix in (LOG, INDEX, TIME_INDEX))
+            )
+            for base in self._bases
+            if base < end_offset
+        ]
+        return grouped(sizes, task.segment_bytes, task.index_bytes, task.uncleanable_offset)
+
+    def _size(self, path: str) -> int:
+        if not self._storage.exists(path):
+            return 0
+        file = self._storage.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _copy(self, bases: list[int], kept: BatchFilter) -> Generator[int | CleanedGroup]:
+        """Write the kept batches of these segments to one new segment, with its indexes, and fsync it."""
+        path = self._path(bases[0], LOG + CLEANED)
+        self._storage.remove(path)
+        target = self._storage.open(path, create=True)
+        try:
+            size = 0
+            for base in bases:
+                for batches in self._read(base):
+                    read = sum(len(batch) for batch, _ in batches)
+                    out: list[Buffer] = [kept.kept(batch, header) for batch, header in batches]
+                    data = b"".join(out)
+                    if data:
+                        target.pwritev((data,), size)
+                    size += len(data)
+                    self._bytes_read += read
+                    self._bytes_written += len(data)
+                    yield read + len(data)
+            target.sync()
+            self._write_indexes(bases[0], target)
+        finally:
+            target.close()
+        yield CleanedGroup(bases, size)
+
+    def _write_indexes(self, base: int, file: File) -> None:
+        """Read what was written once more, check it, and write its index files. Raises CorruptBatch."""
+        task = self._task
+        segment = Segment(
+            self._storage, task.directory, base, 0, task.index_interval_bytes, file=file
+        )
+        size, _ = segment.recover(_no_action, accept_gaps=True)
+        if size != file.size():
+            raise CorruptBatch(f"the copy of {segment.path(LOG)} is not sound")
+        segment.write_index_files(sealed=True, suffix=CLEANED, sync=True)
+
+    # ---- reading
+
+    def _path(self, base: int, suffix: str) -> str:
+        return f"{self._task.directory}/{base:020d}{suffix}"
+
+    def _read(self, base: int, *, is_growing: bool = False) -> Batches:
+        """Yield the batches of a segment, about `io_bytes` at a time. Raises CorruptBatch, StorageFailed.
+
+        `is_growing`: the last batch may be in the middle of its write; it is left out then.
+        """
+        path = self._path(base, LOG)
+        file = self._storage.open(path)
+        try:
+            position, end = 0, file.size()
+            count = wanted = max(self._task.io_bytes, _IO_BYTES_MIN)
+            while position < end:
+                data = file.pread(min(count, end - position), position)
+                batches, size = _batches_of(data)
+                if batches:
+                    yield batches
+                    position += size
+                    count = wanted
+                else:
+                    count = _size_of_first(data)
+                    if count <= len(data) or position + count > end:
+                        if is_growing:
+                            return
+                        raise CorruptBatch(f"{path} has no whole batch at byte {position}")
+        finally:
+            file.close()
+
+
+def _batches_of(data: bytes) -> tuple[list[tuple[memoryview, Header]], int]:
+    """Return the whole batches at the beginning of the data, each with its header, and their size."""
+    view = memoryview(data + PADDING)
+    found = []
+    at, end = 0, len(data)
+    while end - at >= HEADER_BYTES:
+        header = _unpack_header(view, at)
+        stop = at + OVERHEAD + header[BATCH_LENGTH]
+        if stop > end or stop - at < HEADER_BYTES or header[MAGIC] != 2:
+            break
+        found.append((view[at:stop], header))
+        at = stop
+    return found, at
+
+
+def _size_of_first(data: bytes) -> int:
+    """Return the size that the first batch claims, 0 if there is no header."""
+    if len(data) < HEADER_BYTES:
+        return 0
+    return int(OVERHEAD + _unpack_header(data)[BATCH_LENGTH])
+
+
+def _kind_of(batch: memoryview, header: Header) -> int | None:
+    """Return the type of a control batch, None if it has no record."""
+    decoded = entries_of(batch, header).decoded if header[COUNT] else ()
+    return marker_type(decoded[0].key) if decoded else None
+
+
+def _no_action(header: Header) -> None:
+    """Ignore a batch of the copy: only its indexes are wanted."""

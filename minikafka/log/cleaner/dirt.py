@@ -1,0 +1,96 @@
+"""How dirty a log is, and how much of it may be cleaned now (Kafka's LogCleanerManager).
+
+The active segment, records at the last stable offset or above it, and records younger than `min.compaction.lag.ms`
+are never cleaned. Bytes are those of whole segments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from minikafka.base.keys import LONG_MAX
+from minikafka.log.log import Log
+from minikafka.log.segment import Segment
+from minikafka.record.batch import HEADER, HEADER_BYTES, MAX_TIMESTAMP
+
+
+class Dirt(NamedTuple):
+    """The part of a log that a cleaning would map: offsets from `first_dirty_offset` to `uncleanable_offset`.
+
+    `overdue_ms`: how long the oldest dirty record has waited beyond `max.compaction.lag.ms`; 0: it has not.
+    """
+
+    first_dirty_offset: int
+    uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue_ms: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """The share of dirty bytes, 0 to 1."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def dirt_of(log: Log, last_stable_offset: int, wall_ms: int) -> Dirt:
+    """Return what of the log is dirty and may be cleaned at this time (Unix ms). Raises StorageFailed.
+
+    The timestamps of segments are read only if a compaction lag is set.
+    """
+    segments = log.segments
+    first_dirty = first_dirty_offset(log)
+    limit = min(last_stable_offset, segments[-1].base_offset)
+    young = _first_young(log, first_dirty, wall_ms)
+    if young is not None:
+        limit = min(limit, young.base_offset)
+    slot = min(segments.slot_of(max(first_dirty, limit)), len(segments) - 1)
+    uncleanable = segments[slot].base_offset
+    first_slot = min(segments.slot_of(first_dirty), slot)
+    clean_end = next(
+        (segment.start for segment in segments if segment.base_offset >= first_dirty),
+        log.written_position,
+    )
+    return Dirt(
+        first_dirty,
+        uncleanable,
+        clean_end - segments[0].start,
+        segments[slot].start - segments[first_slot].start,
+        _overdue_ms(log, first_slot, wall_ms),
+    )
+
+
+def first_dirty_offset(log: Log) -> int:
+    """Return the offset at which the next cleaning begins to look for new keys."""
+    return max(log.gaps.first_dirty_offset or 0, log.log_start_offset)
+
+
+def is_due(log: Log, dirt: Dirt) -> bool:
+    """Return True if the log should be cleaned: it is dirty enough, or a dirty record has waited long enough."""
+    if not dirt.dirty_bytes or dirt.uncleanable_offset <= dirt.first_dirty_offset:
+        return False
+    return dirt.overdue_ms > 0 or dirt.ratio > log.config.min_cleanable_dirty_ratio
+
+
+def _first_young(log: Log, first_dirty: int, wall_ms: int) -> Segment | None:
+    """Return the first dirty sealed segment with a record younger than the minimum lag, None if there is none."""
+    lag = log.config.min_compaction_lag_ms
+    if not lag:
+        return None
+    for segment in log.segments[log.segments.slot_of(first_dirty) : -1]:
+        if segment.times.last[0] > wall_ms - lag:
+            return segment
+    return None
+
+
+def _overdue_ms(log: Log, first_slot: int, wall_ms: int) -> int:
+    """Return how much older than the maximum lag the first batch of a dirty sealed segment is, at least 0."""
+    lag = log.config.max_compaction_lag_ms
+    if lag == LONG_MAX:
+        return 0
+    oldest = [
+        HEADER.unpack_from(head)[MAX_TIMESTAMP]
+        for segment in log.segments[first_slot:-1]
+        if len(head := segment.file.pread(HEADER_BYTES, 0)) == HEADER_BYTES
+    ]
+    return max(wall_ms - lag - min((each for each in oldest if each > 0), default=LONG_MAX), 0)

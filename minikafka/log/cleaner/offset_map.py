@@ -1,0 +1,136 @@
+"""The map of a cleaning: key → offset of its latest record, in a bounded amount of memory.
+
+Kafka's map takes 24 bytes for each key, so a buffer of that size bounds the number of keys that one cleaning can
+map; the same settings give the same bound here. While the keys are few they are in a dict, which is fast and takes
+ten times as much. When the dict would take half of the buffer, the keys move to buckets of 24 bytes for each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+
+from minikafka.record.entries import Entry
+
+ENTRY_BYTES: Final = 24
+"""Memory for one key in Kafka's map and in a bucket: 16 bytes identify the key, 8 are the offset."""
+
+_DICT_ENTRY_BYTES: Final = 264
+"""Upper bound of the memory for one key in the dict: the key, the offset, and the share of the table."""
+_KEY_MAX: Final = 64
+"""Longer keys are not kept in the dict: a hash takes their place."""
+_BUCKET_ENTRIES: Final = 48
+_SHORT: Final = 15
+"""Keys of at most this many bytes identify themselves; a longer one is identified by a hash of as many bytes."""
+_HASHED: Final = b"\xff"
+_PAD: Final = [bytes(_SHORT - size) + bytes((size,)) for size in range(_SHORT + 1)]
+_OFFSET: Final = Struct(">q")
+
+
+class OffsetMap:
+    """The latest offset of each key. `latest_offset` is the last offset up to which the log was mapped."""
+
+    __slots__ = ("_buckets", "_count", "_dict_max", "_latest", "_mask", "capacity", "latest_offset")
+
+    def __init__(self, memory: int, load_factor: float) -> None:
+        self.capacity = int(memory // ENTRY_BYTES * load_factor)
+        """The number of keys after which the map is full."""
+        self.latest_offset = -1
+        self._latest: dict[bytes | int, int] = {}
+        self._dict_max = memory // 2 // _DICT_ENTRY_BYTES
+        self._buckets: list[bytearray] = []
+        self._mask = self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._latest) + self._count
+
+    def put_all(self, entries: Iterable[Entry], count: int, start_offset: int) -> bool:
+        """Map the keys of `count` records, by rising offset, those below `start_offset` left out.
+
+        Return True if the map was full before the last one; `latest_offset` is then the last record that was mapped.
+        """
+        if len(self) + count > self.capacity:
+            return self._put_while_room(entries, start_offset)
+        found: dict[bytes, int] = {
+            entry.key: entry.offset
+            for entry in entries
+            if entry.key is not None and entry.offset >= start_offset
+        }
+        self._put(found)
+        return False
+
+    def _put_while_room(self, entries: Iterable[Entry], start_offset: int) -> bool:
+        for entry in entries:
+            if entry.key is not None and entry.offset >= start_offset:
+                if len(self) >= self.capacity:
+                    return True
+                self._put({entry.key: entry.offset})
+                self.latest_offset = entry.offset
+        return False
+
+    def _put(self, found: dict[bytes, int]) -> None:
+        if not self._buckets and len(self._latest) + len(found) > self._dict_max:
+            self._move_to_buckets()
+        if self._buckets:
+            for key, offset in found.items():
+                self._put_in_bucket(_identity(key), offset)
+        elif max(map(len, found), default=0) <= _KEY_MAX:
+            self._latest.update(found.items())
+        else:
+            self._latest.update((_short(key), offset) for key, offset in found.items())
+
+    def get(self, key: bytes) -> int:
+        """Return the latest offset of the key, -1 if it is not in the map."""
+        if not self._buckets:
+            return self._latest.get(key if len(key) <= _KEY_MAX else _short(key), -1)
+        identity = _identity(key)
+        bucket = self._buckets[hash(identity) & self._mask]
+        at = _find(bucket, identity)
+        return -1 if at < 0 else int(_OFFSET.unpack_from(bucket, at + 16)[0])
+
+    def _move_to_buckets(self) -> None:
+        number = 1 << (self.capacity // _BUCKET_ENTRIES).bit_length()
+        self._mask = number - 1
+        self._buckets = [bytearray() for _ in range(number)]
+        while self._latest:
+            key, offset = self._latest.popitem()
+            identity = _identity(key) if isinstance(key, bytes) else _of_hash(key)
+            self._put_in_bucket(identity, offset)
+        self._latest = {}  # the emptied dict still has its table
+
+    def _put_in_bucket(self, identity: bytes, offset: int) -> None:
+        bucket = self._buckets[hash(identity) & self._mask]
+        at = _find(bucket, identity)
+        if at < 0:
+            bucket += identity + _OFFSET.pack(offset)
+            self._count += 1
+        else:
+            _OFFSET.pack_into(bucket, at + 16, offset)
+
+
+def _find(bucket: bytearray, identity: bytes) -> int:
+    """Return where the entry of the key begins, -1 without one. A match between two entries is none."""
+    at = bucket.find(identity)
+    while at % ENTRY_BYTES and at >= 0:
+        at = bucket.find(identity, at + 1)
+    return at
+
+
+def _identity(key: bytes) -> bytes:
+    """Return 16 bytes that identify the key; the last one tells short keys, by their length, from hashes."""
+    if len(key) <= _SHORT:
+        return key + _PAD[len(key)]
+    return blake2b(key, digest_size=_SHORT).digest() + _HASHED
+
+
+def _short(key: bytes) -> bytes | int:
+    """Return the key, or the number that takes the place of a long one; no key equals a number."""
+    if len(key) <= _KEY_MAX:
+        return key
+    return int.from_bytes(blake2b(key, digest_size=_SHORT).digest(), "big")
+
+
+def _of_hash(number: int) -> bytes:
+    return number.to_bytes(_SHORT, "big") + _HASHED

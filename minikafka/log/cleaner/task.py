@@ -1,0 +1,72 @@
+"""What the cleaning of one log is told, and what it reports: plain values, which another process can be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+CLEANED: Final = ".cleaned"
+"""Added to the name of a segment's files that are being made, as in Kafka; `.swap` follows it (`log/swap.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningTask:
+    """The cleaning of the segments of one log below `uncleanable_offset`, which is the base offset of a segment.
+
+    `segments`: their base offsets; `later_segments`: those that follow and begin below `last_stable_offset`. Records
+    from `first_dirty_offset` on are new since the last cleaning. `producers`: [id, last offset or -1, epoch] of every
+    active producer. `kept_end`: the batch that ends at this offset stays, -1: none. Sizes are bytes, times Unix ms.
+    """
+
+    directory: str
+    segments: list[int]
+    later_segments: list[int]
+    last_stable_offset: int
+    segment_bytes: int
+    index_bytes: int
+    first_dirty_offset: int
+    uncleanable_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    index_interval_bytes: int
+    producers: list[list[int]]
+    kept_end: int
+    dedupe_bytes: int
+    load_factor: float
+    io_bytes: int
+    bytes_per_second: float
+
+    def encode(self) -> dict[str, Any]:
+        """Return the task as values of JSON."""
+        return asdict(self)
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, Any]) -> CleaningTask:
+        """Return the task of `encode`."""
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """Segments whose common copy is durable: `<first base offset>.log.cleaned`, `size` bytes, and its index files."""
+
+    bases: list[int]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningOutcome:
+    """The end of a cleaning: the offset up to which the log is clean, and what was read and written.
+
+    `is_full`: the map was full, so that dirty records below the uncleanable offset are left.
+    """
+
+    end_offset: int
+    is_full: bool
+    bytes_mapped: int
+    bytes_read: int
+    bytes_written: int
+    records_read: int
+    records_kept: int
+    keys: int

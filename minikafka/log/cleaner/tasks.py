@@ -1,0 +1,55 @@
+"""The task of cleaning one log, made from its state."""
+
+from __future__ import annotations
+
+from minikafka.log.cleaner.dirt import Dirt
+from minikafka.log.cleaner.task import CleaningTask
+from minikafka.log.log import Log
+
+_NONE = -1
+
+
+def task_of(
+    log: Log,
+    dirt: Dirt,
+    last_stable_offset: int,
+    wall_ms: int,
+    *,
+    dedupe_bytes: int,
+    load_factor: float,
+    io_bytes: int,
+    bytes_per_second: float,
+) -> CleaningTask:
+    """Return the task of cleaning the log up to the uncleanable offset at this time (Unix ms)."""
+    bases = [segment.base_offset for segment in log.segments]
+    return CleaningTask(
+        directory=log.directory,
+        segments=[base for base in bases if base < dirt.uncleanable_offset],
+        later_segments=[
+            base for base in bases if dirt.uncleanable_offset <= base < last_stable_offset
+        ],
+        last_stable_offset=last_stable_offset,
+        segment_bytes=log.config.segment_bytes,
+        index_bytes=log.config.segment_index_bytes,
+        first_dirty_offset=dirt.first_dirty_offset,
+        uncleanable_offset=dirt.uncleanable_offset,
+        now_ms=wall_ms,
+        delete_retention_ms=log.config.delete_retention_ms,
+        index_interval_bytes=log.config.index_interval_bytes,
+        producers=[list(each) for each in log.producers.last_batches()],
+        kept_end=_kept_end(log),
+        dedupe_bytes=dedupe_bytes,
+        load_factor=load_factor,
+        io_bytes=io_bytes,
+        bytes_per_second=bytes_per_second,
+    )
+
+
+def _kept_end(log: Log) -> int:
+    """Return the last offset of the log if the active segment is empty, else -1.
+
+    A follower's log ends behind the last batch that it copied, and it joins the ISR only at the leader's log end. The
+    batch before an empty active segment therefore stays, if need be without records.
+    """
+    is_empty = log.log_end_offset == log.segments[-1].base_offset
+    return log.log_end_offset - 1 if is_empty else _NONE

@@ -1,0 +1,116 @@
+"""The transactions that a cleaning passes: which batches were aborted, and which markers are no longer needed.
+
+A marker stays while batches of its transaction are in the log, and then for the delete retention time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL,
+    LAST_OFFSET_DELTA,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    Header,
+)
+
+ABORT = 0
+COMMIT = 1
+"""The types of a control record, in the second field of its key."""
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction: its producer, and the first offset of it that the log still has."""
+
+    producer_id: int
+    first_offset: int
+
+
+def marker_type(key: bytes | None) -> int | None:
+    """Return the type of a control record by its key: version and type, two 16-bit numbers. None: no such key."""
+    if key is None or len(key) < 4:
+        return None
+    kind: int = struct.unpack_from(">h", key, 2)[0]
+    return kind
+
+
+class AbortedScan:
+    """Finds the aborted transactions of a log that is read from its beginning, batch by batch."""
+
+    def __init__(self) -> None:
+        self.aborted: list[Aborted] = []
+        self._open: dict[int, int] = {}
+
+    @property
+    def has_open(self) -> bool:
+        """True if a transaction has begun whose end was not found yet."""
+        return bool(self._open)
+
+    def batch(self, header: Header) -> None:
+        """Note a transactional batch that is not a marker."""
+        self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
+
+    def marker(self, header: Header, kind: int | None) -> None:
+        """Note a control batch; `kind` is None if it has no record."""
+        first_offset = self._open.pop(header[PRODUCER_ID], None)
+        if kind == ABORT and first_offset is not None:
+            self.aborted.append(Aborted(header[PRODUCER_ID], first_offset))
+
+
+class Transactions:
+    """The state of one pass over the log, from the first segment on.
+
+    `find_aborted` is called once, when the pass meets the first transactional batch.
+    """
+
+    def __init__(self, find_aborted: Callable[[], Iterable[Aborted]]) -> None:
+        self._find_aborted = find_aborted
+        self._coming: list[Aborted] | None = None
+        """Aborted transactions that begin further on, the next one last."""
+        self._aborted: dict[int, bool] = {}
+        """Producers of aborted transactions in progress; True if a batch of the transaction was passed."""
+        self._committed: set[int] = set()
+
+    def is_aborted(self, header: Header) -> bool:
+        """Return True if the batch, which is not a control batch, belongs to an aborted transaction."""
+        if not header[ATTRIBUTES] & TRANSACTIONAL:
+            return False
+        self._begin_up_to(header)
+        producer_id = header[PRODUCER_ID]
+        if producer_id in self._aborted:
+            self._aborted[producer_id] = True
+            return True
+        self._committed.add(producer_id)
+        return False
+
+    def is_marker_needless(self, header: Header, kind: int | None) -> bool:
+        """Return True if no batch of the transaction that this marker ends was passed; `kind` None: it is empty."""
+        self._begin_up_to(header)
+        producer_id = header[PRODUCER_ID]
+        if kind is None:
+            return True
+        if kind == ABORT:
+            return not self._aborted.pop(producer_id, False)
+        if kind == COMMIT:
+            is_needless = producer_id not in self._committed
+            self._committed.discard(producer_id)
+            return is_needless
+        return False
+
+    def _begin_up_to(self, header: Header) -> None:
+        if self._coming is None:
+            found = self._find_aborted()
+            self._coming = sorted(found, key=lambda each: each.first_offset, reverse=True)
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        while self._coming and self._coming[-1].first_offset <= last_offset:
+            self._aborted.setdefault(self._coming.pop().producer_id, False)
+
+
+def is_control(header: Header) -> bool:
+    """Return True if the batch is a control batch, such as a transaction marker."""
+    return bool(header[ATTRIBUTES] & CONTROL)

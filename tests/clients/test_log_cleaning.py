@@ -1,0 +1,100 @@
+"""What a cleaning leaves of a log, compared with Apache Kafka's cleaner on the same bytes.
+
+Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from support.cleaning import BIG_MAP, carry_out, described, segment_bytes, task, varied_log
+from support.logs import open_log
+
+from minikafka.log.cleaner.task import CleanedGroup
+from minikafka.log.log import Log
+from minikafka.runtime.storage import DiskStorage
+
+JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
+PROGRAM: Final = Path(__file__).parent.parent / "support" / "LogCleaning.java"
+HOUR: Final = 3_600_000
+SEEDS: Final = range(3)
+
+pytestmark = pytest.mark.skipif(
+    not JARS or shutil.which("java") is None or not any(Path(JARS).glob("kafka-storage-3*.jar")),
+    reason="MINIKAFKA_KAFKA_JARS names no directory with the jars of Kafka",
+)
+
+
+def cleaned_by_kafka(lines: list[str], file: Path) -> list[int]:
+    """Clean with Kafka's Cleaner, one line at a time; return the end offsets."""
+    file.write_text("\n".join(lines) + "\n")
+    command = ["java", "-cp", f"{JARS}/*", str(PROGRAM), str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return [int(line) for line in ended.stdout.split()]
+
+
+def replace(log: Log, groups: list[CleanedGroup]) -> None:
+    """Put the copies in the place of the segments, with the log closed."""
+    directory = Path(log.directory)
+    for group in groups:
+        for base in group.bases:
+            for suffix in (".log", ".index", ".timeindex"):
+                (directory / f"{base:020d}{suffix}").unlink()
+        for file in directory.glob(f"{group.bases[0]:020d}*.cleaned"):
+            file.rename(file.with_suffix(""))
+
+
+@pytest.mark.parametrize("memory", [BIG_MAP, 24 * 120])
+def test_cleaned_log_has_the_same_batches_as_one_cleaned_by_kafka(
+    tmp_path: Path, memory: int
+) -> None:
+    """Three cleanings: of half the log, of all of it, and of all of it when the delete markers may go.
+
+    With a map of few keys, each ends in the middle of a batch.
+    """
+    storage, lines, ends = DiskStorage(), [], []
+    now = int(time.time() * 1_000)
+    for seed in SEEDS:
+        own, other = tmp_path / "own" / f"t-{seed}", tmp_path / "kafka" / f"t-{seed}"
+        log = varied_log(storage, str(own), random.Random(seed), now, delete_retention_ms=HOUR)
+        log.close()
+        shutil.copytree(own, other)
+        first_dirty = 0
+        for slot, wall_ms in ((-8, now), (-1, now + HOUR // 2), (-1, now + 3 * HOUR)):
+            log = open_log(
+                storage,
+                directory=str(own),
+                clean=True,
+                first_dirty_offset=first_dirty,
+                segment_bytes=6_000,
+                delete_retention_ms=HOUR,
+            )
+            uncleanable = log.segments[slot].base_offset
+            given = task(log, wall_ms, uncleanable, dedupe_bytes=memory)
+            if (
+                first_dirty == given.uncleanable_offset
+            ):  # everything is clean: clean the last segment again
+                first_dirty = log.segments[slot - 1].base_offset
+                log.gaps.mark(first_dirty)
+                given = task(log, wall_ms, uncleanable, dedupe_bytes=memory)
+            log.close()
+            groups, outcome = carry_out(storage, given)
+            replace(log, groups)
+            lines.append(f"{other} {first_dirty} {uncleanable} {wall_ms} {HOUR} 6000 {memory}")
+            ends.append(outcome.end_offset)
+            first_dirty = outcome.end_offset
+    assert cleaned_by_kafka(lines, tmp_path / "lines") == ends
+    for seed in SEEDS:
+        own, other = tmp_path / "own" / f"t-{seed}", tmp_path / "kafka" / f"t-{seed}"
+        kept, kafka = segment_bytes(storage, str(own)), segment_bytes(storage, str(other))
+        assert list(kept) == list(kafka)
+        for name, data in kept.items():
+            assert described(data) == described(kafka[name]), (seed, name)

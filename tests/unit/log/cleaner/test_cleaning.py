@@ -1,0 +1,251 @@
+"""The cleaning of a log: what stays, in which batches. tests/clients/test_log_cleaning.py compares it with Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from support.cleaning import batches_of, carry_out, latest, task, varied_log
+from support.logs import DIRECTORY, append, end_marker, open_log, read_all, transactional_batch
+from support.memory_storage import MemoryStorage
+
+from minikafka.base.errors import CorruptBatch
+from minikafka.log.cleaner.task import CleanedGroup
+from minikafka.log.log import Log
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    COUNT,
+    DELETE_HORIZON,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    Header,
+    Record,
+    build,
+    records,
+)
+
+NOW = 1_000_000
+HOUR = 3_600_000
+Made = tuple[str, str | None]
+
+
+def log_of(*batches: Sequence[Made], codec: int = 0, **fields: Any) -> Log:
+    """A log with a batch of (key, value) records in every segment, and an active segment with a last record."""
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    for batch in batches:
+        add(log, *batch, codec=codec, **fields)
+    add(log, ("active", "a"))
+    return log
+
+
+def add(log: Log, *made: Made, codec: int = 0, **fields: Any) -> None:
+    found = [
+        Record(
+            timestamp=1_000 + i,
+            key=key.encode(),
+            value=None if value is None else value.encode(),
+        )
+        for i, (key, value) in enumerate(made)
+    ]
+    append(log, bytearray(build(found, codec=codec, **fields)))
+    log.flush()
+
+
+def cleaned(log: Log, wall_ms: int = NOW, **other: Any) -> bytes:
+    """Clean the log below its active segment; return the bytes of the copies."""
+    groups, _ = carry_out(log.storage, task(log, wall_ms, **other))
+    return b"".join(copy_of(log, group) for group in groups)
+
+
+def copy_of(log: Log, group: CleanedGroup) -> bytes:
+    return log.storage.read(f"{log.directory}/{group.bases[0]:020d}.log.cleaned")
+
+
+def kept(data: bytes) -> list[tuple[int, str, str | None]]:
+    return [
+        (
+            each.offset,
+            (each.key or b"").decode(),
+            None if each.value is None else each.value.decode(),
+        )
+        for each in records(data)
+    ]
+
+
+def headers(data: bytes) -> list[Header]:
+    return [header for header, _ in batches_of(data)]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_latest_record_of_each_key_stays_with_its_offset_and_timestamp(codec: int) -> None:
+    log = log_of([("a", "1"), ("b", "1"), ("a", "2")], [("c", "1"), ("b", "2")], codec=codec)
+    data = cleaned(log)
+    assert kept(data) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
+    assert [each.timestamp for each in records(data)] == [1_002, 1_000, 1_001]
+    assert [header[ATTRIBUTES] & 7 for header in headers(data)] == [codec, codec]
+
+
+def test_batch_keeps_offsets_epoch_and_producer_when_it_loses_records() -> None:
+    log = log_of(
+        [("a", "1"), ("b", "1"), ("a", "2")], producer_id=7, producer_epoch=3, base_sequence=5
+    )
+    (header,) = headers(cleaned(log))
+    assert (header[BASE_OFFSET], header[LAST_OFFSET_DELTA], header[COUNT]) == (0, 2, 2)
+    assert (header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]) == (7, 3, 5)
+    assert (header[BASE_TIMESTAMP], header[MAX_TIMESTAMP]) == (1_001, 1_002)
+
+
+def test_whole_batch_is_copied_as_it_is() -> None:
+    log = log_of([("a", "1"), ("b", "1")], codec=1)
+    before = log.segments[0].file.pread(1_000, 0)
+    assert cleaned(log) == before
+
+
+def test_delete_marker_stays_until_its_horizon() -> None:
+    log = log_of([("a", "1"), ("b", "1")], [("a", None)])
+    data = cleaned(log, NOW, delete_retention_ms=HOUR)
+    assert kept(data) == [(1, "b", "1"), (2, "a", None)]
+    plain, marked = headers(data)
+    assert not plain[ATTRIBUTES] & DELETE_HORIZON
+    assert (marked[ATTRIBUTES] & DELETE_HORIZON, marked[BASE_TIMESTAMP]) == (
+        DELETE_HORIZON,
+        NOW + HOUR,
+    )
+    assert [each.timestamp for each in records(data)] == [1_001, 1_000]
+    again = rewritten(data)
+    assert kept(cleaned(again, NOW + HOUR - 1)) == [(1, "b", "1"), (2, "a", None)]
+    assert kept(cleaned(again, NOW + HOUR)) == [(1, "b", "1")]
+
+
+def rewritten(data: bytes) -> Log:
+    """A follower's log of these batches, each in its own segment, and an active one."""
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    for _, batch in batches_of(data):
+        copied = bytearray(batch)
+        log.append_replicated(copied, memoryview(copied), 0, len(copied))
+    add(log, ("active", "a"))
+    return log
+
+
+def test_record_without_key_goes() -> None:
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    append(
+        log,
+        bytearray(
+            build([Record(timestamp=1, value=b"v"), Record(timestamp=2, key=b"k", value=b"v")])
+        ),
+    )
+    add(log, ("active", "a"))
+    assert kept(cleaned(log)) == [(1, "k", "v")]
+
+
+def test_last_batch_of_an_active_producer_stays_without_records() -> None:
+    producer = {"producer_id": 7, "producer_epoch": 3}
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    add(log, ("a", "1"), base_sequence=0, **producer)
+    add(log, ("a", "2"), ("a", "3"), base_sequence=1, **producer)
+    add(log, ("a", "4"))
+    add(log, ("active", "a"))
+    data = cleaned(log)
+    assert kept(data) == [(3, "a", "4")]
+    empty = headers(data)[0]
+    assert (empty[BASE_OFFSET], empty[LAST_OFFSET_DELTA], empty[COUNT]) == (1, 1, 0)
+    assert (empty[PRODUCER_ID], empty[PRODUCER_EPOCH], empty[BASE_SEQUENCE]) == (7, 3, 1)
+    followers = rewritten(data)
+    assert followers.producers.last_of(7) == (3, 2)
+    log.producers.clear()
+    assert [header[BASE_OFFSET] for header in headers(cleaned(log))] == [3]
+
+
+def transactions(*, commit: bool) -> Log:
+    """A log with two batches of a transaction, its marker, and more batches of that producer."""
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    made = [Record(timestamp=1, key=b"a", value=b"old")]
+    fields = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}
+    for sequence in range(2):
+        append(log, bytearray(build(made, base_sequence=sequence, **fields)))
+    append(log, end_marker(commit=commit))
+    append(log, transactional_batch(2))
+    append(log, end_marker())
+    add(log, ("active", "a"))
+    return log
+
+
+def test_records_of_an_aborted_transaction_go_at_once() -> None:
+    data = cleaned(transactions(commit=False))
+    assert kept(data) == []
+    assert [header[BASE_OFFSET] for header in headers(data)] == [2, 3, 4]
+
+
+def test_records_of_a_committed_transaction_count_for_their_key() -> None:
+    data = cleaned(transactions(commit=True))
+    assert kept(data) == [(1, "a", "old")]
+    assert [header[BASE_OFFSET] for header in headers(data)] == [1, 2, 3, 4]
+
+
+def test_marker_goes_after_the_delete_retention_once_its_batches_are_gone() -> None:
+    first = rewritten(cleaned(transactions(commit=False)))
+    data = cleaned(first, delete_retention_ms=HOUR)
+    marker = headers(data)[0]
+    assert (marker[BASE_OFFSET], marker[BASE_TIMESTAMP]) == (2, NOW + HOUR)
+    second = rewritten(data)
+    assert headers(cleaned(second, NOW + HOUR - 1))[0][BASE_OFFSET] == 2
+    assert headers(cleaned(second, NOW + HOUR))[0][BASE_OFFSET] == 3
+
+
+def test_transaction_whose_marker_is_behind_the_cleaned_segments_is_aborted() -> None:
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    append(log, transactional_batch(0))
+    append(log, end_marker(commit=False))
+    assert kept(cleaned(log)) == []
+
+
+def test_last_batch_stays_without_records_before_an_empty_active_segment() -> None:
+    """A follower that copied the log without it would never reach the leader's log end."""
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    add(log, ("a", "1"))
+    append(log, bytearray(build([Record(timestamp=1, value=b"without a key")])))
+    add(log, ("b", "1"))
+    log.truncate_to(2)
+    assert log.log_end_offset == log.segments[-1].base_offset == 2
+    data = cleaned(log)
+    assert kept(data) == [(0, "a", "1")]
+    assert [(header[BASE_OFFSET], header[COUNT]) for header in headers(data)] == [(0, 1), (1, 0)]
+
+
+def test_damaged_batch_is_not_copied() -> None:
+    log = log_of([("a", "1")], [("b", "1")])
+    log.storage.open(log.segments[1].path(".log")).pwritev((b"X",), 65)
+    with pytest.raises(CorruptBatch, match="offset 1 has a wrong CRC"):
+        cleaned(log)
+
+
+def test_torn_segment_is_not_copied() -> None:
+    log = log_of([("a", "1")], [("b", "1")])
+    log.storage.open(log.segments[1].path(".log")).truncate(65)
+    with pytest.raises(CorruptBatch, match="no whole batch at byte 0"):
+        cleaned(log)
+
+
+def test_latest_values_are_the_same_after_a_cleaning() -> None:
+    storage = MemoryStorage()
+    log = varied_log(storage, DIRECTORY, Random(3), NOW, cleanup_policy=("compact",))
+    log.producers.clear()
+    made = [Record(timestamp=1, key=each.key, value=each.value) for each in records(read_all(log))]
+    plain = open_log(storage, directory="/d/p-0", segment_bytes=2_000, cleanup_policy=("compact",))
+    for record in made:
+        append(plain, bytearray(build([record])))
+    plain.flush()
+    groups, _ = carry_out(storage, task(plain, NOW))
+    tail = plain.segments[-1].file.pread(1 << 20, 0)
+    copies = b"".join(copy_of(plain, group) for group in groups)
+    assert latest(records(copies + tail)) == latest(made)
+    assert len(copies) + len(tail) < len(read_all(plain)) / 4
