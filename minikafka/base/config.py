@@ -8,6 +8,7 @@ and the fix. `docs/configuration.md` is generated from these tables.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -34,7 +35,7 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-_COMPACTION: Final = "the log cleaner"
+_DEDUPE_BYTES_MIN: Final = 1 << 20
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 
@@ -195,10 +196,8 @@ class BrokerConfig:
     log_cleanup_policy: tuple[str, ...] = key(
         LIST,
         ("delete",),
-        "Treatment of old records: deleted by retention, or compacted.",
+        "Treatment of old records: deleted by retention, compacted, or both.",
         choices=("delete", "compact"),
-        waits_for="the log cleaner; until then `compact` accepts logs with gaps and needs keys, and without `delete` "
-        "nothing is deleted",
     )
     log_retention_bytes: int = key(
         LONG,
@@ -223,26 +222,45 @@ class BrokerConfig:
     log_segment_delete_delay_ms: int = key(
         LONG, 60_000, "Time between removing a file from the log and deleting it.", low=0
     )
+    log_cleaner_enable: bool = key(
+        BOOLEAN, True, "If true, logs with cleanup.policy=compact are compacted."
+    )
+    log_cleaner_threads: int = key(INT, 1, "Number of logs that are compacted at once.", low=1)
+    log_cleaner_dedupe_buffer_size: int = key(
+        LONG, 134_217_728, "Memory in bytes for the keys of all logs that are being compacted."
+    )
+    log_cleaner_io_buffer_size: int = key(
+        INT, 524_288, "Bytes that compaction reads and writes at once, over all threads.", low=0
+    )
+    log_cleaner_io_buffer_load_factor: float = key(
+        DOUBLE, 0.9, "Share of the memory for keys that may be filled.", low=0
+    )
+    log_cleaner_io_max_bytes_per_second: float = key(
+        DOUBLE,
+        sys.float_info.max,
+        "Maximum bytes per second that compaction reads and writes; each thread gets an equal share.",
+        low=1,
+    )
+    log_cleaner_backoff_ms: int = key(
+        LONG, 15_000, "Pause of compaction while no log is dirty enough.", low=0
+    )
     log_cleaner_delete_retention_ms: int = key(
         LONG,
         86_400_000,
         "Time for which compaction keeps a delete marker.",
         low=0,
-        waits_for=_COMPACTION,
     )
     log_cleaner_min_compaction_lag_ms: int = key(
         LONG,
         0,
         "Minimum age of a record before compaction may remove it.",
         low=0,
-        waits_for=_COMPACTION,
     )
     log_cleaner_max_compaction_lag_ms: int = key(
         LONG,
         LONG_MAX,
         "Maximum age of a record before its log must be compacted.",
         low=1,
-        waits_for=_COMPACTION,
     )
     log_cleaner_min_cleanable_ratio: float = key(
         DOUBLE,
@@ -250,7 +268,6 @@ class BrokerConfig:
         "Minimum ratio of uncompacted bytes in a log before compaction.",
         low=0,
         high=1,
-        waits_for=_COMPACTION,
     )
     producer_id_expiration_ms: int = key(
         INT, 86_400_000, "Time for which the sequence numbers of an idle producer are kept.", low=1
@@ -536,9 +553,18 @@ def _check_broker(config: BrokerConfig) -> None:
         )
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms must be at most replica.lag.time.max.ms")
+    check_cleaner(config)
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_connect(config.zookeeper_connect)
     check_inherited(config)
+
+
+def check_cleaner(config: BrokerConfig) -> None:
+    """Check the memory of the log cleaner, as Kafka does. Raises ConfigError."""
+    if config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads <= _DEDUPE_BYTES_MIN:
+        raise ConfigError(
+            "log.cleaner.dedupe.buffer.size must be above 1 MiB (1048576) for each of log.cleaner.threads"
+        )
 
 
 def check_inherited(config: BrokerConfig) -> None:

@@ -178,6 +178,10 @@ class StorageFailed(MinikafkaError):
         self.cause = cause
 
 
+class CleaningFailed(MinikafkaError):
+    """A log cannot be compacted; the text says why."""
+
+
 class RecordsGone(MinikafkaError):
     """Records that a response has promised cannot be sent any more; the client's connection is closed."""
 

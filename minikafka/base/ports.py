@@ -94,6 +94,22 @@ class Executor(Protocol):
         """Run the function without blocking the event loop and return its result."""
 
 
+class Cleaners(Protocol):
+    """Carries out the cleanings of logs (`log/cleaner`) outside the event loop, several at once."""
+
+    async def clean(
+        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+    ) -> Mapping[str, Any]:
+        """Carry out an encoded `CleaningTask`; return the encoded `CleaningOutcome`.
+
+        `on_group` is called on the event loop with each encoded `CleanedGroup`; what it raises ends the cleaning.
+        Raises CleaningFailed, and StorageFailed. Nothing runs any more when the call has ended or was cancelled.
+        """
+
+    async def close(self) -> None:
+        """Give back what is kept for later cleanings."""
+
+
 class File(Protocol):
     """One open file. Every OSError is raised as `StorageFailed`."""
 

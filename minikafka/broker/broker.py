@@ -22,6 +22,7 @@ from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.model import ControllerRequest, ControllerResponse, TopicPartition
 from minikafka.base.ports import (
     Call,
+    Cleaners,
     Clock,
     ControlPlane,
     Executor,
@@ -42,6 +43,7 @@ from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import register_gauges
 from minikafka.broker.group_coordinator import GroupService, OffsetsTopic
 from minikafka.broker.listener import KafkaListener
+from minikafka.broker.log_cleaner import LogCleaner
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.partition_report import (
     metadata_of,
@@ -80,6 +82,7 @@ class BrokerPorts:
     transport: Transport
     tasks: Tasks
     executor: Executor
+    cleaners: Cleaners
     new_control_plane: Callable[[str], ControlPlane]
 
 
@@ -133,10 +136,21 @@ class Broker:
             ports.tasks,
             ledger,
         )
+        self.cleaner = LogCleaner(
+            ports.cleaners,
+            logs,
+            self.replicas.partitions,
+            lambda: self.settings.current,
+            self.replicas.purgatory.storage_failed,
+            ports.clock,
+            ports.tasks,
+        )
+        self.replicas.roles.add(self.cleaner)
         self.metrics = Metrics()
         self.requests = RequestMetrics(self.metrics)
         self.requests.add_produce(self.replicas.purgatory)
         register_gauges(self.metrics, self.controller, self.replicas)
+        self.cleaner.register(self.metrics)
         self.producer_ids = ProducerIds(self.coordinator.claim_producer_ids)
         self.config_updates = ConfigUpdates(self.settings, self.replicas, self.controller)
         self.config_changes = self.coordinator.configs.changes(self.config_updates)
@@ -215,6 +229,7 @@ class Broker:
         self.info = replace(self.info, endpoints=endpoints.registered(ports))
         await self.config_changes.start()
         self.replicas.start()
+        self.cleaner.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         await self.coordinator.start(self.info, self._registered)
@@ -332,6 +347,7 @@ class Broker:
         self.gate.open()
         await self.controller.resign()
         await self.listener.close()
+        await self.cleaner.close()
         await self.replicas.close()
         await self.coordinator.stop()
         await self.control_plane.close()

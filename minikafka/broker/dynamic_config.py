@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from minikafka.base.config import BrokerConfig, TopicConfig, check_inherited
+from minikafka.base.config import BrokerConfig, TopicConfig, check_cleaner, check_inherited
 from minikafka.base.errors import ConfigError
 from minikafka.base.keys import LONG_MAX, Key, Kind, parse_all, unknown_key
 from minikafka.rpc.messages import SettingChange
@@ -50,12 +50,23 @@ THROTTLES: Final[dict[str, Key]] = {
 }
 """Keys that only exist as dynamic ones."""
 
+CLEANER: Final = (
+    "log.cleaner.threads",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.backoff.ms",
+)
+"""Keys of the log cleaner, which the next cleaning obeys."""
+
 DYNAMIC: Final[dict[str, Key]] = {
     **{
         name: BrokerConfig.keys()[name]
         for name in (
             *(row.synonyms[0][0] for row in TopicConfig.keys().values() if row.synonyms),
             "producer.id.expiration.ms",
+            *CLEANER,
         )
     },
     **THROTTLES,
@@ -126,6 +137,7 @@ class DynamicConfig:
         parsed = parse_all(BrokerConfig.keys(), kept)
         config = replace(self.static, **parsed, given=self.static.given.union(kept))
         check_inherited(config)
+        check_cleaner(config)
         return config
 
     def check(self, values: Mapping[str, str]) -> None:

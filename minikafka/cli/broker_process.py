@@ -29,6 +29,7 @@ from minikafka.cli.config_files import errors_name_file, read_config
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll
+from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.cpu_quota import has_quota
 from minikafka.runtime.storage import DiskStorage
@@ -157,6 +158,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         _transport(asyncio.get_running_loop()),
         tasks,
         ThreadExecutor(),
+        CleanerProcesses(),
         lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
     )
     mode = ZooKeeperMode(config, clock, rng, storage, tasks, coordination, end_session)

@@ -26,6 +26,7 @@ from minikafka.log.retired import RetiredSegments
 from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
 from minikafka.log.segments import Segments
 from minikafka.log.stand_ins import RefusingFile
+from minikafka.log.swap import swap_in
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -587,21 +588,24 @@ class Log:
 
     # ---- compaction
 
-    def replace_segment(self, segment: Segment, cleaned_path: str) -> None:
-        """Replace a sealed segment by its compacted copy, the file at `cleaned_path`.
+    def replace_segments(self, segments: Sequence[Segment]) -> None:
+        """Replace neighbouring sealed segments by their compacted copy, `<first base offset>.log.cleaned`.
 
-        The layout generation rises; byte positions from the end of the segment on stay valid. Raises ValueError if
-        the segment is not a sealed segment of this log, CorruptBatch if the copy is not whole, sound batches of
-        that segment, and StorageFailed.
+        The copy must be sound and durable (`log/cleaner`). The layout generation rises; byte positions from the end
+        of the segments on stay valid. Raises ValueError if they are no longer sealed segments of this log, and
+        StorageFailed.
         """
-        slot = self.segments[:-1].index(segment)
-        cleaned, size = segment.open_compacted(cleaned_path, self.segments[slot + 1].base_offset)
+        slot = self.segments[:-1].index(segments[0])
+        if self.segments[slot:-1][: len(segments)] != list(segments):
+            raise ValueError(f"{self} does not have these segments")
         if self.gaps.first_dirty_offset is None:
             self.gaps.mark(self.log_start_offset)
         with self._failing_for_good():
-            cleaned.file.sync()
-            segment.replace_files(cleaned, cleaned_path)
-        self.segments.replace(slot, cleaned, size)
+            cleaned = swap_in(segments)
+            self.segments.replace(slot, len(segments), cleaned)
+            for segment in segments:
+                self.retired.add(segment, self.config.file_delete_delay_ms)
+            self.producers.keep_snapshots({segment.base_offset for segment in self.segments})
         self.layout_generation += 1
 
     # ---- durability

@@ -20,7 +20,8 @@ from minikafka.log import epochs as epoch_file
 from minikafka.log.checkpoints import PARTITION_METADATA
 from minikafka.log.epochs import LeaderEpochs
 from minikafka.log.producers import ProducerStates
-from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.swap import finish_swaps
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 Entries = list[tuple[int, int]]
 """Leader epochs as (epoch, start offset), rising."""
 
-_LEFTOVERS: Final = (".tmp", ".deleted", ".cleaned")
+_LEFTOVERS: Final = (".tmp", DELETED)
 
 
 class Loaded(NamedTuple):
@@ -205,6 +206,7 @@ def _batches_from(
 
 
 def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segment]:
+    finish_swaps(storage, directory, interval)
     names = storage.names(directory)
     bases = offsets_of(names, LOG)
     for name in names:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import File, Storage
 from minikafka.log.index import OFFSET_ENTRY, TIME_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.log.stand_ins import UnmadeFile
@@ -501,32 +500,6 @@ class Segment:
         self.write_index_files(sealed=False)
         return end
 
-    def open_compacted(self, path: str, end_offset: int) -> tuple[Segment, int]:
-        """Open the compacted copy of this segment at `path`, checked and indexed; return it and its size in bytes.
-
-        Raises CorruptBatch if the copy holds anything but whole, sound batches, or a record at `end_offset` or above.
-        """
-        file = self.storage.open(path)
-        cleaned = Segment(
-            self.storage, self.directory, self.base_offset, self.start, self.interval, file=file
-        )
-        size, end = cleaned.recover(_no_action, accept_gaps=True)
-        if size != file.size() or end > end_offset:
-            file.close()
-            raise CorruptBatch(f"{path} does not hold whole batches of {self.path(LOG)}")
-        return cleaned, size
-
-    def replace_files(self, cleaned: Segment, cleaned_path: str) -> None:
-        """Move the file of a compacted copy to the place of this segment's files. Raises StorageFailed.
-
-        The indexes go first: a crash in between leaves a log whose indexes are rebuilt.
-        """
-        self.close()
-        for suffix in (INDEX, TIME_INDEX):
-            self.storage.remove(self.path(suffix))
-        self.storage.rename(cleaned_path, self.path(LOG))
-        cleaned.write_index_files(sealed=True)
-
     def close(self) -> None:
         """Close the file."""
         self.version += 1
@@ -543,10 +516,6 @@ class Segment:
         self.close()
         for path in self.paths():
             self.storage.remove(path)
-
-
-def _no_action(header: Header) -> None:
-    """Ignore a recovered batch: only the indexes are wanted."""
 
 
 def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:

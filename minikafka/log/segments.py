@@ -93,14 +93,15 @@ class Segments(list[Segment]):
         self.forget_unsynced(segment)
         segment.delete()
 
-    def replace(self, slot: int, cleaned: Segment, size: int) -> None:
-        """Replace a sealed segment by its compacted copy of `size` bytes.
+    def replace(self, slot: int, count: int, cleaned: Segment) -> None:
+        """Replace `count` sealed segments by their compacted copy. Raises StorageFailed.
 
-        This segment and those before it get higher start positions, so every position behind it stays valid.
+        The copy and the segments before it get higher start positions, so every position behind it stays valid.
         """
-        self.forget_unsynced(self[slot])
-        self[slot] = cleaned
-        saved = self[slot + 1].start - cleaned.start - size
+        saved = self[slot + count].start - cleaned.start - cleaned.file.size()
+        for segment in self[slot : slot + count]:
+            self.forget_unsynced(segment)
+        self[slot : slot + count] = [cleaned]
         for segment in self[: slot + 1]:
             segment.start += saved
 

@@ -178,6 +178,5 @@ def clean(log: Log, slot: int, keep: Callable[[int], bool]) -> None:
     for position, header in segment.headers(0, len(data)):
         if keep(header[BASE_OFFSET]):
             kept += data[position : position + OVERHEAD + header[BATCH_LENGTH]]
-    path = segment.path(".log.cleaned")
-    log.storage.write_atomically(path, kept)
-    log.replace_segment(segment, path)
+    log.storage.write_atomically(segment.path(".log.cleaned"), kept)
+    log.replace_segments([segment])

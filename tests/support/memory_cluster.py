@@ -13,6 +13,7 @@ from typing import Any
 
 from support import proof
 from support.loop_clock import LoopClock, SeededRng
+from support.memory_cleaners import MemoryCleaners
 from support.memory_coordination import Ensemble, MemoryCoordination, password_of
 from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
@@ -146,6 +147,7 @@ class MemoryCluster:
         self.brokers: dict[int, Broker] = {}
         self.processes: dict[int, Process] = {}
         self.ports: dict[int, BrokerPorts] = {}
+        self.cleaners: dict[int, MemoryCleaners] = {}
         self.sessions: dict[int, MemoryCoordination] = {}
         self.control_delay: Callable[[], float] = lambda: 0
         """Seconds until the next request of the controller arrives."""
@@ -184,6 +186,7 @@ class MemoryCluster:
             }
         )
         rng, storage = SeededRng(number), self.storages[number]
+        self.cleaners[number] = MemoryCleaners(storage, self.clock)
         tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
         ports = self.ports[number] = BrokerPorts(
             self.clock,
@@ -192,6 +195,7 @@ class MemoryCluster:
             self.transport,
             tasks,
             InlineExecutor(),
+            self.cleaners[number],
             lambda cluster_id: MemoryControlPlane(self.servers, lambda: self.control_delay()),
         )
         session = self.sessions[number] = MemoryCoordination(self.ensemble)

@@ -14,7 +14,7 @@ from minikafka.base.ports import Buffer, File, Storage
 from minikafka.log.cleaner.batches import BatchFilter, LastBatch, Rules, check_crc
 from minikafka.log.cleaner.groups import Size, grouped
 from minikafka.log.cleaner.offset_map import OffsetMap
-from minikafka.log.cleaner.task import CLEANED, CleanedGroup, CleaningOutcome, CleaningTask
+from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
 from minikafka.log.cleaner.transactions import (
     Aborted,
     AbortedScan,
@@ -23,6 +23,7 @@ from minikafka.log.cleaner.transactions import (
     marker_type,
 )
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.swap import CLEANED
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
-
-CLEANED: Final = ".cleaned"
-"""Added to the name of a segment's files that are being made, as in Kafka; `.swap` follows it (`log/swap.py`)."""
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)

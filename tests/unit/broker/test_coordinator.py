@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.cold import LoopClock, SeededRng
+from support.memory_cleaners import MemoryCleaners
 from support.memory_cluster import InlineExecutor, MemoryControlPlane
 from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
@@ -18,14 +19,15 @@ from minikafka.runtime.tasks import TaskRegistry
 
 async def test_broker_serves_records_in_a_mode_without_zookeeper() -> None:
     config = BrokerConfig.from_mapping({"broker.id": 0, "log.dirs": "/data"})
-    transport = MemoryTransport()
+    transport, storage, clock = MemoryTransport(), MemoryStorage(), LoopClock()
     ports = BrokerPorts(
-        LoopClock(),
+        clock,
         SeededRng(),
-        MemoryStorage(),
+        storage,
         transport,
         TaskRegistry(),
         InlineExecutor(),
+        MemoryCleaners(storage, clock),
         lambda cluster_id: MemoryControlPlane({}),
     )
     mode: CoordinationMode = SoloMode()

@@ -204,9 +204,8 @@ def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
         world.produce(0, value)
     log = world[0].log
     for segment in log.segments[1:3]:
-        path = segment.path(".cleaned")
-        log.storage.write_atomically(path, b"")
-        log.replace_segment(segment, path)
+        log.storage.write_atomically(segment.path(".log.cleaned"), b"")
+        log.replace_segments([segment])
     assert world[0].entries_of_every_segment() == [(0, b"a"), (3, b"d")]
     world.send_leader_and_isr(1)
     world.sync(0, 1)

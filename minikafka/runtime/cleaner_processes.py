@@ -1,0 +1,99 @@
+"""The Cleaners port: one process for each cleaning in progress, so that the broker's event loop does not wait.
+
+A process is kept for a while after a cleaning, for the next one. It ends by itself when the broker is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from minikafka.base.errors import CleaningFailed, StorageFailed
+
+_WORKER: Final = "minikafka.runtime.cleaner_worker"
+_LINE_MAX: Final = 16 << 20
+_KEPT_S: Final = 60
+
+
+class CleanerProcesses:
+    """Processes that run `cleaner_worker.py`. A task and its results are lines of JSON."""
+
+    def __init__(self) -> None:
+        self._idle: list[Process] = []
+        self._retiring: asyncio.TimerHandle | None = None
+
+    async def clean(
+        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+    ) -> Mapping[str, Any]:
+        """See Cleaners."""
+        process = self._idle.pop() if self._idle else await _started()
+        is_idle = False
+        try:
+            kind, content = await _exchange(process, task, on_group)
+            is_idle = True
+        finally:
+            if is_idle:
+                self._keep(process)
+            else:
+                await _end(process)
+        if kind == "storage":
+            raise StorageFailed(content["path"], OSError(content["errno"], content["text"]))
+        if kind == "failed":
+            raise CleaningFailed(content["text"])
+        return content
+
+    def _keep(self, process: Process) -> None:
+        self._idle.append(process)
+        if self._retiring is not None:
+            self._retiring.cancel()
+        self._retiring = asyncio.get_running_loop().call_later(_KEPT_S, self._retire)
+
+    def _retire(self) -> None:
+        """Let the idle processes end: they notice the end of their input."""
+        while self._idle:
+            process = self._idle.pop()
+            assert process.stdin is not None
+            process.stdin.close()
+
+    async def close(self) -> None:
+        """See Cleaners."""
+        if self._retiring is not None:
+            self._retiring.cancel()
+        while self._idle:
+            await _end(self._idle.pop())
+
+
+async def _started() -> Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", _WORKER, stdin=PIPE, stdout=PIPE, limit=_LINE_MAX
+        )
+    except OSError as error:
+        raise CleaningFailed(f"no process can be started: {error}") from error
+
+
+async def _exchange(
+    process: Process, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+) -> tuple[str, dict[str, Any]]:
+    """Return the last message about the task, its kind and its content. Raises CleaningFailed."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(task).encode() + b"\n")
+    while True:
+        line = await process.stdout.readline()
+        if not line:
+            raise CleaningFailed(f"the cleaner process ended with {await process.wait()}")
+        kind, content = json.loads(line)
+        if kind != "group":
+            return kind, content
+        on_group(content)
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()

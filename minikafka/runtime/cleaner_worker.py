@@ -1,0 +1,103 @@
+"""The process that cleans logs for a broker: tasks are lines of its input, results lines of its output.
+
+It ends when its input ends, in the middle of a cleaning too: the broker is gone, or has aborted the cleaning.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, BinaryIO, Final
+
+from minikafka.base.errors import CorruptBatch, StorageFailed
+from minikafka.log.cleaner.cleaning import clean
+from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
+from minikafka.runtime.storage import DiskStorage
+
+_NICE: Final = 5
+"""The broker itself comes first where processors are few."""
+_GC_THRESHOLD: Final = 100_000
+
+
+class Throttle:
+    """Limits the bytes per second by pauses."""
+
+    def __init__(self, bytes_per_second: float, now: float) -> None:
+        self._rate = bytes_per_second
+        self._due = now
+
+    def pause_after(self, count: int, now: float) -> float:
+        """Return how long to pause, in seconds, after this many bytes at this time."""
+        self._due = max(self._due, now) + count / self._rate
+        return self._due - now
+
+
+def serve(tasks: BinaryIO, results: BinaryIO, has_ended: Callable[[], bool]) -> None:
+    """Carry out one task after the other until the input ends; `has_ended` tells it during a task."""
+
+    def send(kind: str, content: Mapping[str, Any]) -> None:
+        results.write(json.dumps([kind, content]).encode() + b"\n")
+        results.flush()
+
+    for line in iter(tasks.readline, b""):
+        try:
+            outcome = carry_out(CleaningTask.decode(json.loads(line)), send, has_ended)
+        except StorageFailed as failure:
+            cause = failure.cause
+            fields = {"path": failure.path, "errno": cause.errno, "text": cause.strerror}
+            send("storage", fields)
+        except (CorruptBatch, MemoryError) as failure:
+            send("failed", {"text": str(failure) or type(failure).__name__})
+        else:
+            if outcome is None:
+                return
+            send("outcome", outcome)
+
+
+def carry_out(
+    task: CleaningTask,
+    send: Callable[[str, Mapping[str, Any]], None],
+    has_ended: Callable[[], bool],
+) -> dict[str, Any] | None:
+    """Carry out a task; return its outcome, None if the input has ended. Raises CorruptBatch, StorageFailed."""
+    throttle = Throttle(task.bytes_per_second, time.monotonic())
+    steps = clean(DiskStorage(), task)
+    while not has_ended():
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            return asdict(end.value)
+        if isinstance(step, CleanedGroup):
+            send("group", asdict(step))
+        else:
+            pause = throttle.pause_after(step, time.monotonic())
+            if pause > 0:
+                time.sleep(pause)
+    return None
+
+
+def _input_has_ended() -> bool:
+    """True if the broker has closed the input; it sends nothing during a task."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+def main() -> None:
+    """Serve the broker that started this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the broker
+    os.nice(_NICE)
+    gc.set_threshold(_GC_THRESHOLD)
+    try:
+        serve(sys.stdin.buffer, sys.stdout.buffer, _input_has_ended)
+    except BrokenPipeError:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The Cleaners port without a process: the same steps, taken on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from minikafka.base.errors import CleaningFailed, CorruptBatch
+from minikafka.base.ports import Clock, Storage
+from minikafka.log.cleaner.cleaning import clean
+from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
+
+
+class MemoryCleaners:
+    """Steps on a storage in memory, limited by the clock. `tasks` are those that were begun."""
+
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+        self.tasks: list[CleaningTask] = []
+        self.running = 0
+
+    async def clean(
+        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+    ) -> Mapping[str, Any]:
+        """See Cleaners."""
+        given = CleaningTask.decode(task)
+        self.tasks.append(given)
+        steps = clean(self._storage, given)
+        self.running += 1
+        try:
+            while True:
+                step = next(steps)
+                if isinstance(step, CleanedGroup):
+                    on_group(asdict(step))
+                else:
+                    await self._clock.sleep(1_000 * step / given.bytes_per_second)
+        except StopIteration as end:
+            return asdict(end.value)
+        except CorruptBatch as error:
+            raise CleaningFailed(str(error)) from error
+        finally:
+            self.running -= 1
+
+    async def close(self) -> None:
+        """See Cleaners."""

@@ -1,0 +1,254 @@
+"""The log cleaner of whole brokers in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support.cleaning import latest
+from support.memory_cluster import LOG_DIR, MemoryCluster
+from support.seeded_loop import run_seeded
+
+from minikafka.base.model import TopicPartition
+from minikafka.client import Client, NewTopic
+from minikafka.log.log import Log
+from minikafka.record.batch import Record
+
+T0 = TopicPartition("t", 0)
+SECOND = 1_000
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.3"}
+
+
+def run(
+    scenario: Callable[[MemoryCluster, Client], Awaitable[None]],
+    brokers: int = 1,
+    settings: dict[str, str] = COMPACT,
+    **config: object,
+) -> None:
+    """Run a scenario on brokers with these keys, and a topic with these settings."""
+
+    async def scene() -> None:
+        keys = {"log_cleaner_backoff_ms": SECOND, **config}
+        async with MemoryCluster(brokers, **keys) as cluster, cluster.client() as user:
+            await user.create_topics(NewTopic("t", 1, brokers, configs=settings))
+            await scenario(cluster, user)
+
+    run_seeded(1, scene())
+
+
+async def update(user: Client, rounds: int, keys: int = 5, value: bytes = b"v") -> None:
+    """Write each of some keys this many times, one record at a time."""
+    for number in range(rounds):
+        for key in range(keys):
+            await user.produce("t", [Record(key=b"key-%d" % key, value=b"%s-%d" % (value, number))])
+
+
+def log_of(cluster: MemoryCluster, broker: int = 0) -> Log:
+    partition = cluster.brokers[broker].replicas.partition(T0)
+    assert partition is not None
+    return partition.log
+
+
+async def until_clean(cluster: MemoryCluster, broker: int = 0) -> None:
+    """Wait until everything but the active segment is clean."""
+    for _ in range(100):
+        log = log_of(cluster, broker)
+        if log.gaps.first_dirty_offset == log.segments[-1].base_offset:
+            return
+        await cluster.clock.sleep(SECOND)
+    raise AssertionError(log_of(cluster, broker).gaps.first_dirty_offset)
+
+
+async def read(user: Client) -> list[Record]:
+    return [record async for record in user.consume("t", until_end=True)]
+
+
+def test_compacted_topic_keeps_the_latest_value_of_each_key() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        before = await read(user)
+        await until_clean(cluster)
+        after = await read(user)
+        assert latest(after) == latest(before) == {b"key-%d" % key: b"v-59" for key in range(5)}
+        assert len(after) < len(before) / 2
+        assert set(after) < set(before)
+        await update(user, 1, value=b"w")
+        assert latest(await read(user))[b"key-0"] == b"w-0"
+
+    run(scenario)
+
+
+def test_followers_compact_their_logs_themselves() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        for broker in range(3):
+            await until_clean(cluster, broker)
+        logs = [log_of(cluster, broker) for broker in range(3)]
+        assert {log.log_end_offset for log in logs} == {300}
+        assert all(log.size < 6_000 for log in logs)
+
+    run(scenario, brokers=3)
+
+
+@pytest.mark.key("log.cleaner.enable")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_logs_are_compacted_unless_the_cleaner_is_disabled(enabled: bool) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        await cluster.clock.sleep(30 * SECOND)
+        assert bool(cluster.cleaners[0].tasks) is enabled
+
+    run(scenario, log_cleaner_enable=enabled)
+
+
+@pytest.mark.key("log.cleaner.backoff.ms")
+def test_dirty_logs_are_looked_for_after_the_backoff() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        await cluster.clock.sleep(59 * SECOND - cluster.clock.now() % SECOND)
+        assert cluster.cleaners[0].tasks == []
+        await cluster.clock.sleep(2 * SECOND)
+        assert cluster.cleaners[0].tasks != []
+
+    run(scenario, log_cleaner_backoff_ms=60 * SECOND)
+
+
+@pytest.mark.key("log.cleaner.io.max.bytes.per.second", "log.cleaner.threads")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cleanings_share_the_rate_and_their_number_is_limited(threads: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("other", 3, 1, configs=COMPACT))
+        await update(user, 60)
+        for _ in range(60):
+            for partition in range(3):
+                found = [Record(key=b"k", value=b"v" * 50)]
+                await user.produce("other", found, partition=partition)
+        most = 0
+        begun = cluster.clock.now()
+        while len(cluster.cleaners[0].tasks) < 4 or cluster.cleaners[0].running:
+            most = max(most, cluster.cleaners[0].running)
+            await cluster.clock.sleep(10)
+        took = cluster.clock.now() - begun
+        assert most == threads
+        size = 2 * 60 * (3 * 120 + 5 * 90)  # every byte is mapped and copied
+        assert 0.4 * size < took * 10 < 2 * size
+
+    run(scenario, log_cleaner_io_max_bytes_per_second=10_000.0, log_cleaner_threads=threads)
+
+
+@pytest.mark.key(
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.buffer.size",
+)
+def test_memory_is_divided_among_the_cleanings() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        await until_clean(cluster)
+        task = cluster.cleaners[0].tasks[0]
+        assert (task.dedupe_bytes, task.load_factor, task.io_bytes) == (3 << 20, 0.5, 50_000)
+
+    run(
+        scenario,
+        log_cleaner_threads=2,
+        log_cleaner_dedupe_buffer_size=6 << 20,
+        log_cleaner_io_buffer_load_factor=0.5,
+        log_cleaner_io_buffer_size=200_000,
+    )
+
+
+@pytest.mark.key("log.cleanup.policy", "cleanup.policy")
+def test_log_of_another_policy_is_not_compacted() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        await cluster.clock.sleep(10 * SECOND)
+        assert cluster.cleaners[0].tasks == []
+        await user.alter_topic_configs({"t": {"cleanup.policy": "compact,delete"}})
+        await until_clean(cluster)
+
+    run(scenario, settings={**COMPACT, "cleanup.policy": "delete"})
+
+
+async def damage(cluster: MemoryCluster) -> None:
+    """Change a byte of the first segment."""
+    path = f"{LOG_DIR}/t-0/{0:020d}.log"
+    cluster.storages[0].files[path][68] ^= 1
+
+
+def test_damaged_log_is_given_up_and_others_are_compacted() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("other", 1, 1, configs=COMPACT))
+        await update(user, 60)
+        await damage(cluster)
+        for _ in range(60):
+            await user.produce("other", [Record(key=b"k", value=b"v" * 50)])
+        await cluster.clock.sleep(20 * SECOND)
+        broker = cluster.brokers[0]
+        (reason,) = broker.cleaner.uncleanable.values()
+        assert "the batch at offset 0 has a wrong CRC" in reason
+        assert [task.directory for task in cluster.cleaners[0].tasks].count(f"{LOG_DIR}/t-0") == 1
+        assert f"{LOG_DIR}/other-0" in [task.directory for task in cluster.cleaners[0].tasks]
+        assert report(cluster)["uncleanable"] == reason
+
+    run(scenario)
+
+
+def report(cluster: MemoryCluster) -> dict[str, Any]:
+    broker = cluster.brokers[0]
+    partition = broker.replicas.partition(T0)
+    assert partition is not None
+    found = broker.cleaner.report(partition)
+    assert found is not None
+    return found
+
+
+def test_cleaning_is_aborted_when_the_topic_is_deleted() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        cleaners = cluster.cleaners[0]
+        while not cleaners.running:
+            await cluster.clock.sleep(100)
+        await user.delete_topics("t")
+        while cluster.brokers[0].replicas.partition(T0) is not None:
+            await cluster.clock.sleep(100)
+        await cluster.clock.sleep(0)
+        assert not cleaners.running
+        assert cluster.brokers[0].cleaner.uncleanable == {}
+
+    run(scenario, log_cleaner_io_max_bytes_per_second=100.0)
+
+
+def test_copy_is_dropped_when_the_log_was_truncated_meanwhile() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        cleaners = cluster.cleaners[0]
+        while not cleaners.running:
+            await cluster.clock.sleep(100)
+        log = log_of(cluster)
+        log.truncate_to(50)
+        while cleaners.running:
+            await cluster.clock.sleep(100)
+        await cluster.clock.sleep(1)
+        assert log.gaps.first_dirty_offset is None
+        assert [name for name in log.storage.names(log.directory) if "cleaned" in name] == []
+
+    run(scenario, log_cleaner_io_max_bytes_per_second=3_000.0)
+
+
+def test_cleaning_is_aborted_by_a_new_leader_and_done_again() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        leader = (await user.describe_topics("t"))[0].partitions[0].leader
+        cleaners = cluster.cleaners[leader]
+        while not cleaners.running:
+            await cluster.clock.sleep(100)
+        before = len(cleaners.tasks)
+        broker = cluster.brokers[leader]
+        broker.replicas.roles.follows(T0, 1)
+        await cluster.clock.sleep(1)
+        assert not cleaners.running
+        await cluster.clock.sleep(10 * SECOND)
+        assert len(cleaners.tasks) > before
+
+    run(scenario, brokers=3, log_cleaner_io_max_bytes_per_second=3_000.0)
