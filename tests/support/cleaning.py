@@ -63,12 +63,20 @@ def carry_out(storage: Storage, given: CleaningTask) -> tuple[list[CleanedGroup]
             groups.append(step)
 
 
-def varied_log(storage: Storage, directory: str, rng: Random, now_ms: int, **settings: Any) -> Log:
+def varied_log(
+    storage: Storage,
+    directory: str,
+    rng: Random,
+    now_ms: int,
+    *,
+    steps: int = 300,
+    **settings: Any,
+) -> Log:
     """Return a log of many segments: updates and delete markers of few keys, every codec, large and small batches,
     idempotent producers, committed and aborted transactions, and batches with the time of their append.
     """
     log = open_log(storage, directory=directory, segment_bytes=6_000, **settings)
-    _Writer(log, rng, now_ms).write(300)
+    _Writer(log, rng, now_ms).write(steps)
     return log
 
 

@@ -12,10 +12,12 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
+from minikafka.client.admin import Resource, ResourceType
 from minikafka.log.log import Log
 from minikafka.record.batch import Record
 
 T0 = TopicPartition("t", 0)
+TOPIC = Resource(ResourceType.TOPIC, "t")
 SECOND = 1_000
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.3"}
 
@@ -158,13 +160,13 @@ def test_memory_is_divided_among_the_cleanings() -> None:
     )
 
 
-@pytest.mark.key("log.cleanup.policy", "cleanup.policy")
+@pytest.mark.key("cleanup.policy")
 def test_log_of_another_policy_is_not_compacted() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         await cluster.clock.sleep(10 * SECOND)
         assert cluster.cleaners[0].tasks == []
-        await user.alter_topic_configs({"t": {"cleanup.policy": "compact,delete"}})
+        await user.admin.alter_configs({TOPIC: {"cleanup.policy": "compact,delete"}})
         await until_clean(cluster)
 
     run(scenario, settings={**COMPACT, "cleanup.policy": "delete"})
@@ -252,3 +254,98 @@ def test_cleaning_is_aborted_by_a_new_leader_and_done_again() -> None:
         assert len(cleaners.tasks) > before
 
     run(scenario, brokers=3, log_cleaner_io_max_bytes_per_second=3_000.0)
+
+
+BROKER_KEYS = {
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+}
+HOUR = 3_600 * SECOND
+
+
+def run_with(
+    scenario: Callable[[MemoryCluster, Client], Awaitable[None]], where: str, **settings: object
+) -> None:
+    """Run a scenario with settings of the topic, given for the topic itself or for the broker."""
+    topic = {key: COMPACT[key] for key in ("cleanup.policy", "segment.bytes")}
+    named = {key.replace("_", "."): str(value) for key, value in settings.items()}
+    if where == "topic":
+        run(scenario, settings={**topic, **named})
+    else:
+        run(
+            scenario,
+            settings=topic,
+            **{BROKER_KEYS[key].replace(".", "_"): value for key, value in named.items()},
+        )
+
+
+@pytest.mark.key("min.cleanable.dirty.ratio")
+@pytest.mark.parametrize("where", ["topic", "broker"])
+def test_log_is_cleaned_again_only_when_it_is_dirty_enough(where: str) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.produce("t", [Record(key=b"%d" % i, value=b"v" * 50) for i in range(200)])
+        await update(user, 60, keys=1)
+        await until_clean(cluster)
+        tasks = len(cluster.cleaners[0].tasks)
+        await update(user, 30, keys=1)
+        await cluster.clock.sleep(10 * SECOND)
+        dirt = report(cluster)["dirty_ratio"]
+        assert 0 < dirt < 0.9
+        assert len(cluster.cleaners[0].tasks) == tasks
+        await update(user, 2_000, keys=1)
+        await cluster.clock.sleep(10 * SECOND)
+        assert len(cluster.cleaners[0].tasks) == tasks + 1
+
+    run_with(scenario, where, min_cleanable_dirty_ratio=0.9)
+
+
+@pytest.mark.key("min.compaction.lag.ms")
+@pytest.mark.parametrize("where", ["topic", "broker"])
+def test_young_records_are_not_compacted(where: str) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await update(user, 60)
+        await cluster.clock.sleep(HOUR - 60 * SECOND)
+        assert cluster.cleaners[0].tasks == []
+        await cluster.clock.sleep(120 * SECOND)
+        assert cluster.cleaners[0].tasks != []
+
+    run_with(scenario, where, min_compaction_lag_ms=HOUR)
+
+
+@pytest.mark.key("max.compaction.lag.ms")
+@pytest.mark.parametrize("where", ["topic", "broker"])
+def test_old_records_are_compacted_however_few_they_are(where: str) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.produce("t", [Record(key=b"%d" % i, value=b"v" * 50) for i in range(500)])
+        await update(user, 10)
+        await until_clean(cluster)
+        tasks = len(cluster.cleaners[0].tasks)
+        await update(user, 20)
+        await cluster.clock.sleep(HOUR - 60 * SECOND)
+        assert len(cluster.cleaners[0].tasks) == tasks
+        await cluster.clock.sleep(120 * SECOND)
+        assert len(cluster.cleaners[0].tasks) == tasks + 1
+
+    run_with(scenario, where, max_compaction_lag_ms=HOUR)
+
+
+@pytest.mark.key("delete.retention.ms")
+@pytest.mark.parametrize("where", ["topic", "broker"])
+def test_delete_markers_go_after_the_delete_retention(where: str) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        async def has_marker() -> bool:
+            await update(user, 60)
+            await until_clean(cluster)
+            return any(record.value is None for record in await read(user))
+
+        await user.produce("t", [Record(key=b"gone", value=b"v")])
+        await user.produce("t", [Record(key=b"gone", value=None)])
+        assert await has_marker()
+        await cluster.clock.sleep(HOUR - 120 * SECOND)
+        assert await has_marker()
+        await cluster.clock.sleep(240 * SECOND)
+        assert not await has_marker()
+
+    run_with(scenario, where, delete_retention_ms=HOUR)

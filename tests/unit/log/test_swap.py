@@ -1,0 +1,201 @@
+"""Compacted copies put in place, and what a crash at any file operation of a cleaning leaves."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import Final
+
+import pytest
+from support.cleaning import carry_out, task, varied_log
+from support.logs import DIRECTORY, TP, append, batch, config, offsets, open_log, produce, read_all
+from support.memory_storage import MemoryStorage
+
+from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
+from minikafka.log.directory import LogDirectory
+from minikafka.log.log import Log
+from minikafka.record.batch import records
+
+NOW: Final = 20_000_000
+EXPECTED_FILE: Final = re.compile(
+    r"\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint|partition\.metadata"
+)
+
+
+class Killed(Exception):
+    """The process ended in the middle of a file operation."""
+
+
+class MortalStorage(MemoryStorage):
+    """Kills the process before its operation number `fatal`, counted from the moment when that is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fatal: int | None = None
+        self.operations = 0
+
+    def failure_at(self, path: str) -> int:
+        self.operations += 1
+        if self.operations == self.fatal:
+            raise Killed
+        return super().failure_at(path)
+
+
+def clean_all(log: Log) -> None:
+    """Clean everything below the active segment, and put each copy in place."""
+    segments = {segment.base_offset: segment for segment in log.segments}
+    groups, outcome = carry_out(log.storage, task(log, NOW))
+    for group in groups:
+        log.replace_segments([segments[base] for base in group.bases])
+    log.gaps.mark(outcome.end_offset)
+
+
+def dirty_log(storage: MemoryStorage) -> LogDirectory:
+    made = varied_log(storage, DIRECTORY, Random(5), NOW, cleanup_policy=("compact",), steps=60)
+    made.close()
+    return opened(storage)
+
+
+def opened(storage: MemoryStorage) -> LogDirectory:
+    directory = LogDirectory(storage, "/d")
+    directory.open_logs(config(cleanup_policy=("compact",), segment_bytes=13_000))
+    return directory
+
+
+def killed_at(fatal: int) -> tuple[MemoryStorage, bool]:
+    """Return the storage of a process that was killed at this operation of a cleaning; False: it was not."""
+    storage = MortalStorage()
+    log = dirty_log(storage).logs[TP]
+    storage.operations, storage.fatal = 0, fatal
+    try:
+        clean_all(log)
+    except Killed:
+        return storage.clone(), True
+    return storage.clone(), False
+
+
+def test_cleaning_killed_at_any_file_operation_loses_nothing() -> None:
+    before = dirty_log(MemoryStorage()).logs[TP]
+    dirty, end, producers = set(records(read_all(before))), before.log_end_offset, before.producers
+    clean_all(before)
+    clean = read_all(before)
+    fatal, is_killed = 0, True
+    while is_killed:
+        fatal += 1
+        storage, is_killed = killed_at(fatal)
+        log = opened(storage).logs[TP]
+        found = set(records(read_all(log)))
+        assert set(records(clean)) <= found <= dirty, fatal
+        assert log.log_end_offset == end, fatal
+        assert {each[:2] for each in log.producers.active()} == {
+            each[:2] for each in producers.active()
+        }, fatal
+        stray = [name for name in storage.names(DIRECTORY) if not EXPECTED_FILE.fullmatch(name)]
+        assert stray == [], fatal
+        clean_all(log)
+        assert list(records(read_all(log))) == list(records(clean)), fatal
+    assert fatal > 60
+
+
+def test_joined_segments_are_one_after_the_swap() -> None:
+    log = dirty_log(MemoryStorage()).logs[TP]
+    bases = [segment.base_offset for segment in log.segments]
+    positions = {offset: log.locate(offset) for offset in (bases[-1], log.log_end_offset)}
+    generation = log.layout_generation
+    clean_all(log)
+    assert [segment.base_offset for segment in log.segments] == [0, *bases[2:-1:2], bases[-1]]
+    assert log.segments[0].base_offset == 0
+    assert {offset: log.locate(offset) for offset in positions} == positions
+    assert log.layout_generation > generation
+
+
+def test_replaced_segments_are_deleted_later() -> None:
+    storage = MemoryStorage()
+    log = dirty_log(storage).logs[TP]
+    replaced = len(log.segments) - 1
+    clean_all(log)
+    deleted = [name for name in storage.names(DIRECTORY) if name.endswith(".log.deleted")]
+    assert len(deleted) == replaced
+    assert len(log.retired.take_due(10**9, 1_000)) == 0
+    assert len(log.retired.take_due(2 * 10**9, 1_000)) == replaced
+
+
+def test_first_dirty_offset_is_in_kafkas_file_after_a_cleaning() -> None:
+    storage = MemoryStorage()
+    log = dirty_log(storage).logs[TP]
+    clean_all(log)
+    end = log.segments[-1].base_offset
+    assert storage.read(f"/d/{FIRST_DIRTY_OFFSETS}") == f"0\n1\nt 0 {end}\n".encode()
+
+
+def small_log(storage: MemoryStorage) -> Log:
+    """A log of records 0 to 39 in four segments."""
+    log = open_log(storage, segment_bytes=10 * len(batch()), cleanup_policy=("compact",))
+    produce(log, *([1] * 40))
+    log.close()
+    return log
+
+
+def copy(storage: MemoryStorage, suffix: str, base: int, *kept: int) -> None:
+    """Write a copy of one record for each of these offsets, as Kafka leaves it after a crash."""
+    data = b"".join(bytes(batch(base_offset=offset, leader_epoch=0)) for offset in kept)
+    for kind, content in ((".log", data), (".index", b""), (".timeindex", b""), (".txnindex", b"")):
+        storage.write_atomically(f"{DIRECTORY}/{base:020d}{kind}{suffix}", content)
+
+
+def recovered(storage: MemoryStorage) -> Log:
+    return open_log(storage, first_dirty_offset=0, recovery_point=40)
+
+
+def test_start_completes_a_swap_of_kafka() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    copy(storage, ".swap", 10, 15, 25)
+    log = recovered(storage)
+    assert offsets(read_all(log)) == [*range(10), 15, 25, *range(30, 40)]
+    assert [segment.base_offset for segment in log.segments] == [0, 10, 30]
+
+
+def test_start_completes_a_swap_whose_replaced_files_are_renamed() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    copy(storage, ".swap", 10, 15, 25)
+    for kind in (".log", ".index", ".timeindex"):
+        path = f"{DIRECTORY}/{10:020d}{kind}"
+        storage.rename(path, path + ".deleted")
+    assert offsets(read_all(recovered(storage))) == [*range(10), 15, 25, *range(30, 40)]
+
+
+@pytest.mark.parametrize("base", [10, 20])
+def test_start_removes_a_copy_that_is_only_partly_renamed(base: int) -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    copy(storage, ".swap", 20, 25)
+    storage.write_atomically(f"{DIRECTORY}/{base:020d}.timeindex.cleaned", b"")
+    log = recovered(storage)
+    assert offsets(read_all(log)) == list(range(40))
+    assert all(EXPECTED_FILE.fullmatch(name) for name in storage.names(DIRECTORY))
+
+
+def test_index_that_is_left_of_a_complete_swap_is_renamed() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    path = f"{DIRECTORY}/{10:020d}.index"
+    storage.rename(path, path + ".swap")
+    log = recovered(storage)
+    assert offsets(read_all(log)) == list(range(40))
+    assert storage.exists(path)
+
+
+def test_empty_copy_leaves_an_empty_segment() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    log = recovered(storage)
+    copy(storage, ".cleaned", 10)
+    log.replace_segments(log.segments[1:3])
+    kept = [*range(10), *range(30, 40)]
+    assert offsets(read_all(log)) == kept
+    assert offsets(log.read(log.locate(12), log.written_position, 100)[0])[:1] == [30]
+    append(log)
+    log.close()
+    assert offsets(read_all(recovered(storage))) == [*kept, 40]
