@@ -1,4 +1,5 @@
-"""The order in which the cold requests of all connections are handled, in turns between which the loop is free.
+"""The order in which cold requests and large fetches of all connections are handled, in turns between which the
+loop is free.
 
 Cold requests can take a thousand times as long as a record, and a client can send thousands of them at once.
 Invariant: a turn takes about `TURN_MS` and handles at most one slice of work for each connection. Between two turns
@@ -23,7 +24,7 @@ _HEAD_START: Final = 100
 
 
 class Worker(Protocol):
-    """The cold requests of one connection. `used` counts the work for it."""
+    """The cold requests, or the large fetches, of one connection. `used` counts the work for it."""
 
     used: int
 

@@ -2,8 +2,8 @@
 
 A tick is one `buffer_updated`: every whole request is parsed, then the logs are written, then responses are
 sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests` in a
-later turn of the event loop. When too many requests wait, parsing stops at the next one and reading stops; so it
-does at a Produce request whose records take long to walk.
+later turn of the event loop, as is a Fetch of many partitions. When too many requests wait, parsing stops at the
+next one and reading stops; so it does at a Produce request whose records take long to walk.
 Invariant: no response is sent before the records it acknowledges are written.
 """
 
@@ -80,6 +80,7 @@ class Connection(FramedStream):
             services.clock,
             services.requests,
             self._filled,
+            turns,
         )
         self.cold = ColdRequests(
             client,
@@ -199,7 +200,7 @@ class Connection(FramedStream):
         produce = self.produce
         self.last_active = produce.now = self.fetch.now = self.clock.now()
         produce.wall_ms = WALL_UNKNOWN
-        produce.walked = 0
+        produce.walked = self.fetch.rows = 0
         return frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
 
     def finish(self) -> None:

@@ -11,18 +11,22 @@ Records beyond the first 64 KiB of a response are read when the client's socket 
 256 KiB. All clients of a broker together have a budget of 64 MiB for such pieces: the more of it is used, the smaller
 they get, down to 16 KiB. Until a client has received a response with more than 64 KiB of records, its further requests
 are not read. If the records are deleted or truncated meanwhile, its connection is closed.
+
+A fetch of more than 64 partitions is handled in steps, in turn with the cold requests of all connections, and the
+next request of its connection when it is answered. So is the next request behind 16 fetches that wait for records.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Slice, Timer
+from minikafka.broker.cold_turns import TURN_MS, ColdTurns
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
@@ -53,12 +57,19 @@ _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOTHING: Final[Sequence[Slice]] = ()
 _DIVERGES: Final = -1
 _RESPONSE_MAX: Final = 55 << 20
+ROWS_MAX: Final = 64
+"""Partitions of a fetch that is handled at once, and of all fetches of a connection in one tick."""
+_Steps: TypeAlias = Generator[None, None, None]
+_STEP_ROWS: Final = 32
+"""Partitions that one step of a larger fetch looks at: about 0.1 ms."""
+WAITING_MAX: Final = 16
+"""Fetches of one connection that wait for records at which no further request is parsed."""
 
 
 class FetchApi:
     """Fetch on one connection: any number of consumer fetches, or the session of one follower.
 
-    `filled()` is called whenever a response may have made `is_full` true.
+    `filled()` is called whenever a response may have made `is_full` true. `turns` are those of `large`.
     """
 
     __slots__ = (
@@ -67,14 +78,19 @@ class FetchApi:
         "clock",
         "correlation",
         "filled",
+        "is_queued",
+        "large",
         "now",
         "positions",
         "replicas",
         "requests",
+        "rows",
         "session",
         "slot",
+        "turns",
         "unsent",
         "unsent_bytes",
+        "used",
         "waiting",
     )
 
@@ -86,7 +102,17 @@ class FetchApi:
         clock: Clock,
         requests: RequestMetrics,
         filled: Callable[[], None],
+        turns: ColdTurns,
     ) -> None:
+        self.turns = turns
+        self.large: ConsumerFetch | None = None
+        """The fetch that is handled in steps, until it is answered; no further request is parsed."""
+        self.is_queued = False
+        """True while `turns` will call `work`."""
+        self.used = 0
+        """The work for this connection, counted by `turns`."""
+        self.rows = 0
+        """Partitions of the fetches of this tick; the connection sets it to 0."""
         self.client = client
         self.replicas = replicas
         self.answers = answers
@@ -128,18 +154,37 @@ class FetchApi:
             self._follower(request, correlation)
         else:
             ConsumerFetch(self, request, correlation, version).begin()
-        return self.unsent_bytes >= EAGER_BYTES and self.is_full()
+        return self.rows > ROWS_MAX or self.is_full()
 
     def is_full(self) -> bool:
-        """True while responses with `EAGER_BYTES` of records or more are not sent: no further request is parsed."""
+        """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""
+        has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
+        return has_many or self.has_much_unsent()
+
+    def has_much_unsent(self) -> bool:
+        """True while responses with `EAGER_BYTES` of records or more are not sent."""
         while self.unsent and self.unsent[0][0].answer is None:
             _, size = self.unsent.popleft()
             self.unsent_bytes -= size
         return self.unsent_bytes >= EAGER_BYTES
 
+    def proceed(self) -> None:
+        """Ask for a turn for the large fetch if there is work to do for it."""
+        if self.large is not None and self.large.has_work and not self.is_queued:
+            self.is_queued = True
+            self.turns.ask(self)
+
+    def work(self) -> None:
+        """Take steps of the large fetch until it is answered or waits, or other connections have their turn."""
+        self.is_queued = False
+        if self.large is not None:
+            self.large.work(self.clock.now() + TURN_MS)
+
     def close(self) -> None:
         """Forget all fetches: the connection has ended."""
         self.unsent.clear()
+        if self.large is not None:
+            self.large.forget()
         if self.session is not None:
             self.replicas.fetch_sessions.close(self.session)
             self.session = None
@@ -246,9 +291,25 @@ class FetchApi:
 
 
 class ConsumerFetch:
-    """One fetch of a consumer until it is answered: a Waiter of every partition that it reads."""
+    """One fetch of a consumer until it is answered: a Waiter of every partition that it reads.
 
-    __slots__ = ("api", "arrived", "correlation", "done", "request", "slot", "timer", "version")
+    `has_work`: True for a large fetch that is not evaluated, or only in part, after the last change.
+    """
+
+    __slots__ = (
+        "api",
+        "arrived",
+        "correlation",
+        "done",
+        "has_work",
+        "is_large",
+        "is_overdue",
+        "request",
+        "slot",
+        "steps",
+        "timer",
+        "version",
+    )
 
     def __init__(
         self, api: FetchApi, request: FetchRequest, correlation: int, version: int
@@ -260,20 +321,31 @@ class ConsumerFetch:
         self.version = version
         self.slot = api.answers.reserve()
         self.timer: Timer | None = None
-        self.done = False
+        self.steps: _Steps | None = None
+        """The rest of the evaluation that is in progress."""
+        self.done = self.has_work = self.is_overdue = False
+        rows = sum([len(rows) for _, rows in request.topics])
+        self.is_large = rows > ROWS_MAX
+        api.rows += rows
 
     def begin(self) -> None:
         """Answer, or wait for the partitions and the timer."""
-        request = self.request
-        if request.session_epoch > 0:
+        if self.request.session_epoch > 0:
             self._answer(encode_response(self.correlation, self.version, SESSION_NOT_FOUND, 0, ()))
             return
+        if self.is_large:
+            self.api.large = self
         self.attempt()
-        if not self.done:
-            self.api.waiting[self] = None
-            for partition in self._partitions():
-                partition.waiting[self] = None
-            self.timer = self.api.clock.call_later(max(request.max_wait_ms, 1), self._expired)
+
+    def _wait(self) -> None:
+        self.api.waiting[self] = None
+        if len(self.api.waiting) >= WAITING_MAX:
+            self.api.filled()
+        for partition in self._partitions():
+            partition.waiting[self] = None
+        wait_ms = self.arrived + self.request.max_wait_ms - self.api.clock.now()
+        self.timer = self.api.clock.call_later(max(wait_ms, 1), self._expired)
+        self.has_work = self.is_large  # records may have come between the steps
 
     def _partitions(self) -> list[Partition]:
         find = self.api.replicas.find
@@ -281,23 +353,51 @@ class ConsumerFetch:
         return [partition for partition in found if partition is not None]
 
     def attempt(self) -> None:
-        """Answer if a partition has an error, or if min_bytes are below the high watermarks."""
+        """Answer if a partition has an error, or if min_bytes are below the high watermarks.
+
+        A large fetch is evaluated in a later turn.
+        """
         if self.done:
             return
-        request = self.request
-        if request.max_wait_ms > 0 and request.min_bytes > 0 and not self._has_enough():
-            return
-        self._read_and_answer()
+        if self.is_large:
+            self.has_work = True
+            self.api.proceed()
+        else:
+            deque(self._evaluate(), maxlen=0)
+
+    def work(self, until: int) -> None:
+        """Take steps of the evaluation until `until`, or to its end."""
+        if self.steps is None:
+            self.has_work = False
+            self.steps = self._evaluate()
+        for _ in self.steps:
+            if self.api.clock.now() >= until:
+                self.has_work = True
+                return
+        self.steps = None
 
     def _expired(self) -> None:
         if not self.done:
-            self._read_and_answer()
+            self.is_overdue = True
+            self.attempt()
             self.api.replicas.purgatory.finish_tick(self.api.clock.now())
 
-    def _has_enough(self) -> bool:
+    def _evaluate(self) -> _Steps:
+        """Answer, or wait until the next attempt. Yields after every `_STEP_ROWS` partitions."""
+        request = self.request
+        may_wait = request.max_wait_ms > 0 and request.min_bytes > 0 and not self.is_overdue
+        if may_wait and not (yield from self._has_enough()):
+            if self not in self.api.waiting:
+                self._wait()
+            return
+        yield from self._read_and_answer()
+
+    def _has_enough(self) -> Generator[None, None, bool]:
         available, wanted = 0, self.request.min_bytes
         for topic, rows in self.request.topics:
-            for row in rows:
+            for at, row in enumerate(rows, 1):
+                if not at % _STEP_ROWS:
+                    yield
                 number, _, offset, _, _, max_bytes = row
                 partition = self.api.replicas.find(topic, number)
                 if partition is None or self._refusal(partition, row):
@@ -335,15 +435,17 @@ class ConsumerFetch:
                 return next_position
         return partition.log.locate(offset)
 
-    def _read_and_answer(self) -> None:
+    def _read_and_answer(self) -> _Steps:
         api = self.api
         left = limit = min(max(self.request.max_bytes, 1), _RESPONSE_MAX)
-        is_full = api.unsent and api.is_full()
-        deferred_from = limit if is_full else limit - EAGER_BYTES + api.unsent_bytes
+        is_late = api.unsent and api.has_much_unsent()
+        deferred_from = limit if is_late else limit - EAGER_BYTES + api.unsent_bytes
         topics: list[tuple[bytes, list[PartitionData]]] = []
         for topic, rows in self.request.topics:
             data = []
-            for row in rows:
+            for at, row in enumerate(rows, 1):
+                if not at % _STEP_ROWS:
+                    yield
                 part = self._read(topic, row, left, deferred_from)
                 left -= part.size
                 data.append(part)
@@ -414,6 +516,8 @@ class ConsumerFetch:
     def forget(self) -> None:
         """Stop waiting for the partitions and the timer."""
         self.done = True
+        if self.api.large is self:
+            self.api.large = None
         if self.timer is not None:
             self.timer.cancel()
         if self.api.waiting.pop(self, False) is None:

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.log.manager import Directory, Replica
-from minikafka.wire.codec import response
+from minikafka.wire.codec import element_with_rows, response, row_encoder, with_elements
 from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 
@@ -74,25 +74,28 @@ def _replica(services: Services, replica: Replica) -> dict[str, Any]:
     }
 
 
-def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to an AlterReplicaLogDirs request."""
+def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to an AlterReplicaLogDirs request, one for each replica."""
+    api, version = ALTER_REPLICA_LOG_DIRS, context.version
     directories = {entry.path: entry for entry in services.replicas.log_directories()}
     hosted = {
         replica.tp: path for path, entry in directories.items() for replica in entry.replicas or ()
     }
-    by_topic: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    encode_row = row_encoder(api, version, "results", "partitions")
+    by_topic: defaultdict[str, list[bytes]] = defaultdict(list)
     for wanted in request.dirs:
         directory = directories.get(wanted.path.rstrip("/") or "/")
         for topic in wanted.topics:
             for partition in topic.partitions:
-                tp = TopicPartition(topic.name, partition)
-                code = _move_error(directory, hosted.get(tp))
-                by_topic[tp.topic].append({"partition_index": partition, "error_code": code})
-    return response(
-        ALTER_REPLICA_LOG_DIRS,
-        context.version,
-        results=[{"topic_name": name, "partitions": rows} for name, rows in by_topic.items()],
-    )
+                code = _move_error(directory, hosted.get(TopicPartition(topic.name, partition)))
+                row = encode_row({"partition_index": partition, "error_code": code})
+                by_topic[topic.name].append(row)
+                yield
+    results = [
+        element_with_rows(api, version, "results", {"topic_name": name}, rows)
+        for name, rows in by_topic.items()
+    ]
+    return with_elements(api, version, results)
 
 
 def _move_error(directory: Directory | None, now: str | None) -> ErrorCode:

@@ -23,14 +23,14 @@ DescribeCluster 60, versions 0–1.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.metadata import Snapshot
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import id_bytes, response
 from minikafka.wire.metadata import NOT_ASKED, encode, encode_topic
 from minikafka.wire.primitives import NULL_UUID
@@ -49,14 +49,14 @@ _FIRST_UPDATE_MS: Final = 30_000
 
 def metadata(
     services: Services, request: Entity, context: RequestContext
-) -> bytes | Awaitable[bytes]:
-    """Return the encoded response to a Metadata request, or an awaitable of it."""
+) -> Steps | Awaitable[Steps]:
+    """Return the steps to the response to a Metadata request, one for each topic, or an awaitable of them."""
     if not services.metadata.version:
         return _first_metadata(services, request, context)
     return _metadata(services, request, context)
 
 
-async def _first_metadata(services: Services, request: Entity, context: RequestContext) -> bytes:
+async def _first_metadata(services: Services, request: Entity, context: RequestContext) -> Steps:
     await _first_update(services)
     return _metadata(services, request, context)
 
@@ -69,13 +69,16 @@ async def _first_update(services: Services) -> None:
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no controller has sent metadata yet")
 
 
-def _metadata(services: Services, request: Entity, context: RequestContext) -> bytes:
+def _metadata(services: Services, request: Entity, context: RequestContext) -> Steps:
     snapshot = services.metadata.snapshot
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        topics = [_known(services, name, request, context) for name in snapshot.topics]
+        topics = []
+        for name in snapshot.topics:
+            topics.append(_known(snapshot, name, request, context))
+            yield
     else:
-        topics = _asked(services, request, context)
+        topics = yield from _asked(services, snapshot, request, context)
     cluster_operations = NOT_ASKED
     if getattr(request, "include_cluster_authorized_operations", False):
         cluster_operations = CLUSTER_OPERATIONS
@@ -90,9 +93,10 @@ def _metadata(services: Services, request: Entity, context: RequestContext) -> b
     )
 
 
-def _asked(services: Services, request: Entity, context: RequestContext) -> list[bytes]:
+def _asked(
+    services: Services, snapshot: Snapshot, request: Entity, context: RequestContext
+) -> Generator[None, None, list[bytes]]:
     version = context.version
-    snapshot = services.metadata.snapshot
     topics: dict[Any, bytes] = {}
     missing: dict[str, None] = {}
     for topic in request.topics:
@@ -101,35 +105,38 @@ def _asked(services: Services, request: Entity, context: RequestContext) -> list
             name = topic.name or ""
             topics[name] = _failed(version, name, ErrorCode.INVALID_REQUEST, topic_id)
         elif topic.name is None or topic_id != NULL_UUID:
-            topics[topic_id] = _by_id(services, topic_id, request, context)
+            topics[topic_id] = _by_id(snapshot, topic_id, request, context)
         elif topic.name in snapshot.topics:
-            topics[topic.name] = _known(services, topic.name, request, context)
+            topics[topic.name] = _known(snapshot, topic.name, request, context)
         else:
             missing[topic.name] = None
-    for name, error in _missing(services, version, request, missing).items():
+        yield
+    created = _created(services, version, request, missing)
+    for name in missing:
+        error = created[name] if name in created else error_for_unknown(name)
         topics[name] = _failed(version, name, error)
+        yield
     return list(topics.values())
 
 
-def _by_id(services: Services, topic_id: bytes, request: Entity, context: RequestContext) -> bytes:
-    name = services.metadata.snapshot.topic_names.get(topic_id)
+def _by_id(snapshot: Snapshot, topic_id: bytes, request: Entity, context: RequestContext) -> bytes:
+    name = snapshot.topic_names.get(topic_id)
     if name is None:
         return _failed(context.version, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
-    return _known(services, name, request, context)
+    return _known(snapshot, name, request, context)
 
 
-def _missing(
+def _created(
     services: Services, version: int, request: Entity, names: dict[str, None]
 ) -> dict[str, ErrorCode]:
-    """Return the error codes of unknown topics, and begin to create them if the request and the broker allow it."""
+    """Begin to create unknown topics if the request and the broker allow it; return their error codes, else {}."""
     may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
     if names and may_create and services.config.auto_create_topics_enable:
         return services.admin.auto_create.start(names)
-    return {name: error_for_unknown(name) for name in names}
+    return {}
 
 
-def _known(services: Services, name: str, request: Entity, context: RequestContext) -> bytes:
-    snapshot = services.metadata.snapshot
+def _known(snapshot: Snapshot, name: str, request: Entity, context: RequestContext) -> bytes:
     with_operations = getattr(request, "include_topic_authorized_operations", False)
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
     key = (context.version, name, operations, context.connection.listener)

@@ -86,9 +86,11 @@ def list_partition_reassignments(
         )
     shown: Iterable[TopicPartition] = sorted(reassignments)
     if request.topics is not None:
+        names = {tp.topic for tp in reassignments}
         asked = {
             TopicPartition(topic.name, partition)
             for topic in request.topics
+            if topic.name in names
             for partition in topic.partition_indexes
         }
         shown = [tp for tp in shown if tp in asked]

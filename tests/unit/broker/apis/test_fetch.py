@@ -12,7 +12,9 @@ from support.replication import KEY, Replica, Replicas
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Metrics
-from minikafka.broker.apis.fetch import FetchApi
+from minikafka.broker.apis import fetch
+from minikafka.broker.apis.fetch import ROWS_MAX, WAITING_MAX, FetchApi
+from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.fetch_sessions import FetchSessions
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.refusals import Refusals
@@ -47,13 +49,15 @@ class Consumer:
             ),
         )
         nobody = cast("Any", None)
+        self.clock = ManualClock()
         self.api = FetchApi(
             nobody,
             cast("Any", replicas),
             self.answers,
-            ManualClock(),
+            self.clock,
             RequestMetrics(Metrics()),
             lambda: None,
+            ColdTurns(self.clock, replica.purgatory),
         )
 
     def _find(self, topic: bytes, number: int) -> Partition | None:
@@ -101,6 +105,39 @@ class Consumer:
         self.replica.purgatory.finish_tick(0)
         response = decode_response(FETCH, VERSION, memoryview(self.sent.pop())[4:])
         return response.responses[0].partitions[0]
+
+    def send_rows(self, rows: int, offset: int, *, wait_ms: int = 0, min_bytes: int = 1) -> bool:
+        """Send a fetch that names the partition so many times; return True if no further request may be parsed."""
+        row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+        topics = [{"topic": "t", "partitions": [row] * rows}]
+        body = request(
+            FETCH,
+            VERSION,
+            replica_id=-1,
+            max_wait=wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=1 << 20,
+            topics=topics,
+        )
+        frame = bytearray(encode_request(FETCH, VERSION, 7, "", body))
+        self.api.rows, self.api.now = 0, self.clock.now()
+        stop = self.api.on_request(frame, memoryview(frame), VERSION, 7, 0, 4 + 8 + 2, len(frame))
+        self.replica.purgatory.finish_tick(0)
+        return stop
+
+    def received(self) -> list[list[int]]:
+        """Return for each response sent the offset of the first record of each partition row, -1 for no record."""
+        data, self.sent = b"".join(self.sent), []
+        answers = []
+        while data:
+            size = 4 + int.from_bytes(data[:4])
+            answers.append(decode_response(FETCH, VERSION, memoryview(data)[4:size]))
+            data = data[size:]
+        return [
+            [next((r.offset for r in records(row.records or b"")), -1) for row in topic.partitions]
+            for answer in answers
+            for topic in answer.responses
+        ]
 
     def offsets(self, offset: int, *, max_bytes: int = 1 << 20) -> list[int]:
         data = self.fetch(offset, max_bytes=max_bytes).records
@@ -232,3 +269,79 @@ def test_waiting_fetch_is_answered_at_once_when_the_disk_fails(
     monkeypatch.setattr(type(replicas[0].log), "locate", fail)
     row = Consumer(replicas[0]).fetch(0, wait_ms=60_000)
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_fetch_of_many_partitions_is_handled_in_a_later_turn(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    assert consumer.send_rows(ROWS_MAX + 1, 3)
+    assert (consumer.received(), consumer.api.is_full()) == ([], True)
+    consumer.clock.advance(0)
+    assert consumer.received() == [[3] * (ROWS_MAX + 1)]
+    assert not consumer.api.is_full()
+    assert not consumer.send_rows(ROWS_MAX, 3)
+    assert consumer.received() == [[3] * ROWS_MAX]
+
+
+def test_work_for_a_large_fetch_ends_with_the_turn(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Consumer(replicas[0])
+    monkeypatch.setattr(fetch, "TURN_MS", 0)
+    consumer.send_rows(10 * ROWS_MAX, 5)
+    turns = 0
+    while not consumer.sent:
+        turns += 1
+        consumer.api.work()
+        replicas[0].purgatory.finish_tick(0)
+    assert turns > 10
+    consumer.clock.advance(0)
+    assert len(consumer.received()) == 1
+
+
+def test_large_fetch_waits_for_records_and_is_answered_in_a_turn(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
+    consumer.clock.advance(10)
+    assert consumer.received() == []
+    replicas.produce(0, b"005")
+    assert consumer.received() == []
+    consumer.clock.advance(0)
+    assert consumer.received() == [[5] * (2 * ROWS_MAX)]
+    assert not replicas[0].partition.waiting
+
+
+def test_large_fetch_is_answered_when_its_time_is_over(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=500)
+    consumer.clock.advance(499)
+    assert consumer.received() == []
+    consumer.clock.advance(1)
+    assert consumer.received() == [[-1] * (2 * ROWS_MAX)]
+
+
+def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Consumer(replicas[0])
+    monkeypatch.setattr(fetch, "TURN_MS", 0)
+    consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
+    consumer.api.work()
+    replicas.produce(0, b"005")
+    consumer.clock.advance(0)
+    assert len(consumer.received()) == 1
+
+
+def test_closed_connection_forgets_its_large_fetch(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
+    consumer.api.close()
+    consumer.clock.advance(60_000)
+    assert (consumer.sent, consumer.clock.waiting()) == ([], 0)
+
+
+def test_no_request_is_parsed_behind_many_waiting_fetches(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    stops = [consumer.send_rows(1, 5, wait_ms=60_000) for _ in range(WAITING_MAX)]
+    assert stops == [False] * (WAITING_MAX - 1) + [True]
+    replicas.produce(0, b"005")
+    assert (len(consumer.received()), consumer.api.is_full()) == (WAITING_MAX, False)

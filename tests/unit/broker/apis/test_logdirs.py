@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, context
+from support.cold import Cold, context, finished
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
@@ -82,7 +82,9 @@ def test_replicas_are_not_moved_and_each_has_its_error_code(version: int) -> Non
     ]
     dirs.append({"path": "/a", "topics": [{"name": "else", "partitions": [3]}]})
     request = codec.request(ALTER_REPLICA_LOG_DIRS, version, dirs=dirs)
-    answer = alter_replica_log_dirs(with_directories().services, request, context(version))
+    answer = finished(
+        alter_replica_log_dirs(with_directories().services, request, context(version))
+    )
     frame = codec.encode_response(1, ALTER_REPLICA_LOG_DIRS, version, answer)
     got = codec.decode_response(ALTER_REPLICA_LOG_DIRS, version, frame[4:])
     assert {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, state
+from support.cold import Cold, context, finished, state
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.apis import metadata as metadata_api
@@ -37,7 +38,9 @@ def ask(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
 
 
 def answer(cold: Cold, version: int, request: Any) -> Any:
-    body = metadata(cold.services, request, context(version))
+    steps = metadata(cold.services, request, context(version))
+    assert isinstance(steps, Generator)
+    body = finished(steps)
     return codec.decode_response(
         METADATA, version, codec.encode_response(1, METADATA, version, body)[4:]
     )
@@ -199,6 +202,20 @@ def told_nothing() -> Cold:
     return cold
 
 
+@pytest.mark.parametrize("topics", [None, [{"name": "a"}, {"name": "b"}, {"name": "none"}]])
+def test_long_metadata_gives_way_after_each_topic_and_keeps_its_snapshot(topics: Any) -> None:
+    cold = with_topics()
+    asked = codec.request(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
+    steps = metadata(cold.services, asked, context(9))
+    assert isinstance(steps, Generator)
+    next(steps)
+    cold.update(state("a", 0, (3,)), state("b", 0, (1,)))
+    next(steps)
+    got = codec.encode_response(1, METADATA, 9, finished(steps))[4:]
+    rows = codec.decode_response(METADATA, 9, got).topics
+    assert [row.partitions[0].leader_id for row in rows if row.partitions] == [1, 3]
+
+
 async def test_metadata_is_answered_after_the_first_update_of_a_controller() -> None:
     """librdkafka would forget every broker that an early response does not list."""
     cold = told_nothing()
@@ -209,7 +226,7 @@ async def test_metadata_is_answered_after_the_first_update_of_a_controller() -> 
     await asyncio.sleep(0)
     assert not about_topics.done()
     cold.update(state("a", 0, (1, 2)))
-    got = codec.encode_response(1, METADATA, 12, await about_topics)[4:]
+    got = codec.encode_response(1, METADATA, 12, finished(await about_topics))[4:]
     assert errors(codec.decode_response(METADATA, 12, got)) == {"a": 0}
     assert [broker.broker_id for broker in (await about_brokers).brokers] == [1, 2, 3]
 
