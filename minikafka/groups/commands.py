@@ -46,12 +46,13 @@ Command: TypeAlias = Answer | Append | Note
 MEMBER_ADDED: Final = "member added"
 """`member`, `instance` (or None), `client`, `host`, `reason` (of the client, or None)."""
 MEMBER_REMOVED: Final = "member removed"
-"""`member`, `instance`, `client`, `host`, `cause` (see below), `reason` (of the client, or None)."""
+"""`member`, `instance`, `client`, `host`, `trigger` (see below), `reason` (of the client, or None)."""
 MEMBER_REPLACED: Final = "member replaced"
 """A static member returned: `member` (the new id), `replaced` (its former id), `instance`, `client`, `host`."""
 PREPARING: Final = "rebalance started"
-"""`cause` (see below), `member` (that caused it, or ""), `reason` (of the client, or None), `from` (state),
-`members` (number), `timeout_ms` (after which members that have not joined are removed)."""
+"""`trigger` (see below), `member` (that caused it, or ""), `reason` (of the client, or None), `from` (state),
+`members` (number), `timeout_ms` (after which members that have not joined are removed), `changed` (for
+METADATA_CHANGED: what the member changed, in words)."""
 COMPLETING: Final = "members joined"
 """A new generation: `members` (number), `leader`, `protocol_type`, `protocol`, `joining_ms` (since the rebalance
 started), `last` (the member that joined last, or "")."""
@@ -61,10 +62,13 @@ STABLE: Final = "assignment written"
 EMPTY: Final = "group empty"
 """The last member is gone, a generation without members: `joining_ms`."""
 DEAD: Final = "group removed"
-"""`cause`: DELETED (by a request), EXPIRED (no members and no offsets were left)."""
+"""`trigger`: DELETED (by a request), EXPIRED (no members and no offsets were left)."""
 APPEND_FAILED: Final = "append failed"
 """A write of the group failed: `what` (assignment, return of a static member, empty group, offsets,
 tombstones), `error` (Kafka's code)."""
+COMMIT_REFUSED: Final = "commit refused"
+"""An OffsetCommit was answered with an error: `member`, `instance`, `of_generation` (that of the request), `error`
+(Kafka's code), `count` (of this member and error in the generation; written at 1, 2, 4, 8, …)."""
 LOADED: Final = "group loaded"
 """A group with members arrived at this broker: `partition`, `state`, `members`, `offsets` (numbers)."""
 UNLOADED: Final = "group unloaded"
@@ -83,4 +87,4 @@ NOT_SYNCED: Final = "did not sync in time"
 WRITE_FAILED: Final = "assignment could not be written"
 OVER_CAPACITY: Final = "more members than group.max.size"
 OVERFLOWED: Final = "refused because of group.max.size"
-"""Causes of rebalances and of removals."""
+"""Triggers of rebalances and of removals."""

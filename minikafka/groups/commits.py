@@ -34,6 +34,8 @@ from minikafka.groups.states import COMPLETING, DEAD, EMPTY
 _SWEEP_OFFSETS: Final = 20_000
 """Offsets that one call of the coordinator may check for their expiry, so that it takes a few milliseconds."""
 _MINUTE_MS: Final = 60_000
+_REFUSALS_MAX: Final = 100
+"""Maximum number of members and errors whose refused commits are counted for one group."""
 _LATIN_MAX: Final = "\uffff"
 """The last character that is one UTF-16 unit."""
 
@@ -62,6 +64,7 @@ class Commits:
         """Process an OffsetCommit."""
         error = self._commit_error(group, request)
         if error:
+            self._note_refusal(group, request, error)
             self.refuse(request, caller, error)
             return
         member = group.members.get(request.member_id)
@@ -79,6 +82,8 @@ class Commits:
             for item in partitions
             if self._fits(item.metadata)
         }
+        if len(offsets) < sum(len(partitions) for _, partitions in request.topics):
+            self._note_refusal(group, request, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not offsets:
             self._answer_commit(request, caller, ErrorCode.NONE)
             return
@@ -120,6 +125,23 @@ class Commits:
             for topic, partitions in request.topics
         ]
         self._outbox.answer(caller, CommitResponse(topics))
+
+    def _note_refusal(self, group: Group, request: CommitRequest, error: int) -> None:
+        """Record a refused commit, of many equal ones the 1st, 2nd, 4th, 8th, …"""
+        if len(group.refusals) >= _REFUSALS_MAX:
+            group.refusals.clear()
+        group.refusals[request.member_id, error] += 1
+        count = group.refusals[request.member_id, error]
+        if count & (count - 1) == 0:
+            self._outbox.note(
+                commands.COMMIT_REFUSED,
+                group,
+                member=request.member_id,
+                instance=request.instance_id,
+                of_generation=request.generation,
+                error=int(error),
+                count=count,
+            )
 
     def _answer_commit(self, request: CommitRequest, caller: Caller, error: int) -> None:
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from typing import Any
 
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import commands
@@ -24,6 +25,7 @@ from minikafka.groups.offsets import GroupOffsets
 from minikafka.groups.outbox import Outbox
 from minikafka.groups.partitions import Load, partition_of
 from minikafka.groups.rebalance import Rebalances
+from minikafka.groups.report import report
 from minikafka.groups.requests import (
     CommitRequest,
     DeleteGroupsRequest,
@@ -90,6 +92,19 @@ class GroupCoordinator:
         """Return the number of groups in each state."""
         return Counter(group.state for group in self.groups.values())
 
+    def explain(self, group_id: str, now: int) -> dict[str, Any]:
+        """Return what this broker knows about a group, as JSON-able values.
+
+        `error` is the code that other requests about the group get: 0, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        `group` is its report, None if there is no such group here.
+        """
+        group = self.groups.get(group_id)
+        return {
+            "partition": partition_of(group_id, self.partition_count),
+            "error": int(self._refusal(group_id, needs_name=False)) if group is None else 0,
+            "group": None if group is None else report(group, now),
+        }
+
     # ---- which groups are served
 
     def _refusal(self, group_id: str, needs_name: bool = True) -> ErrorCode:
@@ -113,7 +128,7 @@ class GroupCoordinator:
     def _remove_group(self, group: Group, cause: str) -> None:
         del self.groups[group.group_id]
         self._members.depart(group, self._wall_ms())
-        self._outbox.note(commands.DEAD, group, cause=cause)
+        self._outbox.note(commands.DEAD, group, trigger=cause)
 
     # ---- requests of members
 

@@ -66,6 +66,7 @@ class Group:
         "phases",
         "protocol_name",
         "protocol_type",
+        "refusals",
         "state",
         "state_timestamp",
         "static_ids",
@@ -109,6 +110,8 @@ class Group:
         self.join_timer: GroupTimer | None = None
         self.sync_timer: GroupTimer | None = None
         self.phases = Phases()
+        self.refusals: Counter[tuple[str, int]] = Counter()
+        """Number of refused commits of this generation by member id and error, for the ledger."""
 
     # ---- state
 
@@ -125,6 +128,7 @@ class Group:
         """Begin the next generation: CompletingRebalance with a protocol, or Empty without members."""
         self.generation += 1
         self.unsynced.clear()
+        self.refusals.clear()
         self.is_writing = False
         self.protocol_name = self.choose_protocol() if self.members else None
         self.move(COMPLETING if self.members else EMPTY, wall_ms)

@@ -16,6 +16,8 @@ from minikafka.groups.append_errors import assignment_error
 from minikafka.groups.commands import Caller
 from minikafka.groups.group import Group
 from minikafka.groups.member import Member, PendingMember, Protocols, as_protocols
+from minikafka.groups.metadata_changes import metadata_changes
+from minikafka.groups.offsets import CONSUMER
 from minikafka.groups.outbox import Outbox
 from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.requests import NO_MEMBER_ID, JoinRequest
@@ -176,8 +178,13 @@ class Joining:
         else:  # probably the response to the member's last JoinGroup was lost
             self._outbox.answer(caller, self._rebalances.current(group, member))
             return
+        changed = (
+            metadata_changes(member.protocols, protocols, group.protocol_type == CONSUMER)
+            if cause == commands.METADATA_CHANGED
+            else None
+        )
         self._wait(group, member, request, protocols, caller)
-        self._rebalances.rebalance(group, cause, now, member.member_id, request.reason)
+        self._rebalances.rebalance(group, cause, now, member.member_id, request.reason, changed)
 
     def _wait(
         self,

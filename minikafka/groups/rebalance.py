@@ -6,7 +6,7 @@ carries it through. Invariant: a caller that no longer waits was answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from minikafka.base.errors import ErrorCode
@@ -78,7 +78,7 @@ class Rebalances:
             instance=member.instance_id,
             client=member.client_id,
             host=member.client_host,
-            cause=cause,
+            trigger=cause,
             reason=reason,
         )
 
@@ -95,7 +95,13 @@ class Rebalances:
             self.rebalance(group, cause, now, member.member_id, reason)
 
     def rebalance(
-        self, group: Group, cause: str, now: int, member_id: str = "", reason: str | None = None
+        self,
+        group: Group,
+        cause: str,
+        now: int,
+        member_id: str = "",
+        reason: str | None = None,
+        changed: Sequence[str] | None = None,
     ) -> None:
         """Begin a rebalance unless one is being prepared: all members must join again."""
         before = group.state
@@ -110,12 +116,13 @@ class Rebalances:
         self._outbox.note(
             commands.PREPARING,
             group,
-            cause=cause,
+            trigger=cause,
             member=member_id,
             reason=reason,
             **{"from": before.value},
             members=len(group.members),
             timeout_ms=timeout,
+            **({} if changed is None else {"changed": changed}),
         )
         if before is EMPTY:
             self._delay_first(group, timeout, now)

@@ -239,6 +239,19 @@ def subscribed_topics(subscription: bytes) -> frozenset[str]:
     return topics
 
 
+def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
+    """Return the partitions in the assignment of a member of a group of type `consumer`. Raises ValueError.
+
+    Every version of Kafka's ConsumerProtocolAssignment begins with the fields of version 0, which are read here.
+    """
+    fields = _Fields(assignment)
+    fields.is_flexible = False
+    return {
+        fields.string(): [fields.int32() for _ in range(fields.count())]
+        for _ in range(fields.count())
+    }
+
+
 class _Fields:
     """A reader of the fields behind a version. Raises ValueError where a field does not fit."""
 

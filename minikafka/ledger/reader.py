@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ from minikafka.ledger.record import (
     ANSWER,
     DECISION,
     EFFECT,
+    GROUP,
     ISR,
     LOST,
     REQUEST,
@@ -27,6 +28,7 @@ from minikafka.ledger.record import (
 from minikafka.ledger.writer import number_of
 
 Line: TypeAlias = dict[str, Any]
+_ABOUT_GROUP: Final = f'"kind":"{GROUP}"'.encode()
 _ABOUT_PARTITIONS: Final = tuple(
     f'"kind":"{kind}"'.encode() for kind in (ANSWER, DECISION, ISR, REQUEST, STEP, WRITE)
 )
@@ -37,6 +39,30 @@ def read(directory: str | Path, mentioning: str = "") -> list[Line]:
 
     `mentioning`: a topic; lines about partitions that do not name this topic are skipped.
     """
+    mentions = _mentions(mentioning)
+
+    def is_wanted(text: bytes) -> bool:
+        return (
+            not mentions
+            or not any(kind in text for kind in _ABOUT_PARTITIONS)
+            or any(mention in text for mention in mentions)
+        )
+
+    return _lines_in(directory, is_wanted)
+
+
+def read_group(directories: Iterable[str | Path], group: str) -> list[Line]:
+    """Return what the ledgers of several brokers say about a consumer group, as one history."""
+    name = f'"group":{json.dumps(group)}'.encode()
+
+    def is_wanted(text: bytes) -> bool:
+        return name in text and _ABOUT_GROUP in text
+
+    return merged([_lines_in(directory, is_wanted) for directory in directories])
+
+
+def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list[Line]:
+    """Return the wanted lines of one broker's ledger directory, in the order of writing."""
     folder = Path(directory)
     if not folder.is_dir():
         return []
@@ -47,7 +73,7 @@ def read(directory: str | Path, mentioning: str = "") -> list[Line]:
             data = path.read_bytes()
         except FileNotFoundError:  # the writer has removed this file meanwhile
             continue
-        lines += _parsed_lines(data, _mentions(mentioning))
+        lines += _parsed_lines(filter(is_wanted, data.splitlines()))
     return lines
 
 
@@ -56,14 +82,8 @@ def _mentions(topic: str) -> tuple[bytes, ...]:
     return tuple(f"{a}{topic}{b}".encode() for a, b in ('""', "//", '/"')) if topic else ()
 
 
-def _parsed_lines(data: bytes, mentions: tuple[bytes, ...]) -> Iterator[Line]:
-    for text in data.splitlines():
-        if (
-            mentions
-            and any(kind in text for kind in _ABOUT_PARTITIONS)
-            and not any(mention in text for mention in mentions)
-        ):
-            continue
+def _parsed_lines(texts: Iterable[bytes]) -> Iterator[Line]:
+    for text in texts:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):

@@ -42,6 +42,8 @@ EXPLAIN: Final = "explain"
 """Read-only: `topic` and `partition` in, this broker's data about the partition out (for `minikafka
 why`).
 """
+EXPLAIN_GROUP: Final = "explain_group"
+"""Read-only: `group` in, this broker's data about the consumer group out (for `minikafka why --group`)."""
 PLAN: Final = "plan"
 """Read-only, to the active controller: a planned change in, its consequences as lines out
 (`minikafka plan`).

@@ -194,7 +194,7 @@ def test_follower_with_changed_metadata_causes_a_rebalance():
 
     assert world.state == "PreparingRebalance"
     assert world.notes[-1].kind == PREPARING
-    assert world.notes[-1].fields["cause"] == "member changed its metadata"
+    assert world.notes[-1].fields["trigger"] == "member changed its metadata"
     assert world.notes[-1].fields["member"] == follower
 
 
@@ -205,7 +205,7 @@ def test_leader_without_changes_causes_a_rebalance_with_its_reason():
     world.send_join(leader, reason="partitions of t changed")
 
     assert world.state == "PreparingRebalance"
-    assert world.notes[-1].fields["cause"] == "leader rejoined"
+    assert world.notes[-1].fields["trigger"] == "leader rejoined"
     assert world.notes[-1].fields["reason"] == "partitions of t changed"
 
 

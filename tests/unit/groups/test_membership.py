@@ -212,7 +212,7 @@ def test_member_that_leaves_causes_a_rebalance_with_its_reason():
     assert answer.members == [LeftMember(other, None, 0)]
     assert world.state == "PreparingRebalance"
     fields = world.notes[-1].fields
-    assert (fields["cause"], fields["member"]) == ("member left", other)
+    assert (fields["trigger"], fields["member"]) == ("member left", other)
     assert fields["reason"] == "the consumer is being closed"
     assert world.join(leader).generation == 3
 

@@ -89,7 +89,7 @@ def test_dynamic_member_that_does_not_rejoin_is_removed_after_the_rebalance_time
 
     assert [member.member_id for member in world.answers[waiting].members] == [leader]
     removed = [note for note in world.notes if note.kind == "member removed"]
-    assert [(note.fields["member"], note.fields["cause"]) for note in removed] == [
+    assert [(note.fields["member"], note.fields["trigger"]) for note in removed] == [
         (silent, "did not rejoin in time")
     ]
 

@@ -1,0 +1,1 @@
+"""The history of a consumer group, and what holds it up."""

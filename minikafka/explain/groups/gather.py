@@ -1,0 +1,220 @@
+"""Collects the picture of a group: from running brokers, from its commits, and from the ledgers of all brokers.
+
+Invariant: nothing is written, and no step waits longer than the time limit of one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.base.ports import Clock, Rng
+from minikafka.client import Client
+from minikafka.cluster import LocalCluster
+from minikafka.explain.gather import gather
+from minikafka.explain.groups.history import Entry, history
+from minikafka.explain.groups.lag import (
+    QUIET_MS,
+    WINDOW_MS,
+    Commit,
+    Lag,
+    end_at,
+    past_lags,
+    sample_times,
+)
+from minikafka.explain.groups.picture import Answer, GroupPicture
+from minikafka.explain.picture import Picture
+from minikafka.groups import commands
+from minikafka.groups.records import OffsetKey, read_key, read_offset
+from minikafka.ledger.reader import Line, read_group
+from minikafka.rpc.messages import EXPLAIN_GROUP
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TIMEOUT_MS: Final = 3_000
+"""Time for all questions about offsets."""
+_AWAY_MAX: Final = 20
+"""Maximum number of partitions without leader that are looked at."""
+_LAGS_MAX: Final = 100
+"""Maximum number of partitions, those with the largest lag, whose earlier lag is looked up."""
+_RECORDS_MAX: Final = 200_000
+"""Maximum number of commits that are read, of all groups in the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the picture comes from."""
+
+    ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]]
+    """Makes a control-plane call to all brokers that run; an answer, or an exception, by broker."""
+    lines: Callable[[], list[Line]]
+    """Returns the ledger lines about the group."""
+    partition: Callable[[TopicPartition], Awaitable[Picture]]
+    """Returns the picture of a partition."""
+    client: Client
+    clock: Clock
+
+
+async def gather_group(found: LocalCluster, group: str, clock: Clock, rng: Rng) -> GroupPicture:
+    """Collect everything known about the group. Raises ClusterError if there is no cluster."""
+    async with Client(found.bootstrap, delivery_timeout_ms=TIMEOUT_MS) as client:
+        sources = Sources(
+            found.ask,
+            lambda: group_lines(found, group),
+            lambda tp: gather(found, tp, clock, rng),
+            client,
+            clock,
+        )
+        return await collect(sources, group)
+
+
+def group_lines(found: LocalCluster, group: str) -> list[Line]:
+    """Return the ledger lines of all brokers about the group."""
+    return read_group(
+        [found.directory.broker_ledger(broker.id) for broker in found.record.brokers], group
+    )
+
+
+async def collect(sources: Sources, group: str) -> GroupPicture:
+    """Collect everything known about the group."""
+    answers = await ask_brokers(sources.ask, group)
+    past = history(sources.lines())
+    known = GroupPicture(group, sources.clock.wall_ms(), answers, past)
+    report = known.report
+    number = known.partition if known.partition is not None else _last_partition(past)
+    home = None
+    if number is not None and (report is None or report["is_writing"]):
+        home = await sources.partition(TopicPartition(OFFSETS_TOPIC, number))
+    if report is None or known.coordinator is None or number is None:
+        return GroupPicture(group, known.wall_ms, answers, past, home)
+    leaders = {
+        TopicPartition(topic, p): leader
+        for topic, p, leader in answers[known.coordinator]["leaders"]
+    }
+    away = [tp for tp, leader in leaders.items() if leader == NO_LEADER or leader not in answers]
+    pictures = {tp: await sources.partition(tp) for tp in away[:_AWAY_MAX]}
+    offsets = OffsetsReader(sources.client, group, number, known.wall_ms)
+    lags = await offsets.lags(report, leaders.keys() - set(away))
+    return GroupPicture(group, known.wall_ms, answers, past, home, pictures, lags)
+
+
+async def ask_brokers(
+    ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]], group: str
+) -> dict[int, Answer]:
+    """Return what each broker that answers knows about the group."""
+    answers = await ask(EXPLAIN_GROUP, {"group": group})
+    return {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
+
+
+def _last_partition(past: Iterable[Entry]) -> int | None:
+    """Return the partition of `__consumer_offsets` that held the group when it was last loaded."""
+    loads = [entry.find(commands.LOADED) for entry in past]
+    return next((line["partition"] for line in reversed(loads) if line is not None), None)
+
+
+def _commits_in(value: bytes | None) -> list[Commit]:
+    """Return the commit in a value; none for a tombstone."""
+    if value is None:
+        return []
+    found = read_offset(value)
+    return [Commit(found.commit_timestamp, found.offset)]
+
+
+class OffsetsReader:
+    """The lags of one group, from its commits and the ends of its partitions."""
+
+    def __init__(self, client: Client, group: str, number: int, wall_ms: int) -> None:
+        self._client = client
+        self._group = group
+        self._number = number
+        """Partition of `__consumer_offsets` that holds the group."""
+        self._now = wall_ms
+
+    async def lags(self, report: Answer, readable: Collection[TopicPartition]) -> list[Lag] | None:
+        """Return the lags of the readable partitions with a committed offset; None if they cannot be read in time."""
+        try:
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                return await self._lags(report, readable)
+        except (KafkaError, OSError, TimeoutError):
+            return None
+
+    async def _lags(self, report: Answer, readable: Collection[TopicPartition]) -> list[Lag]:
+        committed = {
+            tp: Commit(time, offset)
+            for topic, number, offset, time in report["offsets"]
+            if (tp := TopicPartition(topic, number)) in readable
+        }
+        ends = await self._offsets(committed, "latest")
+        behind = [tp for tp in ends if ends[tp] > committed[tp].offset]
+        behind.sort(key=lambda tp: committed[tp].offset - ends[tp])
+        behind = behind[:_LAGS_MAX]
+        former = await self._offsets(behind, self._now - QUIET_MS)
+        commits = await self._commits(set(behind)) if behind else {}
+        past = await self._past_ends(commits)
+        return [
+            Lag(
+                tp,
+                offset,
+                time,
+                ends[tp],
+                end_at(former[tp], ends[tp]) if tp in former else offset,
+                self._now,
+                past_lags(commits.get(tp, ()), past.get(tp, {}), ends[tp]),
+            )
+            for tp, (time, offset) in committed.items()
+            if tp in ends
+        ]
+
+    async def _offsets(
+        self, partitions: Iterable[TopicPartition], at: Any
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets of the partitions at a time; those of deleted topics are left out."""
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, number in partitions:
+            numbers[topic].append(number)
+        found = {}
+        for topic, some in numbers.items():
+            try:
+                offsets = await self._client.list_offsets(topic, at, some)
+            except KafkaError:
+                continue
+            found.update({TopicPartition(topic, n): offset for n, offset in offsets.items()})
+        return found
+
+    async def _commits(
+        self, wanted: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[Commit]]:
+        """Return the commits of the last WINDOW_MS, oldest first."""
+        numbers = [self._number]
+        since = self._now - WINDOW_MS
+        start = (await self._client.list_offsets(OFFSETS_TOPIC, since, numbers))[self._number]
+        end = (await self._client.list_offsets(OFFSETS_TOPIC, "latest", numbers))[self._number]
+        found: defaultdict[TopicPartition, list[Commit]] = defaultdict(list)
+        if start < 0 or start >= end:
+            return found
+        first = max(start, end - _RECORDS_MAX)
+        async for record in self._client.consume(
+            OFFSETS_TOPIC, start={self._number: first}, until_end={self._number: end}
+        ):
+            with suppress(ValueError):  # no reader can tell what such a record means
+                key = read_key(record.key or b"")
+                if isinstance(key, OffsetKey) and key.group == self._group and key.tp in wanted:
+                    found[key.tp] += _commits_in(record.value)
+        return found
+
+    async def _past_ends(
+        self, commits: Mapping[TopicPartition, list[Commit]]
+    ) -> dict[TopicPartition, dict[int, int]]:
+        """Return by partition the offsets of the first records since each sample time."""
+        found: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
+        for topic, times in sample_times(commits).items():
+            partitions = [tp for tp in commits if tp.topic == topic]
+            for time in times:
+                for tp, offset in (await self._offsets(partitions, time)).items():
+                    found[tp][time] = offset
+        return found

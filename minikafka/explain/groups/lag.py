@@ -1,0 +1,103 @@
+"""The lag of a group by partition: records that are written and not committed, and how their number changes.
+
+The commits in `__consumer_offsets` and the timestamps of the records tell the lag at earlier times too, so one look
+is enough. Pure. Invariant: the lag at a time is the end of the partition at that time minus the offset that was
+committed then; where one of them is unknown there is no lag for that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from minikafka.base.model import TopicPartition
+
+WINDOW_MS: Final = 10 * 60_000
+"""The commits of this time are read."""
+SAMPLES: Final = 6
+"""Number of times at which the lag of a partition is compared."""
+QUIET_MS: Final = 30_000
+"""A partition with lag and without a commit for this long is stuck. Consumers commit every 5 s by default."""
+_TREND_MIN: Final = 3
+"""A trend needs this number of known lags."""
+
+
+class Commit(NamedTuple):
+    """A commit of one partition: Unix milliseconds, and the offset."""
+
+    time: int
+    offset: int
+
+
+class Past(NamedTuple):
+    """The lag at an earlier time, in Unix milliseconds."""
+
+    time: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The lag of one partition. `past`: earlier lags, oldest first."""
+
+    tp: TopicPartition
+    committed: int
+    committed_at: int
+    end: int
+    former_end: int
+    """The end QUIET_MS ago."""
+    now: int
+    past: tuple[Past, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Number of records behind the committed offset."""
+        return max(self.end - self.committed, 0)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if there have been records to read for a while, and nothing was committed since then."""
+        return self.former_end > self.committed and self.now - self.committed_at >= QUIET_MS
+
+    @property
+    def grows(self) -> bool:
+        """True if every lag of the later half of the time was larger than every lag of the earlier half."""
+        if len(self.past) < _TREND_MIN:
+            return False
+        middle = len(self.past) // 2
+        earlier, later = self.past[:middle], self.past[middle:]
+        return min(each.lag for each in later) > max(each.lag for each in earlier)
+
+
+def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str, list[int]]:
+    """Return by topic the times at which to compare lags: SAMPLES from the first commit to the last one."""
+    found = {}
+    for topic in {tp.topic for tp in commits}:
+        times = [
+            commit.time for tp, some in commits.items() if tp.topic == topic for commit in some
+        ]
+        first, last = min(times), max(times)
+        step = max((last - first) // (SAMPLES - 1), 1)
+        found[topic] = [*[*range(first, last, step)][: SAMPLES - 1], last]
+    return found
+
+
+def past_lags(
+    commits: Sequence[Commit], ends: Mapping[int, int], current_end: int
+) -> tuple[Past, ...]:
+    """Return the lags of a partition at the times of `ends`.
+
+    `ends`: time → offset of the first record written then or later, -1 if there was none.
+    """
+    found = []
+    for time, end in sorted(ends.items()):
+        before = [commit.offset for commit in commits if commit.time <= time]
+        if before:
+            found.append(Past(time, max(end_at(end, current_end) - before[-1], 0)))
+    return tuple(found)
+
+
+def end_at(offset: int, current_end: int) -> int:
+    """Return the end of a partition at a time; `offset`: of the first record since then, -1 if there was none."""
+    return current_end if offset < 0 else offset

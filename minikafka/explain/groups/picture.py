@@ -1,0 +1,74 @@
+"""Everything known about one consumer group at one moment, as plain values.
+
+Invariant: an unknown value is None or absent, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.explain.groups.history import Entry
+from minikafka.explain.groups.lag import Lag
+from minikafka.explain.picture import Picture
+
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class GroupPicture:
+    """Everything known about one group. `wall_ms`: when it was collected, in Unix milliseconds.
+
+    `answers`: the answers of the brokers to the call `explain_group`, by broker. `history`: what the ledgers say.
+    `home`: the partition of `__consumer_offsets` that holds the group, None where nothing is wrong with it.
+    `away`: the partitions that the group reads and that have no leader that answers. `lags`: None if unknown.
+    """
+
+    group: str
+    wall_ms: int
+    answers: Mapping[int, Answer]
+    history: Sequence[Entry]
+    home: Picture | None = None
+    away: Mapping[TopicPartition, Picture] = field(default_factory=dict)
+    lags: Sequence[Lag] | None = None
+
+    @cached_property
+    def coordinator(self) -> int | None:
+        """Id of the broker that coordinates the group; None if no broker that answers does."""
+        return next((id_ for id_, answer in self.answers.items() if not answer["error"]), None)
+
+    @cached_property
+    def loading(self) -> int | None:
+        """Id of the broker that is loading the group; None if none does."""
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return next((id_ for id_, answer in self.answers.items() if answer["error"] == code), None)
+
+    @property
+    def report(self) -> Answer | None:
+        """Return the coordinator's report of the group (`groups/report.py`); None if it has no such group."""
+        if self.coordinator is None:
+            return None
+        found: Answer | None = self.answers[self.coordinator]["group"]
+        return found
+
+    @property
+    def partition(self) -> int | None:
+        """Number of the partition of `__consumer_offsets` that holds the group; None if no broker answers."""
+        return next((answer["partition"] for answer in self.answers.values()), None)
+
+    @property
+    def is_known(self) -> bool:
+        """True if the coordinator has the group, or, if no broker coordinates it, if a ledger names it."""
+        return self.report is not None or (self.coordinator is None and bool(self.history))
+
+    def owner(self, tp: TopicPartition) -> Answer | None:
+        """Return the member to which the partition is assigned; None if there is none."""
+        for member in self.report["members"] if self.report else ():
+            if tp.partition in (member["assigned"] or {}).get(tp.topic, ()):
+                found: Answer = member
+                return found
+        return None

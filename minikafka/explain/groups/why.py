@@ -1,0 +1,352 @@
+"""What holds a consumer group up: findings, each with its causes, down to members, brokers and ledger lines.
+
+Pure: `explain_group` depends only on a `GroupPicture`. Invariant: a finding states a fact and its source; a guess is
+worded as a guess.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode, code_name
+from minikafka.base.model import TopicPartition
+from minikafka.explain.groups.history import Entry, rebalances
+from minikafka.explain.groups.lag import Lag
+from minikafka.explain.groups.picture import Answer, GroupPicture
+from minikafka.explain.groups.words import (
+    Line,
+    cause_of,
+    client_of,
+    count,
+    describe,
+    duration,
+    member_name,
+)
+from minikafka.explain.past import Reference, reference
+from minikafka.explain.picture import Picture
+from minikafka.explain.why import Finding, explain
+from minikafka.groups import commands
+
+SLOW_MS: Final = 5_000
+"""A rebalance that waits for this long is held up: members hear of it with their next heartbeat, every 3 s."""
+RECENT_MS: Final = 5 * 60_000
+"""Rebalances and refused commits of this time are explained."""
+_RETURNS_MIN: Final = 2
+"""A client that was removed and joined again this often is in a loop."""
+_REPEATS_MIN: Final = 3
+"""The same member that causes this number of rebalances otherwise is in a loop."""
+_SHOWN: Final = 5
+"""Maximum number of members and partitions of one finding."""
+_PREPARING: Final = "PreparingRebalance"
+_COMPLETING: Final = "CompletingRebalance"
+_STABLE: Final = "Stable"
+_EMPTY: Final = "Empty"
+_STEADY: Final = (commands.JOINED, commands.LEFT)
+"""Causes that are no sign of a loop unless the same client comes back."""
+
+
+def explain_group(picture: GroupPicture) -> list[Finding]:
+    """Return the findings about the group; [] if all is well."""
+    found = [*_coordinator(picture)]
+    if picture.report is not None:
+        found += [*_rebalance(picture, picture.report), *_members(picture, picture.report)]
+    found += [*_loop(picture), *_refusals(picture)]
+    return [*found, *_away(picture), *_lags(picture)]
+
+
+def _recent(picture: GroupPicture, lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if picture.wall_ms - line["time"] <= RECENT_MS]
+
+
+# The coordinator.
+
+
+def _coordinator(picture: GroupPicture) -> Iterator[Finding]:
+    if picture.coordinator is not None:
+        return
+    name = f"__consumer_offsets-{picture.partition}"
+    if picture.loading is not None:
+        broker = picture.loading
+        text = f"broker {broker} is loading {name}, which holds the group; until then it answers no request"
+        yield Finding("loading", text, (broker,), because=_home(picture))
+    elif not picture.answers:
+        yield Finding("no-broker", "no broker answers", because=_home(picture))
+    else:
+        text = f"the group has no coordinator: no broker that answers leads {name}"
+        yield Finding("no-coordinator", text, because=_home(picture))
+
+
+def _home(picture: GroupPicture) -> tuple[Finding, ...]:
+    if picture.home is None:
+        return ()
+    if not picture.home.is_known:
+        return (Finding("no-offsets-topic", "the topic __consumer_offsets does not exist yet"),)
+    return _partition(picture.home)
+
+
+def _partition(picture: Picture) -> tuple[Finding, ...]:
+    return tuple(finding for finding in explain(picture) if finding.is_problem)
+
+
+# The current rebalance.
+
+
+def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
+    """Yield what the current rebalance waits for."""
+    if report["state"] not in (_PREPARING, _COMPLETING):
+        return
+    started = next((e.start for e in reversed(picture.history) if e.is_rebalance), None)
+    began = report["since"] if started is None else started["time"]
+    took = picture.wall_ms - began
+    why = "" if started is None else f": {cause_of(started)}"
+    waits = (
+        _waiting_to_join(report, took)
+        if report["state"] == _PREPARING
+        else _waiting_to_assign(picture, report)
+    )
+    events = () if started is None else (reference(started),)
+    text = f"the group has been rebalancing for {duration(took)}{why}"
+    is_normal = took < SLOW_MS or report["waits_for_more"]
+    yield Finding("rebalancing", text, (), events, tuple(waits), is_problem=not is_normal)
+
+
+def _waiting_to_join(report: Answer, took: int) -> Iterator[Finding]:
+    if report["waits_for_more"]:
+        text = f"it waits {duration(report['due_ms'])} more for further members (group.initial.rebalance.delay.ms)"
+        yield Finding("initial-delay", text, is_problem=False)
+        return
+    for member in [each for each in report["members"] if not each["joined"]][:_SHOWN]:
+        yield _not_rejoined(member, report["due_ms"], took)
+    if report["pending_members"]:
+        text = f"it waits for {count(report['pending_members'], 'new member')} to send JoinGroup with the given id"
+        yield Finding("pending-members", text)
+
+
+def _not_rejoined(member: Answer, due_ms: int | None, took: int) -> Finding:
+    until = "" if due_ms is None else f"; it is removed in {duration(due_ms)}"
+    heard, timeout = member["heard_ms"], member["session_timeout_ms"]
+    text = f"{_named(member)} has not joined again{until}"
+    if heard is None:
+        because: tuple[Finding, ...] = ()
+    elif heard < min(took, timeout / 2):
+        sign = f"it was heard {duration(heard)} ago, so it sends heartbeats, but its application does not poll"
+        because = (Finding("heartbeats-only", f"{sign} (probably it is busy with records)"),)
+    else:
+        sign = f"it was last heard {duration(heard)} ago; its session ends {duration(timeout)} after that"
+        because = (Finding("silent-member", sign),)
+    return Finding("not-rejoined", text, because=because)
+
+
+def _waiting_to_assign(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
+    if report["is_writing"]:
+        text = f"the assignment is being written to __consumer_offsets-{picture.partition}"
+        yield Finding("writing-assignment", text, because=_home(picture))
+        return
+    leader = next((m for m in report["members"] if m["member"] == report["leader"]), None)
+    if leader is not None and not leader["synced"]:
+        text = f"the leader, {_named(leader)}, has not sent the assignment"
+        yield Finding("no-assignment", text)
+
+
+def _named(member: Answer) -> str:
+    name = member_name(member["member"], member["instance"])
+    return f"{name} ({member['client']} at {member['host'].removeprefix('/')})"
+
+
+# Members and partitions.
+
+
+def _members(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
+    if report["state"] == _EMPTY and report["protocol_type"]:
+        last = [entry for entry in rebalances(picture.history) if entry.find(commands.EMPTY)][-1:]
+        since = "" if report["since"] < 0 else f" for {duration(picture.wall_ms - report['since'])}"
+        text = f"the group has had no member{since}"
+        text += "".join(f": {cause_of(entry.start)}" for entry in last if entry.start is not None)
+        has_lag = any(lag.records for lag in picture.lags or ())
+        yield Finding("no-members", text, (), _events(last), is_problem=has_lag)
+    existing = {topic for topic, _, _ in picture.answers[picture.coordinator or 0]["leaders"]}
+    missing = [topic for topic in report["topics"] or () if topic not in existing]
+    if missing:
+        text = f"members subscribe to {', '.join(missing[:_SHOWN])}, which does not exist"
+        yield Finding("no-such-topic", text)
+    idle = [member for member in report["members"] if member["assigned"] == {}]
+    if report["state"] == _STABLE and idle:
+        text = f"{len(idle)} of {count(len(report['members']), 'member')} have no partition"
+        yield Finding("idle-members", text, is_problem=False)
+
+
+def _events(entries: Sequence[Entry]) -> tuple[Reference, ...]:
+    return tuple(reference(entry.start or entry.lines[0]) for entry in entries)
+
+
+def _away(picture: GroupPicture) -> Iterator[Finding]:
+    for tp, partition in list(picture.away.items())[:_SHOWN]:
+        owner = picture.owner(tp)
+        reader = "" if owner is None else f" ({_named(owner)} is assigned to it)"
+        text = f"the leader of {tp} is away: nobody can read it{reader}"
+        yield Finding("leader-away", text, because=_partition(partition))
+    if len(picture.away) > _SHOWN:
+        text = f"{len(picture.away) - _SHOWN} more partitions have no leader that answers"
+        yield Finding("leader-away", text)
+
+
+# Loops.
+
+
+def _loop(picture: GroupPicture) -> Iterator[Finding]:
+    """Yield why the group rebalances again and again."""
+    recent = [
+        entry
+        for entry in rebalances(picture.history)
+        if entry.start is not None and picture.wall_ms - entry.time <= RECENT_MS
+    ]
+    because = [*_returning(recent), *_repeating(recent)]
+    if because:
+        text = f"the group rebalanced {len(recent)} times in the last {duration(RECENT_MS)}"
+        yield Finding("rebalance-loop", text, (), _events(recent[-3:]), tuple(because))
+
+
+def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
+    """Yield the clients that were removed and joined again."""
+    causes: defaultdict[str, list[Line]] = defaultdict(list)
+    returns: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
+    for line in (line for entry in recent for line in entry.lines):
+        if line["fact"] == commands.MEMBER_REMOVED:
+            client = _client(line)
+            causes[client].append(line)
+            gone[client] += 1
+        elif line["fact"] == commands.MEMBER_ADDED and gone[_client(line)]:
+            gone[_client(line)] -= 1
+            returns[_client(line)] += 1
+    for client, times in returns.most_common(_SHOWN):
+        if times >= _RETURNS_MIN:
+            reasons = Counter(f"{line['trigger']}{_said(line)}" for line in causes[client])
+            words = ", ".join(f"{number} × {reason}" for reason, number in reasons.most_common())
+            text = f"{client} was removed {len(causes[client])} times ({words}) and joined again {times} times"
+            yield Finding("returning-client", text, (), (reference(causes[client][-1]),))
+
+
+def _client(line: Line) -> str:
+    if line["instance"] is not None:
+        return f"static member {line['instance']}"
+    return f"{line['client']} at {line['host'].removeprefix('/')}"
+
+
+def _said(line: Line) -> str:
+    return f' ("{line["reason"]}")' if line.get("reason") else ""
+
+
+def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
+    """Yield the members that stay and cause rebalances again and again."""
+    starts = [entry.start for entry in recent if entry.start is not None]
+    found = Counter(
+        (client_of(line["member"]), line["trigger"])
+        for line in starts
+        if line["trigger"] not in (*_STEADY, commands.SESSION_EXPIRED)
+    )
+    for (client, cause), times in found.most_common(_SHOWN):
+        if times >= _REPEATS_MIN:
+            last = next(
+                line
+                for line in reversed(starts)
+                if (client_of(line["member"]), line["trigger"]) == (client, cause)
+            )
+            text = f"{times} times because of {client}: {cause}; last: {cause_of(last)}"
+            yield Finding("repeated-cause", text, (), (reference(last),))
+
+
+# Commits.
+
+
+def _refusals(picture: GroupPicture) -> Iterator[Finding]:
+    """Yield the commits that were refused, or could not be written, by member and error."""
+    lines = _recent(picture, [entry.lines[0] for entry in picture.history])
+    refused: dict[tuple[str, int], Line] = {}
+    for line in lines:
+        if line["fact"] == commands.COMMIT_REFUSED:
+            refused[line["member"], line["error"]] = line
+    for line in list(refused.values())[-_SHOWN:]:
+        is_normal = line["error"] == ErrorCode.REBALANCE_IN_PROGRESS
+        yield Finding(
+            "commit-refused",
+            describe(line),
+            (),
+            (reference(line),),
+            tuple(_why_refused(picture, line)),
+            is_problem=not is_normal,
+        )
+    failed = [
+        line
+        for line in lines
+        if line["fact"] == commands.APPEND_FAILED and line["what"] == "offsets"
+    ]
+    if failed:
+        text = (
+            f"{count(len(failed), 'commit')} could not be written to __consumer_offsets, "
+            f"last: {code_name(failed[-1]['error'])}"
+        )
+        yield Finding("commit-not-written", text, (), (reference(failed[-1]),), _home(picture))
+
+
+def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
+    """Yield the removal of the member before the refused commit, or what else explains the error."""
+    removals = [
+        each
+        for entry in picture.history
+        for each in entry.lines
+        if each["fact"] == commands.MEMBER_REMOVED and each["member"] == line["member"]
+    ]
+    if removals:
+        yield Finding("removed-member", describe(removals[-1]), (), (reference(removals[-1]),))
+    elif line["error"] == ErrorCode.ILLEGAL_GENERATION:
+        text = f"the group was in generation {line['generation']}: the member missed a rebalance"
+        yield Finding("old-generation", text)
+    elif line["error"] == ErrorCode.UNKNOWN_MEMBER_ID and line["of_generation"] < 0:
+        yield Finding("not-a-member", "the group has members, and the client is none of them")
+
+
+# Lag.
+
+
+def _lags(picture: GroupPicture) -> Iterator[Finding]:
+    behind = [lag for lag in picture.lags or () if lag.records]
+    behind.sort(key=lambda lag: -lag.records)
+    for lag in [lag for lag in behind if lag.grows or lag.is_stuck][:_SHOWN]:
+        yield _lag(picture, lag)
+    steady = [lag for lag in behind if not (lag.grows or lag.is_stuck)]
+    if steady:
+        total = sum(lag.records for lag in steady)
+        text = f"{total} records of {count(len(steady), 'partition')} are not committed; the lag does not grow"
+        yield Finding("lag", text, is_problem=False)
+
+
+def _lag(picture: GroupPicture, lag: Lag) -> Finding:
+    owner = picture.owner(lag.tp)
+    reader = "no member is assigned to it" if owner is None else f"assigned to {_named(owner)}"
+    if lag.is_stuck:
+        ago = duration(lag.now - lag.committed_at)
+        text = (
+            f"{lag.tp} has {lag.records} records behind the committed offset {lag.committed}, "
+            f"and no commit for {ago}; {reader}"
+        )
+        return Finding("lag-stuck", text)
+    first = lag.past[0]
+    text = (
+        f"the lag of {lag.tp} grows: {first.lag} records {duration(lag.now - first.time)} ago, "
+        f"{lag.records} now; {reader}"
+    )
+    return Finding("lag-grows", text)
+
+
+def partitions_of(report: Answer) -> set[TopicPartition]:
+    """Return the partitions that are assigned to members or have a committed offset."""
+    found = {TopicPartition(topic, number) for topic, number, *_ in report["offsets"]}
+    for member in report["members"]:
+        assigned: dict[str, Any] = member["assigned"] or {}
+        found.update(
+            TopicPartition(topic, n) for topic, numbers in assigned.items() for n in numbers
+        )
+    return found

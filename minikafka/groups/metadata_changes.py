@@ -1,0 +1,36 @@
+"""What a member changed when it joined again with other metadata, in words for the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minikafka.groups.member import Protocols
+from minikafka.groups.records import subscribed_topics
+
+
+def metadata_changes(before: Protocols, after: Protocols, is_consumer: bool) -> list[str]:
+    """Return the differences between the protocols of a member; `is_consumer`: they carry subscriptions."""
+    old, new = dict(before), dict(after)
+    found = [f"added protocol {name}" for name in new if name not in old]
+    found += [f"removed protocol {name}" for name in old if name not in new]
+    if not found and list(old) != list(new):
+        found.append("changed its preference of protocols")
+    both = [name for name in new if name in old and old[name] != new[name]]
+    if is_consumer and both:
+        found += _topic_changes(old[both[0]], new[both[0]])
+    if both and not any("subscribe" in words for words in found):
+        data = "the owned partitions or the assignor's data" if is_consumer else "the metadata"
+        found.append(f"changed {data} of {', '.join(both)}")
+    return found
+
+
+def _topic_changes(before: bytes, after: bytes) -> Iterator[str]:
+    """Yield the changes of a subscription; nothing if one cannot be read."""
+    try:
+        old, new = subscribed_topics(before), subscribed_topics(after)
+    except ValueError:
+        return
+    for topic in sorted(new - old):
+        yield f"subscribes to {topic}"
+    for topic in sorted(old - new):
+        yield f"no longer subscribes to {topic}"

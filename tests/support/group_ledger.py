@@ -1,0 +1,65 @@
+"""A group coordinator in memory with a ledger, and the picture that `minikafka why --group` makes of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.group_world import GROUP, GroupWorld
+
+from minikafka.explain.groups.history import Entry, history
+from minikafka.explain.groups.picture import GroupPicture
+from minikafka.explain.groups.why import explain_group
+from minikafka.explain.why import Finding
+from minikafka.groups.commands import Command, Note
+from minikafka.ledger.reader import Line
+from minikafka.ledger.record import GROUP as KIND
+
+BROKER = 1
+
+
+class GroupLedgerWorld(GroupWorld):
+    """Broker 1 as the coordinator of all groups."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.lines: list[Line] = []
+        self.topics = ["t", "u"]
+        """Topics that exist, each with one partition."""
+        super().__init__(**settings)
+
+    def run(self, commands: list[Command]) -> None:
+        for note in commands:
+            if isinstance(note, Note):
+                line = {
+                    "time": self.wall_ms(),
+                    "broker": BROKER,
+                    "n": len(self.lines) + 1,
+                    "kind": KIND,
+                    "cause": "",
+                    "fact": note.kind,
+                    "group": note.group_id,
+                    "generation": note.generation,
+                    **note.fields,
+                }
+                self.lines.append(json.loads(json.dumps(line)))
+        super().run(commands)
+
+    def entries(self) -> list[Entry]:
+        return history(self.lines)
+
+    def picture(self, **more: Any) -> GroupPicture:
+        leaders = [[topic, 0, BROKER] for topic in self.topics]
+        answer = {**self.coordinator.explain(GROUP, self.now), "leaders": leaders}
+        answers = {BROKER: json.loads(json.dumps(answer))}
+        return GroupPicture(
+            **{
+                "group": GROUP,
+                "wall_ms": self.wall_ms(),
+                "answers": answers,
+                "history": self.entries(),
+                **more,
+            }
+        )
+
+    def why(self, **more: Any) -> list[Finding]:
+        return explain_group(self.picture(**more))

@@ -1,0 +1,376 @@
+"""What holds a group up, from the coordinator's report, the ledger, partitions and lags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.group_ledger import BROKER, GroupLedgerWorld
+from support.group_world import REBALANCE, SESSION, subscription
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.explain.groups.lag import Lag, Past
+from minikafka.explain.past import Past as PartitionPast
+from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, Picture
+from minikafka.explain.why import Finding
+
+T3 = TopicPartition("t", 3)
+OTHER = (("range", subscription("t", "u")),)
+
+
+def names(found: list[Finding], problems: bool = True) -> list[str]:
+    return [finding.name for finding in found if finding.is_problem or not problems]
+
+
+def texts(finding: Finding) -> list[str]:
+    """Return the text of a finding and of its causes, in the order of printing."""
+    return [finding.text, *(text for cause in finding.because for text in texts(cause))]
+
+
+def offline(tp: TopicPartition) -> Picture:
+    """Return a partition whose only replica is on broker 2, which is down."""
+    nodes = Nodes(None, (1,), ReplicaAssignment((2,)), None, False, None)
+    return Picture(tp, {2: BrokerPicture(2, DOWN)}, nodes, PartitionPast([], tp))
+
+
+def problem(world: GroupLedgerWorld, **more: Any) -> Finding:
+    """Return the only finding that is a problem."""
+    [found] = [finding for finding in world.why(**more) if finding.is_problem]
+    return found
+
+
+def test_nothing_holds_up_a_stable_group():
+    world = GroupLedgerWorld()
+    world.stable(3)
+
+    assert world.why() == []
+
+
+def test_rebalance_names_the_member_that_does_not_rejoin():
+    world = GroupLedgerWorld()
+    first, second = world.stable(2, client_id="app")
+    world.send_join(second, protocols=OTHER)
+    world.advance(6_000)
+    world.heartbeat(first, 2)
+    world.advance(1_000)
+
+    found = problem(world)
+
+    assert names([found]) == ["rebalancing"]
+    assert texts(found) == [
+        "the group has been rebalancing for 7.0 s: app-2 subscribes to u",
+        "app-1 (app at 127.0.0.1) has not joined again; it is removed in 53.0 s",
+        "it was heard 1.0 s ago, so it sends heartbeats, but its application does not poll "
+        "(probably it is busy with records)",
+    ]
+    assert [str(event) for event in found.events] == [f"1#{len(world.lines)}"]
+
+
+def test_rebalance_names_the_member_that_is_silent():
+    world = GroupLedgerWorld()
+    _, second = world.stable(2)
+    world.send_join(second, protocols=OTHER)
+    world.advance(SESSION - 1_000)
+
+    found = problem(world)
+
+    assert texts(found)[1:] == [
+        "client-1 (client at 127.0.0.1) has not joined again; it is removed in 51.0 s",
+        "it was last heard 9.0 s ago; its session ends 10.0 s after that",
+    ]
+
+
+def test_rebalance_is_no_problem_while_members_may_not_have_heard_of_it():
+    world = GroupLedgerWorld()
+    _, second = world.stable(2)
+    world.send_join(second, protocols=OTHER)
+
+    assert names(world.why(), problems=False) == ["rebalancing"]
+    assert names(world.why()) == []
+
+
+def test_initial_delay_is_no_problem():
+    world = GroupLedgerWorld(group_initial_rebalance_delay_ms=9_000)
+    world.send_join()
+    world.advance(7_000)
+
+    [found] = world.why()
+
+    assert not found.is_problem
+    assert texts(found)[1] == (
+        "it waits 2.0 s more for further members (group.initial.rebalance.delay.ms)"
+    )
+
+
+def test_rebalance_names_the_leader_that_sends_no_assignment():
+    world = GroupLedgerWorld()
+    world.join()
+    world.advance(SESSION - 1)
+
+    [found] = world.why()
+
+    assert texts(found)[1:] == [
+        "the leader, client-1 (client at 127.0.0.1), has not sent the assignment"
+    ]
+
+
+def test_rebalance_names_the_partition_that_does_not_take_the_assignment():
+    world = GroupLedgerWorld()
+    member = world.join().member_id
+    world.holds = True
+    world.send_sync(member, 1, assignments={})
+    world.advance(SESSION - 1)
+    home = TopicPartition("__consumer_offsets", 0)
+
+    [found] = world.why(home=offline(home))
+
+    assert names([found, *found.because, *found.because[0].because]) == [
+        "rebalancing",
+        "writing-assignment",
+        "offline",
+    ]
+
+
+def test_client_that_comes_and_goes_is_a_loop():
+    world = GroupLedgerWorld()
+    steady = world.stable(client_id="steady")[0]
+    for _ in range(3):
+        world.send_join(client_id="crashing")
+        world.send_join(steady)
+        world.sync(steady, world.group.generation, assignments={})
+        for _ in range(SESSION // 4_000 + 1):
+            world.advance(4_000)
+            if world.state == "PreparingRebalance":
+                world.send_join(steady)
+                world.sync(steady, world.group.generation, assignments={})
+            else:
+                world.heartbeat(steady, world.group.generation)
+
+    found = problem(world)
+
+    assert found.name == "rebalance-loop"
+    assert texts(found) == [
+        "the group rebalanced 7 times in the last 5 min",
+        "crashing at 127.0.0.1 was removed 3 times (3 × session expired) and joined again 2 times",
+    ]
+
+
+def test_member_that_changes_its_metadata_again_and_again_is_a_loop():
+    world = GroupLedgerWorld()
+    member = world.stable()[0]
+    for topic in "abc":
+        joined = world.join(member, protocols=(("range", subscription(topic)),))
+        world.sync(member, joined.generation, assignments={})
+    world.topics.append("c")
+
+    found = problem(world)
+
+    assert texts(found) == [
+        "the group rebalanced 4 times in the last 5 min",
+        "3 times because of client-1: member changed its metadata; last: client-1 subscribes to c; "
+        "no longer subscribes to b",
+    ]
+
+
+def test_members_that_join_one_after_the_other_are_no_loop():
+    world = GroupLedgerWorld()
+    world.stable(20)
+
+    assert world.why() == []
+
+
+def test_loop_that_is_over_is_not_reported():
+    world = GroupLedgerWorld()
+    member = world.stable(session_timeout_ms=1_000_000)[0]
+    for topic in "abc":
+        joined = world.join(
+            member, protocols=(("range", subscription(topic)),), session_timeout_ms=1_000_000
+        )
+        world.sync(member, joined.generation, assignments={})
+    world.topics.append("c")
+    assert names(world.why()) == ["rebalance-loop"]
+    world.advance(300_001)
+
+    assert names(world.why()) == []
+
+
+def test_refused_commit_names_the_removal_of_its_member():
+    world = GroupLedgerWorld()
+    first, second = world.stable(2)
+    for _ in range(3):
+        world.advance(4_000)
+        world.heartbeat(second, 2)
+    world.send_join(second)
+    world.sync(second, world.group.generation, assignments={})
+    world.commit({("t", 0): 5}, first, 2)
+
+    found = problem(world)
+
+    assert names([found]) == ["commit-refused"]
+    assert texts(found) == [
+        "commit of client-1 for generation 2 refused: UNKNOWN_MEMBER_ID",
+        "client-1 was removed (client at 127.0.0.1): session expired",
+    ]
+
+
+def test_refused_commit_of_an_old_generation_names_the_current_one():
+    world = GroupLedgerWorld()
+    member = world.stable()[0]
+    world.commit({("t", 0): 5}, member, 0)
+
+    [found] = world.why()
+
+    assert texts(found)[1:] == ["the group was in generation 1: the member missed a rebalance"]
+
+
+def test_commit_during_a_rebalance_is_no_problem():
+    world = GroupLedgerWorld()
+    member = world.join().member_id
+    world.commit({("t", 0): 5}, member, 1)
+
+    assert names(world.why(), problems=False) == ["rebalancing", "commit-refused"]
+    assert names(world.why()) == []
+
+
+def test_commit_of_a_stranger_is_named():
+    world = GroupLedgerWorld()
+    world.stable()
+    world.commit({("t", 0): 5})
+
+    [found] = world.why()
+
+    assert texts(found) == [
+        "commit of a client refused: UNKNOWN_MEMBER_ID",
+        "the group has members, and the client is none of them",
+    ]
+
+
+def test_commit_that_is_not_written_names_the_error():
+    world = GroupLedgerWorld()
+    member = world.stable()[0]
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.commit({("t", 0): 5}, member, 1)
+
+    [found] = world.why()
+
+    assert found.text == (
+        "1 commit could not be written to __consumer_offsets, last: NOT_ENOUGH_REPLICAS"
+    )
+
+
+def test_partition_whose_leader_is_away_names_the_broker():
+    world = GroupLedgerWorld()
+    world.stable()
+
+    [found] = world.why(away={T3: offline(T3)})
+
+    assert names([found, *found.because]) == ["leader-away", "offline"]
+    assert found.text == "the leader of t-3 is away: nobody can read it"
+    assert found.blocking_brokers() == set()
+    many = {TopicPartition("t", number): offline(T3) for number in range(8)}
+    assert len(world.why(away=many)) == 6
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({}, "no-broker"),
+        ({1: ErrorCode.NOT_COORDINATOR}, "no-coordinator"),
+        ({1: ErrorCode.NOT_COORDINATOR, 2: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, "loading"),
+    ],
+)
+def test_group_without_coordinator_names_its_partition(answers, expected):
+    world = GroupLedgerWorld()
+    world.stable()
+    found = {
+        id_: {"partition": 7, "error": int(code), "group": None} for id_, code in answers.items()
+    }
+
+    [finding] = world.why(answers=found, home=offline(TopicPartition("__consumer_offsets", 7)))
+
+    assert names([finding, *finding.because]) == [expected, "offline"]
+    if answers:
+        assert "__consumer_offsets-7" in finding.text
+
+
+def test_group_before_the_first_use_of_groups_names_the_missing_topic():
+    world = GroupLedgerWorld()
+    tp = TopicPartition("__consumer_offsets", 0)
+    nodes = Nodes(None, (1,), None, None, False, None)
+    missing = Picture(tp, {}, nodes, PartitionPast([], tp))
+    answer = {"partition": 0, "error": int(ErrorCode.NOT_COORDINATOR), "group": None}
+
+    [finding] = world.why(answers={BROKER: answer}, home=missing)
+
+    assert texts(finding)[1:] == ["the topic __consumer_offsets does not exist yet"]
+
+
+def lag(*past: int, committed_ago: int = 1_000) -> dict[str, Any]:
+    now = 1_700_000_100_000
+    lags = tuple(Past(now - 1_000 * (len(past) - i), each) for i, each in enumerate(past))
+    return {"lags": [Lag(T3, 10, now - committed_ago, 50, 40, now, lags)]}
+
+
+def test_lag_that_grows_names_the_partition():
+    world = GroupLedgerWorld()
+    world.stable()
+
+    [found] = world.why(**lag(5, 10, 20, 40))
+
+    assert found.name == "lag-grows"
+    assert found.text == (
+        "the lag of t-3 grows: 5 records 4.0 s ago, 40 now; no member is assigned to it"
+    )
+
+
+def test_partition_without_commits_is_stuck():
+    world = GroupLedgerWorld()
+    world.stable()
+
+    [found] = world.why(**lag(committed_ago=130_000))
+
+    assert found.name == "lag-stuck"
+    assert found.text == (
+        "t-3 has 40 records behind the committed offset 10, and no commit for 2 min; "
+        "no member is assigned to it"
+    )
+
+
+def test_lag_that_does_not_grow_is_no_problem():
+    world = GroupLedgerWorld()
+    world.stable()
+
+    [found] = world.why(**lag(40, 20, 40, 20))
+
+    assert not found.is_problem
+    assert found.text == "40 records of 1 partition are not committed; the lag does not grow"
+
+
+def test_topic_that_does_not_exist_is_named():
+    world = GroupLedgerWorld()
+    world.stable(protocols=(("range", subscription("t", "typo")),))
+
+    assert problem(world).text == "members subscribe to typo, which does not exist"
+
+
+def test_members_without_partitions_are_counted():
+    world = GroupLedgerWorld()
+    world.sync(world.join().member_id, 1, assignments={})
+
+    [found] = world.why()
+
+    assert (found.text, found.is_problem) == ("1 of 1 member have no partition", False)
+
+
+def test_group_without_members_is_a_problem_only_with_lag():
+    world = GroupLedgerWorld()
+    world.leave(*world.stable())
+    world.advance(REBALANCE)
+
+    [found] = world.why()
+    with_lag = world.why(**lag(40, 20, 40, 20))
+
+    assert found.text == "the group has had no member for 60.0 s: client-1 left"
+    assert not found.is_problem
+    assert names(with_lag) == ["no-members"]
