@@ -1,0 +1,146 @@
+"""Cleanings in real processes, on real files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from support.cleaning import carry_out, task, varied_log
+from support.memory_storage import MemoryStorage
+from support.until import until
+
+from minikafka.base.errors import CleaningFailed, StorageFailed
+from minikafka.log.cleaner.task import CleaningTask
+from minikafka.runtime.cleaner_processes import CleanerProcesses
+from minikafka.runtime.cleaner_worker import Throttle
+from minikafka.runtime.storage import DiskStorage
+
+NOW = 20_000_000
+SLOW = 100.0
+"""Bytes per second."""
+
+
+@pytest.fixture
+async def cleaners() -> AsyncIterator[CleanerProcesses]:
+    found = CleanerProcesses()
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> CleaningTask:
+    directory = str(tmp_path / "t-0")
+    log = varied_log(DiskStorage(), directory, Random(1), NOW, cleanup_policy=("compact",))
+    log.close()
+    return task(log, NOW)
+
+
+def no_group(group: Any) -> None:
+    """Ignore a group."""
+
+
+async def test_process_cleans_as_the_steps_do(
+    cleaners: CleanerProcesses, given: CleaningTask
+) -> None:
+    storage = MemoryStorage()
+    log = varied_log(storage, given.directory, Random(1), NOW, cleanup_policy=("compact",))
+    expected, outcome = carry_out(storage, task(log, NOW))
+    groups: list[Any] = []
+    found = await cleaners.clean(given.encode(), groups.append)
+    assert [group["bases"] for group in groups] == [group.bases for group in expected]
+    assert found["end_offset"] == outcome.end_offset
+    for group in groups:
+        for suffix in (".log", ".index", ".timeindex"):
+            path = f"{given.directory}/{group['bases'][0]:020d}{suffix}.cleaned"
+            assert DiskStorage().read(path) == storage.read(path)
+
+
+async def test_process_is_kept_for_the_next_cleaning(
+    cleaners: CleanerProcesses, given: CleaningTask
+) -> None:
+    await cleaners.clean(given.encode(), no_group)
+    (first,) = cleaners._idle
+    await cleaners.clean(given.encode(), no_group)
+    assert cleaners._idle == [first]
+    await cleaners.close()
+    assert first.returncode is not None
+
+
+async def test_damaged_log_fails_with_the_reason_and_others_are_cleaned(
+    cleaners: CleanerProcesses, given: CleaningTask, tmp_path: Path
+) -> None:
+    other = varied_log(DiskStorage(), str(tmp_path / "o-0"), Random(2), NOW)
+    path = Path(given.directory) / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CleaningFailed, match="has a wrong CRC"):
+        await cleaners.clean(given.encode(), no_group)
+    await cleaners.clean(task(other, NOW).encode(), no_group)
+
+
+async def test_missing_file_is_a_failure_of_the_storage(
+    cleaners: CleanerProcesses, given: CleaningTask
+) -> None:
+    (Path(given.directory) / f"{given.segments[1]:020d}.log").unlink()
+    with pytest.raises(StorageFailed, match="No such file"):
+        await cleaners.clean(given.encode(), no_group)
+
+
+async def test_error_of_the_callback_ends_the_cleaning(
+    cleaners: CleanerProcesses, given: CleaningTask
+) -> None:
+    def refuse(group: Any) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await cleaners.clean(given.encode(), refuse)
+    assert cleaners._idle == []
+
+
+async def begun(cleaners: CleanerProcesses, given: CleaningTask) -> tuple[asyncio.Task[Any], int]:
+    """Begin a slow cleaning; return its task and its process."""
+    slow = replace(given, bytes_per_second=SLOW)
+    before = children()
+    running = asyncio.get_running_loop().create_task(cleaners.clean(slow.encode(), no_group))
+    await until(lambda: bool(children() - before))
+    return running, (children() - before).pop()
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started."""
+    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+    return {int(number) for number in found.split()}
+
+
+async def test_cancelled_cleaning_leaves_no_process(
+    cleaners: CleanerProcesses, given: CleaningTask
+) -> None:
+    running, process = await begun(cleaners, given)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert process not in children()
+
+
+async def test_killed_process_fails_the_cleaning(
+    cleaners: CleanerProcesses, given: CleaningTask
+) -> None:
+    running, process = await begun(cleaners, given)
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(CleaningFailed, match="ended with -9"):
+        await running
+
+
+def test_throttle_spends_bytes_at_its_rate() -> None:
+    throttle = Throttle(100.0, 0.0)
+    assert throttle.pause_after(50, 0.0) == 0.5
+    assert throttle.pause_after(50, 0.5) == 0.5
+    assert throttle.pause_after(10, 5.0) == pytest.approx(0.1)
