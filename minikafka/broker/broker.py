@@ -316,7 +316,7 @@ class Broker:
             "backlog": controller.backlog(),
             "controller": controller.summary(),
             "metrics": self.metrics.totals(),
-            "replicas": rows_of(self.replicas),
+            "replicas": rows_of(self.replicas, self.cleaner.report),
         }
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:
@@ -327,7 +327,9 @@ class Broker:
             "controller_id": self.controller.controller_id,
             "live_brokers": sorted(self.metadata.brokers),
             "leaving": self.replicas.leaving,
-            "replica": replica_of(self.replicas, self.config, tp, self.clock.now()),
+            "replica": replica_of(
+                self.replicas, self.cleaner.report, self.config, tp, self.clock.now()
+            ),
             "metadata": metadata_of(self.metadata, tp),
             "settings": settings_of(self.replicas, self.config, tp),
             "controller": self.controller.view(tp),

@@ -5,6 +5,7 @@ Offsets are current; times are milliseconds ago, by this broker's monotonic cloc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
@@ -16,6 +17,9 @@ from minikafka.replication.isr import Committed, PendingExpand
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 
+CompactionOf = Callable[[Partition], dict[str, Any] | None]
+"""`LogCleaner.report`: the state of a compacted log, None for others."""
+
 
 def partition_asked(body: dict[str, Any]) -> TopicPartition:
     """Return the partition named in the body of a call. Raises KafkaError INVALID_REQUEST."""
@@ -26,7 +30,11 @@ def partition_asked(body: dict[str, Any]) -> TopicPartition:
 
 
 def replica_of(
-    replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition, now: int
+    replicas: ReplicaManager,
+    compaction_of: CompactionOf,
+    config: BrokerConfig,
+    tp: TopicPartition,
+    now: int,
 ) -> dict[str, Any] | None:
     """Return the state of the replica hosted here, None if there is none."""
     partition = replicas.partition(tp)
@@ -49,10 +57,11 @@ def replica_of(
         "waiting_connections": len(partition.produce_waiting),
         "followers": [_follower(progress, now) for progress in partition.followers.values()],
         "lag_max_ms": config.replica_lag_time_max_ms,
+        "compaction": compaction_of(partition),
     }
 
 
-def rows_of(replicas: ReplicaManager) -> list[dict[str, Any]]:
+def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[str, Any]]:
     """Return one row per replica: role, leader, ISR, offsets, waiting produce requests, directory (B1, B2)."""
     return [
         {
@@ -70,6 +79,7 @@ def rows_of(replicas: ReplicaManager) -> list[dict[str, Any]]:
                 waiter.waiting_for(partition) for waiter in partition.produce_waiting
             ),
             "directory": partition.log.directory,
+            "compaction": compaction_of(partition),
         }
         for tp, partition in sorted(replicas.partitions.items())
     ]

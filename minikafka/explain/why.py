@@ -50,7 +50,14 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
     """Return the findings about the partition, and about `offset` if given; [] if all is well."""
     found = _deletion(picture)
     if not _is_being_deleted(picture):
-        for part in (_leader, _under_replicated, _writes, _reassignment, _preferred):
+        for part in (
+            _leader,
+            _under_replicated,
+            _writes,
+            _reassignment,
+            _preferred,
+            _compaction,
+        ):
             found += part(picture)
     if offset is not None:
         found += _offset(picture, offset)
@@ -455,3 +462,14 @@ def _preferred(picture: Picture) -> list[Finding]:
     text = f"{picture.tp} is led by {picture.leader}, not by its preferred replica {preferred}"
     since = tuple(picture.past.led_since()) if picture.past.states else ()
     return [Finding("not-preferred", text, (), since, tuple(because), is_problem=False)]
+
+
+def _compaction(picture: Picture) -> list[Finding]:
+    """Return the brokers that no longer compact their log of the partition."""
+    found = []
+    for broker in sorted(picture.brokers):
+        compaction = (picture.brokers[broker].replica or {}).get("compaction")
+        if compaction and compaction["uncleanable"]:
+            text = f"broker {broker} does not compact its log until it restarts: {compaction['uncleanable']}"
+            found.append(Finding("not-compacted", text, (broker,)))
+    return found

@@ -191,6 +191,8 @@ def test_damaged_log_is_given_up_and_others_are_compacted() -> None:
         assert "the batch at offset 0 has a wrong CRC" in reason
         assert [task.directory for task in cluster.cleaners[0].tasks].count(f"{LOG_DIR}/t-0") == 1
         assert f"{LOG_DIR}/other-0" in [task.directory for task in cluster.cleaners[0].tasks]
+        (row,) = [row for row in broker.describe()["replicas"] if row["topic"] == "t"]
+        assert row["compaction"] == broker.explain(T0)["replica"]["compaction"] == report(cluster)
         assert report(cluster)["uncleanable"] == reason
 
     run(scenario)

@@ -404,6 +404,15 @@ def test_preferred_replica_out_of_sync_is_reported(scene: Scene) -> None:
     assert names(list(not_preferred.because)) == ["out-of-sync"]
 
 
+def test_log_that_is_no_longer_compacted_is_reported_with_the_reason(scene: Scene) -> None:
+    scene.leader["compaction"] = {"uncleanable": "the batch at offset 7 has a wrong CRC"}
+    assert report(scene) == (
+        "broker 1 does not compact its log until it restarts: the batch at offset 7 has a wrong CRC"
+    )
+    scene.leader["compaction"] = {"uncleanable": None}
+    assert report(scene) == ""
+
+
 def test_findings_are_converted_to_json(scene: Scene) -> None:
     scene.ledger.live("1-2", 1, 2)
     scene.in_sync(1, 2).down(3)

@@ -218,7 +218,11 @@ async def test_produce_behind_another_partition_is_counted_and_fails_with_its_is
     connected.produce(T1)
     connected.produce(T1)
     commit(connected, T1, 1)
-    (row,) = [row for row in rows_of(connected.replicas) if row["partition"] == T1.partition]
+    (row,) = [
+        row
+        for row in rows_of(connected.replicas, lambda _: None)
+        if row["partition"] == T1.partition
+    ]
     assert row["waiting_produces"] == 1
     partition = connected.replicas.partitions[T1]
     partition.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
