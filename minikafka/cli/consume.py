@@ -1,13 +1,14 @@
-"""`consume`: print the records of a topic to standard output."""
+"""`consume`: print the records of a topic to standard output, alone or as a member of a group."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli.consume_group import Session
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.offsets import Range, parse_offsets, resolve
@@ -16,7 +17,7 @@ from minikafka.cli.options import (
     data_option,
     json_option,
     timeout_option,
-    topic_argument,
+    topics_argument,
 )
 from minikafka.cli.record_format import (
     COLUMNS,
@@ -53,7 +54,13 @@ def _columns(context: click.Context, option: click.Parameter, text: str | None) 
 
 
 @click.command(epilog=_EPILOG)
-@topic_argument
+@topics_argument(required=False)
+@click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    help="Read as a member of this consumer group, which shares the partitions and commits.",
+)
 @click.option(
     "-p",
     "--partition",
@@ -107,7 +114,8 @@ def _columns(context: click.Context, option: click.Parameter, text: str | None) 
 @timeout_option
 @json_option
 def consume(
-    topic: str,
+    topics: tuple[str, ...],
+    group: str | None,
     partition: int | None,
     where: Range,
     until_end: bool,
@@ -123,10 +131,25 @@ def consume(
     """Print the records of TOPIC, in order within each partition, and wait for more until Ctrl-C.
 
     On standard error a line tells where a partition ends (-q: none).
+
+    With --group, several commands share the partitions of one or more topics (none named: those that the group
+    has read before). Each begins behind the last committed offset; where there is none, at the beginning, or at
+    the end with -o end. Printed records are committed every few seconds and when the command ends, and lines on
+    standard error tell which partitions come and go (-q: none).
     """
     write = _writer(layout, key_delimiter, columns, as_json)
     if sys.stdout is None:
         raise MinikafkaError("standard output is closed: the records cannot be printed")
+
+    if group is not None:
+        start = _group_start(where, partition)
+        session = Session(group, topics, start, until_end, count, quiet)
+        servers = bootstrap_servers(bootstrap, data)
+        run_with_client(lambda client: session.run(client, lambda r: _print(write(r))), servers)
+        return
+    if len(topics) != 1:
+        raise click.UsageError("name exactly one topic, as TOPIC or as -t TOPIC")
+    (topic,) = topics
 
     def report_end(partition: int, offset: int) -> None:
         if quiet:
@@ -150,6 +173,19 @@ def consume(
 
     with explain_topic_errors(topic):
         run_with_client(work, bootstrap_servers(bootstrap, data), late="not all records arrived")
+
+
+def _group_start(where: Range, partition: int | None) -> Literal["earliest", "latest"]:
+    """Return where a group begins without a committed offset. Raises UsageError for other options."""
+    if partition is not None:
+        raise click.UsageError(
+            "--partition cannot be used with --group: the group shares partitions"
+        )
+    if where.stop is not None or where.start not in ("earliest", "latest"):
+        raise click.UsageError(
+            "with --group, -o must be beginning or end; see groups reset-offsets"
+        )
+    return "earliest" if where.start == "earliest" else "latest"
 
 
 def _writer(

@@ -45,8 +45,9 @@ _COMMANDS: Final = {
     "elect": _Entry("elect", "Elect leaders of partitions."),
     "cluster": _Entry("cluster", "Describe the cluster, or check its health."),
     "configs": _Entry("configs", "Show and change settings of topics and brokers."),
+    "groups": _Entry("groups", "Show consumer groups and their lag, reset offsets."),
     "produce": _Entry("produce", "Send each line of standard input as a record."),
-    "consume": _Entry("consume", "Print the records of a topic."),
+    "consume": _Entry("consume", "Print the records of a topic, alone or in a group."),
     "trace": _Entry("trace", "Show the history of a partition from the brokers' ledgers."),
     "why": _Entry("why", "Explain what is wrong with a partition."),
     "plan": _Entry("plan", "Show what the controller would do, without doing it."),
@@ -54,7 +55,7 @@ _COMMANDS: Final = {
 """Every command by its name, in the order of `--help`."""
 
 
-_GROUPS: Final = ("topics", "cluster", "configs", "plan")
+_GROUPS: Final = ("topics", "cluster", "configs", "groups", "plan")
 """The commands that have commands of their own."""
 
 

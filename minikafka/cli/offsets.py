@@ -78,9 +78,9 @@ def _parse(text: str) -> tuple[Start | None, int | Time | None]:
     if text in _NAMES:
         return _NAMES[text], None
     if text.startswith("e@"):
-        return None, _time(text[2:])
+        return None, parse_time(text[2:])
     if text.startswith(("s@", "@")):
-        return _time(text.partition("@")[2]), None
+        return parse_time(text.partition("@")[2]), None
     if re.fullmatch(r"[0-9]+:[0-9]+", text):
         start, stop = map(_number, text.split(":"))
         if start > stop:
@@ -101,7 +101,7 @@ def _number(text: str) -> int:
     return number
 
 
-def _time(text: str) -> Time:
+def parse_time(text: str) -> Time:
     """Parse Unix ms, Unix seconds (ten digits), or a date and time, UTC unless it says otherwise."""
     if re.fullmatch("[0-9]{1,15}", text):
         return Time(int(text) * (1000 if len(text) == _SECONDS_DIGITS else 1))

@@ -85,6 +85,31 @@ def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callab
     return add
 
 
+def groups_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """Add GROUP…, repeated `-g GROUP`, or `--all-groups`; they become `groups` and `all_groups`."""
+
+    @click.argument("words", nargs=-1, metavar="[GROUP]…")
+    @click.option(
+        "-g",
+        "--group",
+        "named",
+        multiple=True,
+        metavar="GROUP",
+        help="Same as GROUP; may be repeated.",
+    )
+    @click.option("--all-groups", is_flag=True, help="All consumer groups.")
+    @wraps(command)
+    def with_groups(
+        words: tuple[str, ...], named: tuple[str, ...], all_groups: bool, **rest: object
+    ) -> None:
+        groups = tuple(dict.fromkeys((*words, *named)))
+        if bool(groups) == all_groups:
+            raise click.UsageError("name at least one GROUP, or give --all-groups")
+        command(groups=groups, all_groups=all_groups, **rest)
+
+    return with_groups
+
+
 def _remember_time_limit(
     context: click.Context, option: click.Parameter, seconds: float | None
 ) -> None:

@@ -20,8 +20,10 @@ from minikafka.base.ports import Clock, Rng, Transport
 from minikafka.client import consumer
 from minikafka.client.admin import API_TIMEOUT_MS, Admin, NewTopic
 from minikafka.client.admin_results import Outcome
+from minikafka.client.groups.admin import GroupAdmin
 from minikafka.client.groups.consumer import Callback, GroupConsumer, Topics
 from minikafka.client.groups.settings import GroupSettings
+from minikafka.client.log_offsets import LogOffsets
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
@@ -113,6 +115,11 @@ class Client:
         self._retries = Retries(self._clock, self._metadata, delivery_timeout_ms)
         self.admin = Admin(
             self._network, self._metadata, self._clock, request_timeout_ms, api_timeout_ms
+        )
+        api_retries = Retries(self._clock, self._metadata, api_timeout_ms)
+        self.groups = GroupAdmin(self._network, self._metadata, api_retries, request_timeout_ms)
+        self.log_offsets = LogOffsets(
+            self._network, self._metadata, api_retries, request_timeout_ms
         )
         self._order: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._sequences: defaultdict[tuple[int, TopicPartition], int] = defaultdict(int)

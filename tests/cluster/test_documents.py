@@ -20,6 +20,8 @@ from minikafka.cluster.local import BlockingCluster
 ROOT = Path(__file__).parents[2]
 EXPECTED = {
     "README.md": r"the leader is now broker [123]",
+    "docs/groups.md": r"orders 0 0 b'one'\norders 0 1 b'two'\n"
+    r"\{TopicPartition\(topic='orders', partition=0\): OffsetAndMetadata\(offset=2, .*\)\}",
     "docs/testing.md": r"\[b'before', b'after'\]\n1",
 }
 

@@ -16,7 +16,7 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
-from minikafka.base.errors import KafkaError
+from minikafka.base.errors import KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.consumer import ConsumedRecord
@@ -97,7 +97,10 @@ class GroupConsumer:
         )
         retries = Retries(clock, metadata, api_timeout_ms)
         self._log_offsets = LogOffsets(network, metadata, retries, request_timeout_ms)
-        self._tasks = TaskRegistry()
+        self._background = TaskRegistry()
+        self._committing = TaskRegistry()
+        self._is_joining = False
+        self._joined: list[tuple[TopicPartition, ...] | MinikafkaError | None] = []
         self._awake = asyncio.Event()
         self._resets: dict[TopicPartition, int] = {}
         self._in_hand: ConsumedRecord | None = None
@@ -136,7 +139,8 @@ class GroupConsumer:
                 self._returned_at = self._clock.now()
                 self._in_hand = record
                 return record
-            await self._fetch()
+            if not self._is_closed:
+                await self._fetch()
         raise StopAsyncIteration
 
     # Subscription and positions
@@ -237,7 +241,7 @@ class GroupConsumer:
             elif failure is not None:
                 logger.warning("group %s: commit failed: %s", self._coordinator.group, failure)
 
-        self._tasks.spawn(work(), "group-commit")
+        self._committing.spawn(work(), "group-commit")
 
     async def committed(
         self, *partitions: TopicPartition
@@ -255,6 +259,7 @@ class GroupConsumer:
         self._is_closed = True
         self._returned_at = None
         self._wake()
+        await self._background.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
                 await self._give_up_all()
@@ -263,7 +268,7 @@ class GroupConsumer:
             logger.warning("group %s: the coordinator does not answer", self._coordinator.group)
         finally:
             self._fetching.close()
-            await self._tasks.close()
+            await self._committing.close()
             self._parking.close()
 
     async def _give_up_all(self) -> None:
@@ -286,11 +291,11 @@ class GroupConsumer:
             raise member.failure
         if not self._is_started:
             self._is_started = True
-            self._tasks.spawn(member.send_heartbeats(), "group-heartbeats")
+            self._background.spawn(member.send_heartbeats(), "group-heartbeats")
         now = self._clock.now()
         if now >= self._metadata_due:
             await self._look_at_metadata(now)
-        while member.membership.must_rejoin and (self._topics or self._fetching.places):
+        while self._must_join():
             await self._rejoin()
         if self._settings.enable_auto_commit and now >= self._commit_due:
             self._commit_due = now + self._settings.auto_commit_interval_ms
@@ -353,8 +358,20 @@ class GroupConsumer:
     async def _rejoin(self) -> None:
         """Give up what must be given up, then join the group once."""
         member = self._member
-        await self._prepare_to_join()
-        assigned = await member.try_to_join(self._topics, sorted(self._fetching.places))
+        if not self._is_joining:
+            await self._prepare_to_join()
+            self._is_joining = True
+            self._background.spawn(self._try_to_join(), "group-join")
+        # A caller that stops waiting does not stop the join: the coordinator has the request.
+        while not self._joined:
+            self._awake.clear()
+            await self._awake.wait()
+            if self._is_closed:
+                return
+        self._is_joining = False
+        assigned = self._joined.pop()
+        if isinstance(assigned, MinikafkaError):
+            raise assigned
         if assigned is None:
             return
         new = set(assigned)
@@ -375,6 +392,19 @@ class GroupConsumer:
             len(new),
         )
         await _call(self._on_assigned, added)
+
+    def _must_join(self) -> bool:
+        """True if the member must join the group, or is joining it."""
+        wants_to = self._member.membership.must_rejoin and (self._topics or self._fetching.places)
+        return not self._is_closed and (self._is_joining or bool(wants_to))
+
+    async def _try_to_join(self) -> None:
+        try:
+            owned = sorted(self._fetching.places)
+            self._joined.append(await self._member.try_to_join(self._topics, owned))
+        except MinikafkaError as error:
+            self._joined.append(error)
+        self._wake()
 
     async def _prepare_to_join(self) -> None:
         owned = sorted(self._fetching.places)

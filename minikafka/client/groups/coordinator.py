@@ -64,9 +64,13 @@ class Coordinator:
         address = await self._metadata.any_address()
         api = versions.FIND_COORDINATOR
         response = await self._network.call(address, api, self._timeout_ms, body)
-        found = response.coordinators[0]
-        code = error_code(found.error_code)
-        if code is not ErrorCode.NONE:
-            detail = found.error_message or "no broker coordinates it at the moment"
-            raise KafkaError(code, f"group {self.group}: {detail}")
-        return Node(int(found.node_id), found.host, found.port, None)
+        return read_coordinator(response.coordinators[0])
+
+
+def read_coordinator(answer: Any) -> Node:
+    """Return the coordinator in one item of a FindCoordinator response. Raises KafkaError."""
+    code = error_code(answer.error_code)
+    if code is not ErrorCode.NONE:
+        detail = answer.error_message or "no broker coordinates it at the moment"
+        raise KafkaError(code, f"group {answer.key}: {detail}")
+    return Node(int(answer.node_id), answer.host, answer.port, None)

@@ -1,0 +1,108 @@
+"""`consume --group`: one member of a group that prints what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import click
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.cli.topic_errors import unknown_topics
+
+if TYPE_CHECKING:
+    from minikafka.client import Client, ConsumedRecord, GroupConsumer
+
+END_CHECK_SECONDS: Final = 0.2
+"""Time between two looks, while no record arrives, whether all partitions were read to their end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What the command line asks for. `topics`: () for those that the group has read before."""
+
+    group: str
+    topics: tuple[str, ...]
+    start: Literal["earliest", "latest"]
+    until_end: bool
+    count: int | None
+    quiet: bool
+
+    async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
+        """Show records until the count or the end is reached; then commit and leave. Raises MinikafkaError."""
+        from minikafka.client import GroupSettings
+
+        topics = await self._topics(client)
+        settings = GroupSettings(auto_offset_reset=self.start)
+        left = self.count
+        async with client.group_consumer(
+            self.group,
+            topics,
+            settings,
+            on_assigned=lambda partitions: self._tell("assigned", partitions),
+            on_revoked=lambda partitions: self._tell("gave up", partitions),
+            on_lost=lambda partitions: self._tell("lost", partitions),
+        ) as consumer:
+            end = _End(client, consumer) if self.until_end else None
+            while left != 0 and not (end and await end.is_reached()):
+                record = await self._next(consumer)
+                if record is not None:
+                    show(record)
+                    left = left and left - 1
+
+    async def _next(self, consumer: GroupConsumer) -> ConsumedRecord | None:
+        import asyncio
+
+        if not self.until_end:
+            return await anext(consumer)
+        try:
+            async with asyncio.timeout(END_CHECK_SECONDS):
+                return await anext(consumer)
+        except TimeoutError:
+            return None
+
+    async def _topics(self, client: Client) -> list[str]:
+        """Return the topics to read. Raises MinikafkaError if one does not exist, or none is known."""
+        if self.topics:
+            _, found = await client.admin.describe(self.topics)
+            missing = set(self.topics) - {topic.name for topic in found}
+            if missing:
+                raise unknown_topics(sorted(missing))
+            return list(self.topics)
+        known = set(await client.groups.offsets(self.group))
+        for member in (await client.groups.describe([self.group]))[self.group].members:
+            known.update(member.partitions)
+        if not known:
+            raise MinikafkaError(f"group {self.group} has read no topic yet: name a TOPIC")
+        return sorted({tp.topic for tp in known})
+
+    def _tell(self, what: str, partitions: list[TopicPartition]) -> None:
+        if partitions and not self.quiet:
+            names = ", ".join(map(str, partitions))
+            click.echo(f"% Group {self.group}: {what} {names}", err=True)
+
+
+class _End:
+    """The ends that the assigned partitions had when they were assigned."""
+
+    def __init__(self, client: Client, consumer: GroupConsumer) -> None:
+        self._client = client
+        self._consumer = consumer
+        self._ends: dict[TopicPartition, int] = {}
+
+    async def is_reached(self) -> bool:
+        """True if the consumer is in the group and has read its partitions to these ends."""
+        from minikafka.client.log_offsets import LATEST
+
+        assigned = self._consumer.assignment()
+        new = {tp: LATEST for tp in assigned if tp not in self._ends}
+        if new:
+            self._ends |= await self._client.log_offsets(new)
+        if self._consumer.generation < 0:
+            return False
+        for tp in assigned:
+            if await self._consumer.position(tp) < self._ends[tp]:
+                return False
+        return True

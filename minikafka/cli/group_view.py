@@ -1,0 +1,229 @@
+"""Consumer groups as `groups describe` shows them: in the columns of Kafka's own tool, or as JSON.
+
+A row has None where the tool prints "-": a partition without a committed offset, without a leader, or that no
+member reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from minikafka.base.model import TopicPartition
+from minikafka.client import Client
+from minikafka.client.groups.admin import GroupDescription, MemberDescription
+from minikafka.client.log_offsets import LATEST
+
+DEAD: Final = "Dead"
+EMPTY: Final = "Empty"
+REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance")
+_WIDTH: Final = 15
+_COORDINATOR_WIDTH: Final = 25
+_INSTANCE_WIDTH: Final = 17
+
+
+class OffsetRow(NamedTuple):
+    """One partition of a group. `lag`: records up to the end of the log that were not processed."""
+
+    tp: TopicPartition
+    current_offset: int | None
+    log_end_offset: int | None
+    member: MemberDescription | None
+
+    @property
+    def lag(self) -> int | None:
+        """Log end offset minus current offset, if both are known."""
+        if self.current_offset is None or self.log_end_offset is None:
+            return None
+        return self.log_end_offset - self.current_offset
+
+
+async def read_offsets(
+    client: Client, groups: Sequence[GroupDescription]
+) -> dict[str, list[OffsetRow]]:
+    """Return the partitions of each group: those of its members, then other ones with a committed offset.
+
+    A partition without a leader has no log end offset. Raises KafkaError.
+    """
+    committed = {group.group: await client.groups.offsets(group.group) for group in groups}
+    partitions = {tp for offsets in committed.values() for tp in offsets}
+    partitions |= {tp for g in groups for member in g.members for tp in member.partitions}
+    ends = await _ends(client, partitions)
+    return {group.group: list(_rows(group, committed[group.group], ends)) for group in groups}
+
+
+async def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the ends of the logs; partitions without a leader, or of deleted topics, are left out."""
+    _, topics = await client.admin.describe(sorted({tp.topic for tp in partitions}))
+    led = {
+        TopicPartition(topic.name, number): LATEST
+        for topic in topics
+        for number, partition in topic.partitions.items()
+        if partition.leader >= 0
+    }
+    wanted = {tp: at for tp, at in led.items() if tp in partitions}
+    return await client.log_offsets(wanted) if wanted else {}
+
+
+def _rows(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, Any],
+    ends: Mapping[TopicPartition, int],
+) -> Iterator[OffsetRow]:
+    left = dict(committed)
+    for member in sorted(group.members, key=lambda m: -len(m.partitions)):
+        for tp in member.partitions:
+            at = left.pop(tp, None)
+            yield OffsetRow(tp, at and at.offset, ends.get(tp), member)
+    for tp, at in sorted(left.items()):
+        yield OffsetRow(tp, at.offset, ends.get(tp), None)
+
+
+def offset_lines(group: str, rows: Sequence[OffsetRow]) -> Iterator[str]:
+    """Yield the header and a line for each partition."""
+    cells = [
+        (
+            group,
+            row.tp.topic,
+            str(row.tp.partition),
+            _shown(row.current_offset),
+            _shown(row.log_end_offset),
+            _shown(row.lag),
+            row.member.id if row.member else "-",
+            row.member.host if row.member else "-",
+            row.member.client_id if row.member else "-",
+        )
+        for row in rows
+    ]
+    header = (
+        *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
+        *("CONSUMER-ID", "HOST", "CLIENT-ID"),
+    )
+    widths = (_WIDTH, _WIDTH, 10, 15, 15, 15, _WIDTH, _WIDTH, 0)
+    return _table(header, cells, widths, growing=(0, 1, 6, 7))
+
+
+def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
+    """Yield the header and a line for each member; the instance ids only if a member is static."""
+    has_static = any(member.instance_id is not None for member in group.members)
+    header = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    widths = [_WIDTH, _WIDTH, _INSTANCE_WIDTH, _WIDTH, _WIDTH, 15]
+    cells = [
+        [
+            *(group.group, member.id, member.instance_id or "", member.host, member.client_id),
+            str(len(member.partitions)),
+            assignment_text(member.partitions),
+        ]
+        for member in group.members
+    ]
+    if verbose:
+        header.append("ASSIGNMENT")
+        widths.append(0)
+    if not has_static:
+        for row in (header, widths, *cells):
+            del row[2]  # type: ignore[attr-defined]
+    growing = range(5 if has_static else 4)
+    return _table(header, [row[: len(header)] for row in cells], widths, growing=growing)
+
+
+def state_lines(group: GroupDescription) -> Iterator[str]:
+    """Yield the header and the line of the group."""
+    node = group.coordinator
+    cells = (
+        group.group,
+        f"{node.host}:{node.port}  ({node.id})",
+        group.assignor or "-",
+        group.state,
+        str(len(group.members)),
+    )
+    header = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
+    widths = (_WIDTH, _COORDINATOR_WIDTH, 20, 20, 0)
+    return _table(header, [cells], widths, growing=(0, 1))
+
+
+def assignment_text(partitions: Sequence[TopicPartition]) -> str:
+    """Return partitions as Kafka's tool shows them, `t(0,1), u(3)`; "-" for none."""
+    numbers: dict[str, list[str]] = {}
+    for topic, number in sorted(partitions):
+        numbers.setdefault(topic, []).append(str(number))
+    return ", ".join(f"{topic}({','.join(some)})" for topic, some in numbers.items()) or "-"
+
+
+def remark(group: GroupDescription) -> str | None:
+    """Return what to tell about the group's state besides the table, None if it is stable."""
+    if group.state == EMPTY:
+        return f"Consumer group '{group.group}' has no active members."
+    if group.state in REBALANCING:
+        return f"Warning: Consumer group '{group.group}' is rebalancing."
+    return None
+
+
+def as_json_offsets(group: GroupDescription, rows: Sequence[OffsetRow]) -> dict[str, Any]:
+    """Return a group with its partitions for `--json`."""
+    return {
+        "group": group.group,
+        "state": group.state,
+        "partitions": [
+            {
+                "topic": row.tp.topic,
+                "partition": row.tp.partition,
+                "current_offset": row.current_offset,
+                "log_end_offset": row.log_end_offset,
+                "lag": row.lag,
+                "consumer_id": row.member.id if row.member else None,
+                "host": row.member.host if row.member else None,
+                "client_id": row.member.client_id if row.member else None,
+            }
+            for row in rows
+        ],
+    }
+
+
+def as_json_members(group: GroupDescription) -> dict[str, Any]:
+    """Return a group with its members for `--json`."""
+    return {
+        "group": group.group,
+        "state": group.state,
+        "members": [
+            {
+                "consumer_id": member.id,
+                "group_instance_id": member.instance_id,
+                "host": member.host,
+                "client_id": member.client_id,
+                "partitions": [
+                    {"topic": tp.topic, "partition": tp.partition} for tp in member.partitions
+                ],
+            }
+            for member in group.members
+        ],
+    }
+
+
+def as_json_state(group: GroupDescription) -> dict[str, Any]:
+    """Return the state of a group for `--json`."""
+    node = group.coordinator
+    return {
+        "group": group.group,
+        "coordinator": {"id": node.id, "host": node.host, "port": node.port},
+        "assignment_strategy": group.assignor or None,
+        "state": group.state,
+        "members": len(group.members),
+    }
+
+
+def _table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    growing: Iterable[int],
+) -> Iterator[str]:
+    """Yield lines of left-aligned columns; `growing`: columns as wide as their longest cell."""
+    sizes = list(widths)
+    for column in growing:
+        sizes[column] = max([sizes[column], *(len(row[column]) for row in rows)])
+    for row in (header, *rows):
+        yield " ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True)).rstrip()
+
+
+def _shown(number: int | None) -> str:
+    return "-" if number is None else str(number)

@@ -1,0 +1,99 @@
+"""One look at consumer groups, as text; and looks at intervals, for `groups describe --watch`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NoReturn
+
+import click
+
+from minikafka.cli.group_view import (
+    DEAD,
+    OffsetRow,
+    as_json_members,
+    as_json_offsets,
+    as_json_state,
+    member_lines,
+    offset_lines,
+    read_offsets,
+    remark,
+    state_lines,
+)
+from minikafka.client import Client
+from minikafka.client.groups.admin import GroupDescription
+from minikafka.runtime.clock import SystemClock
+
+
+class Aspect(Enum):
+    """What to show of a group."""
+
+    OFFSETS = "offsets"
+    MEMBERS = "members"
+    STATE = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What `describe` shows. `groups`: () for all."""
+
+    groups: tuple[str, ...]
+    aspect: Aspect
+    verbose: bool
+    as_json: bool
+
+    async def read(self, client: Client) -> tuple[str, list[str], bool]:
+        """Return the text for standard output, the lines for standard error, and False if a group is unknown."""
+        names = self.groups or [listing.group for listing in await client.groups.list_groups()]
+        described = (await client.groups.describe(names)).values()
+        missing = [group.group for group in described if group.state == DEAD]
+        found = [group for group in described if group.state != DEAD]
+        rows: dict[str, list[OffsetRow]] = {}
+        if self.aspect is Aspect.OFFSETS:
+            rows = await read_offsets(client, found)
+        remarks = [text for text in map(remark, found) if text and not self.as_json]
+        remarks += [
+            f"minikafka: GROUP_ID_NOT_FOUND: {name}: there is no such group" for name in missing
+        ]
+        if self.as_json:
+            shown = [self._as_json(group, rows.get(group.group, [])) for group in found]
+            return json.dumps(shown), remarks, not missing
+        blocks = ["\n".join(self._lines(group, rows.get(group.group, []))) for group in found]
+        return "\n\n".join(filter(None, blocks)), remarks, not missing
+
+    def _as_json(self, group: GroupDescription, rows: list[OffsetRow]) -> dict[str, Any]:
+        if self.aspect is Aspect.OFFSETS:
+            return as_json_offsets(group, rows)
+        return as_json_members(group) if self.aspect is Aspect.MEMBERS else as_json_state(group)
+
+    def _lines(self, group: GroupDescription, rows: list[OffsetRow]) -> Iterator[str]:
+        if self.aspect is Aspect.OFFSETS:
+            return offset_lines(group.group, rows) if rows else iter(())
+        if self.aspect is Aspect.MEMBERS:
+            return member_lines(group, verbose=self.verbose) if group.members else iter(())
+        return state_lines(group)
+
+
+async def watch_groups(client: Client, look: Look, interval_seconds: float) -> NoReturn:
+    """Show the groups again after each interval, until the task is cancelled.
+
+    On a terminal each look replaces the one before; elsewhere it follows it.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    from minikafka.cli.console import plain_console
+
+    clock = SystemClock()
+    console = plain_console()
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            text, remarks, _ = await look.read(client)
+            shown = "\n".join([*remarks, text])
+            if console.is_terminal and not look.as_json:
+                live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
+            else:
+                click.echo(text if look.as_json else shown)
+            await clock.sleep(1000 * interval_seconds)

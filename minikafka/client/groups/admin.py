@@ -1,0 +1,287 @@
+"""The administrator's side of consumer groups: list, describe, delete; read, change and delete offsets.
+
+Invariant: each group or partition of a request has its own `Outcome`; a refused one does not stop the others.
+KafkaError is raised only when no coordinator answered in time, or the request as a whole was refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
+from minikafka.base.model import Node, TopicPartition
+from minikafka.client.admin_results import Outcome
+from minikafka.client.groups.coordinator import Coordinator, read_coordinator
+from minikafka.client.groups.offsets import (
+    NOT_A_MEMBER,
+    OffsetAndMetadata,
+    commit_request,
+    delete_request,
+    fetch_request,
+    partition_codes,
+    read_committed,
+)
+from minikafka.client.groups.protocol import PROTOCOL_TYPE, decode_assignment
+from minikafka.client.metadata import Metadata, error_code
+from minikafka.client.network import Address, Network, request
+from minikafka.client.retries import Retries
+from minikafka.wire import versions
+
+T = TypeVar("T")
+_MOVED: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+class GroupListing(NamedTuple):
+    """A group as its coordinator lists it; `protocol_type` is empty for offsets without members."""
+
+    group: str
+    protocol_type: str
+    state: str
+
+
+class MemberDescription(NamedTuple):
+    """A member of a group, with its partitions if it is a consumer."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class GroupDescription(NamedTuple):
+    """A group; `state` is Dead if it does not exist. `assignor` is empty unless the group is Stable."""
+
+    group: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: Node
+    members: tuple[MemberDescription, ...]
+
+
+class GroupAdmin:
+    """Requests about groups, available as `client.groups`."""
+
+    def __init__(
+        self,
+        network: Network,
+        metadata: Metadata,
+        retries: Retries,
+        request_timeout_ms: int,
+    ) -> None:
+        self._network = network
+        self._metadata = metadata
+        self._retries = retries
+        self._timeout_ms = request_timeout_ms
+
+    async def list_groups(self, states: Sequence[str] = ()) -> list[GroupListing]:
+        """Return the consumer groups of all brokers, sorted by name; `states`: only those in one of these.
+
+        Raises KafkaError when a broker does not answer: its groups would be missing.
+        """
+        found = await self._retries(partial(self._list, states))
+        return sorted(g for g in found if g.protocol_type in (PROTOCOL_TYPE, ""))
+
+    async def _list(self, states: Sequence[str]) -> set[GroupListing]:
+        cluster, _ = await self._metadata.describe(())
+        body = request(versions.LIST_GROUPS, states_filter=states)
+        answers = await asyncio.gather(
+            *(
+                self._network.call(
+                    Address(node.host, node.port), versions.LIST_GROUPS, self._timeout_ms, body
+                )
+                for node in cluster.brokers.values()
+            )
+        )
+        found = set()
+        for answer in answers:
+            code = error_code(answer.error_code)
+            if code is not ErrorCode.NONE:
+                raise KafkaError(code, "list of groups")
+            for group in answer.groups:
+                found.add(GroupListing(group.group_id, group.protocol_type, group.group_state))
+        return found
+
+    async def describe(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return the state and the members of these groups. Raises KafkaError."""
+        found: dict[str, GroupDescription] = {}
+
+        def read(node: Node, response: Any) -> dict[str, Outcome]:
+            outcomes = {}
+            for group in response.groups:
+                outcomes[group.group_id] = Outcome(error_code(group.error_code))
+                found[group.group_id] = _description(group, node)
+            return outcomes
+
+        def body(some: Sequence[str]) -> Any:
+            return request(versions.DESCRIBE_GROUPS, groups=some)
+
+        outcomes = await self._at_coordinators(groups, versions.DESCRIBE_GROUPS, body, read)
+        for name, outcome in outcomes.items():
+            if not outcome.ok:
+                raise KafkaError(outcome.code, f"group {name}")
+        return {name: found[name] for name in outcomes}
+
+    async def delete(self, groups: Iterable[str]) -> dict[str, Outcome]:
+        """Delete groups without members, with their offsets; return the outcomes by name."""
+        return await self._at_coordinators(
+            groups,
+            versions.DELETE_GROUPS,
+            lambda some: request(versions.DELETE_GROUPS, groups_names=some),
+            lambda node, response: {
+                answer.group_id: Outcome(error_code(answer.error_code))
+                for answer in response.results
+            },
+        )
+
+    async def offsets(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of these partitions (None: of all that have one). Raises KafkaError."""
+
+        async def attempt(coordinator: Coordinator) -> dict[TopicPartition, OffsetAndMetadata]:
+            body = fetch_request(group, partitions)
+            return read_committed(await coordinator.call(versions.OFFSET_FETCH, body))
+
+        return await self._with_coordinator(group, attempt)
+
+    async def alter_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> dict[TopicPartition, Outcome]:
+        """Commit offsets for a group without members; return the outcomes by partition.
+
+        UNKNOWN_MEMBER_ID means that the group has members. Raises KafkaError.
+        """
+        if not offsets:
+            return {}
+        wanted = {
+            tp: OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
+        }
+        body = commit_request(group, NOT_A_MEMBER, None, wanted)
+
+        async def attempt(coordinator: Coordinator) -> dict[TopicPartition, Outcome]:
+            response = await coordinator.call(versions.OFFSET_COMMIT, body)
+            return _outcomes(partition_codes(response))
+
+        return await self._with_coordinator(group, attempt)
+
+    async def delete_offsets(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, Outcome]:
+        """Delete committed offsets; return the outcomes by partition.
+
+        GROUP_SUBSCRIBED_TO_TOPIC means that a member reads the topic. Raises KafkaError with the code of the
+        group, such as GROUP_ID_NOT_FOUND.
+        """
+
+        async def attempt(coordinator: Coordinator) -> dict[TopicPartition, Outcome]:
+            body = delete_request(group, partitions)
+            response = await coordinator.call(versions.OFFSET_DELETE, body)
+            code = error_code(response.error_code)
+            if code is not ErrorCode.NONE:
+                raise KafkaError(code, f"group {group}")
+            return _outcomes(partition_codes(response))
+
+        return await self._with_coordinator(group, attempt)
+
+    async def _with_coordinator(
+        self, group: str, attempt: Callable[[Coordinator], Awaitable[T]]
+    ) -> T:
+        """Return the result of an attempt, which is repeated while the coordinator moves or loads."""
+        coordinator = Coordinator(group, self._network, self._metadata, self._timeout_ms)
+
+        async def again() -> T:
+            try:
+                return await attempt(coordinator)
+            except KafkaError:
+                coordinator.forget()
+                raise
+
+        return await self._retries(again)
+
+    async def _at_coordinators(
+        self,
+        groups: Iterable[str],
+        api: int,
+        body_of: Callable[[Sequence[str]], Any],
+        read: Callable[[Node, Any], dict[str, Outcome]],
+    ) -> dict[str, Outcome]:
+        """Send one request to each coordinator of these groups; return the outcomes by group.
+
+        Groups whose coordinator has moved are sent again.
+        """
+        wanted = list(dict.fromkeys(groups))
+        found: dict[str, Outcome] = {}
+
+        async def attempt() -> None:
+            left = [name for name in wanted if name not in found]
+            by_node: defaultdict[Node, list[str]] = defaultdict(list)
+            for name, node in zip(left, await self._find(left), strict=True):
+                by_node[node].append(name)
+            answers = await asyncio.gather(
+                *(
+                    self._network.call(
+                        Address(node.host, node.port), api, self._timeout_ms, body_of(some)
+                    )
+                    for node, some in by_node.items()
+                )
+            )
+            for node, answer in zip(by_node, answers, strict=True):
+                outcomes = read(node, answer)
+                found.update({n: o for n, o in outcomes.items() if o.code not in _MOVED})
+            if missing := [name for name in wanted if name not in found]:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, f"group {missing[0]}")
+
+        await self._retries(attempt)
+        return {name: found[name] for name in wanted}
+
+    async def _find(self, groups: Sequence[str]) -> list[Node]:
+        """Return the coordinators of these groups, in order. Raises KafkaError of the first without one."""
+        body = request(versions.FIND_COORDINATOR, key_type=0, coordinator_keys=groups)
+        address = await self._metadata.any_address()
+        api = versions.FIND_COORDINATOR
+        response = await self._network.call(address, api, self._timeout_ms, body)
+        found = {answer.key: read_coordinator(answer) for answer in response.coordinators}
+        return [found[name] for name in groups]
+
+
+def _description(group: Any, node: Node) -> GroupDescription:
+    is_consumer = group.protocol_type == PROTOCOL_TYPE
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            _partitions(member.member_assignment) if is_consumer else (),
+        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group.group_id, group.group_state, group.protocol_type, group.protocol_data, node, members
+    )
+
+
+def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions of a member; none if another program wrote something else there."""
+    try:
+        return tuple(sorted(decode_assignment(assignment).partitions))
+    except ProtocolViolation:
+        return ()
+
+
+def _outcomes(codes: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition, Outcome]:
+    """Return the outcomes by partition. Raises KafkaError if the coordinator must be found again."""
+    for tp, code in codes.items():
+        if code in _MOVED:
+            raise KafkaError(code, str(tp))
+    return {tp: Outcome(code) for tp, code in codes.items()}
