@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.log.retention import earliest_timestamp
 from minikafka.replication.isr import Committed, PendingExpand
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
@@ -62,7 +63,7 @@ def replica_of(
 
 
 def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[str, Any]]:
-    """Return one row per replica: role, leader, ISR, offsets, waiting produce requests, directory (B1, B2)."""
+    """Return one row per replica: role, leader, ISR, offsets, bytes, waiting produce requests, directory (B1, B2)."""
     return [
         {
             "topic": tp.topic,
@@ -75,6 +76,8 @@ def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[
             "log_end_offset": partition.log.log_end_offset,
             "high_watermark": partition.high_watermark,
             "log_start_offset": partition.log.log_start_offset,
+            "size": partition.log.size,
+            "earliest_timestamp": _earliest_timestamp(partition),
             "waiting_produces": sum(
                 waiter.waiting_for(partition) for waiter in partition.produce_waiting
             ),
@@ -89,6 +92,15 @@ def _role(partition: Partition) -> str:
     if partition.offline:
         return "offline"
     return "leader" if partition.is_leader else "follower"
+
+
+def _earliest_timestamp(partition: Partition) -> int | None:
+    """Return the timestamp (Unix ms) of the first batch of the log; None if there is none or it cannot be read."""
+    try:
+        timestamp = -1 if partition.offline else earliest_timestamp(partition.log)
+    except StorageFailed:
+        return None
+    return timestamp if timestamp >= 0 else None
 
 
 def _pending(partition: Partition) -> dict[str, Any] | None:

@@ -1,9 +1,10 @@
-"""`status`: processes, controller and epochs; leader, ISR, log end and high watermark of each partition."""
+"""`status`: processes, controller and epochs; leader, ISR, offsets, size and age of each partition."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,7 +41,8 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
     A broker is `up`, `down` (no process) or `silent` (a process that does not answer). `backlog`: number of
     controller requests that the broker has not answered yet (C39), null when it has no channel. `metrics`:
     the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7); without
-    it, leader and offsets are null. `controller_state`: what the controller reports, null when none answers.
+    it, leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
+    `controller_state`: what the controller reports, null when none answers.
     """
     answers = state.answers.values()
     backlog: dict[str, int] = next((a["backlog"] for a in answers if a.get("backlog")), {})
@@ -78,8 +80,11 @@ def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
         "replicas": list(view.replicas),
         "isr": list(view.isr),
         "available": view.leader is not None,
+        "log_start_offset": view.log_start_offset,
         "log_end_offset": view.log_end_offset,
         "high_watermark": view.high_watermark,
+        "size": view.size,
+        "earliest_timestamp": view.earliest_timestamp,
     }
 
 
@@ -119,7 +124,18 @@ def _brokers(rows: list[dict[str, Any]]) -> Table:
 def _partitions(rows: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
-    table = Table("partition", "leader", "epoch", "replicas", "ISR", "LEO", "HW", box=None)
+    columns = (
+        "partition",
+        "leader",
+        "epoch",
+        "replicas",
+        "ISR",
+        "LEO",
+        "HW",
+        "bytes",
+        "from (UTC)",
+    )
+    table = Table(*columns, box=None)
     for row in rows:
         table.add_row(
             f"{row['topic']}-{row['partition']}",
@@ -129,8 +145,20 @@ def _partitions(rows: list[dict[str, Any]]) -> Table:
             ",".join(map(str, row["isr"])),
             _or_none(row["log_end_offset"]),
             _or_none(row["high_watermark"]),
+            _or_none(row["size"]),
+            _utc(row["earliest_timestamp"]),
         )
     return table
+
+
+def _utc(timestamp: int | None) -> str:
+    """Return a time given in Unix ms as date and time."""
+    if timestamp is None:
+        return "none"
+    try:
+        return f"{datetime.fromtimestamp(timestamp / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, OSError, ValueError):  # a producer may send any number
+        return str(timestamp)
 
 
 def _or_none(value: object) -> str:

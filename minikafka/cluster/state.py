@@ -42,8 +42,13 @@ class PartitionView:
     leader: int | None
     leader_epoch: int
     isr: tuple[int, ...]
+    log_start_offset: int | None
     log_end_offset: int | None
     high_watermark: int | None
+    size: int | None
+    """Bytes of the leader's log."""
+    earliest_timestamp: int | None
+    """Unix ms of the first batch of the log; None if the log has no record, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,9 @@ def _view(replica: Mapping[str, Any]) -> PartitionView:
         leader=replica["leader"] if leads else None,
         leader_epoch=replica["leader_epoch"],
         isr=tuple(replica["isr"]),
+        log_start_offset=replica["log_start_offset"] if leads else None,
         log_end_offset=replica["log_end_offset"] if leads else None,
         high_watermark=replica["high_watermark"] if leads else None,
+        size=replica["size"] if leads else None,
+        earliest_timestamp=replica["earliest_timestamp"] if leads else None,
     )

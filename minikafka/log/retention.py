@@ -82,6 +82,12 @@ def below_start(log: Log) -> str:
     return f"{_named(gone)} due to log start offset {log.log_start_offset} breach"
 
 
+def earliest_timestamp(log: Log) -> int:
+    """Return the timestamp (Unix ms) of the first batch that can be read, -1 if there is none. Raises StorageFailed."""
+    slot = log.segments.count_below(log.log_start_offset)
+    return log.segments[slot].timestamp_at(log.log_start_offset)
+
+
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
     """Yield the segments from the slot `first` on that lie below the high watermark; no empty active segment."""
     segments = log.segments

@@ -18,12 +18,15 @@ from minikafka.base.ports import File, Storage
 from minikafka.log.index import OFFSET_ENTRY, TIME_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.log.stand_ins import UnmadeFile
 from minikafka.record.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
+    BASE_TIMESTAMP,
     BATCH_LENGTH,
     HEADER,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
+    LOG_APPEND_TIME,
     MAGIC,
     MAX_TIMESTAMP,
     OVERHEAD,
@@ -58,6 +61,7 @@ class Segment:
 
     __slots__ = (
         "_entries_on_disk",
+        "_first_timestamp",
         "_index",
         "_index_is_loaded",
         "_times",
@@ -92,6 +96,7 @@ class Segment:
         self._times = TimeIndex()
         self._index_is_loaded = False
         self._entries_on_disk = (-1, -1)
+        self._first_timestamp = -1
         self.version = 0
         self.max_timestamp = self.max_timestamp_offset = -1
         self.next_index_position = start + interval
@@ -263,6 +268,23 @@ class Segment:
             if last is not None and len(last):
                 return last.last[0]
         return self.times.last[0] if self.max_timestamp < 0 else self.max_timestamp
+
+    def timestamp_at(self, offset: int) -> int:
+        """Return the timestamp (Unix ms) of the batch that holds the offset, or of the next one; -1 if there is none.
+
+        That is the timestamp of the batch's first record. Raises StorageFailed.
+        """
+        if offset > self.base_offset:
+            return self._timestamp_from(self.find(offset, self.file.size()))
+        if self._first_timestamp < 0:
+            self._first_timestamp = self._timestamp_from(0)
+        return self._first_timestamp
+
+    def _timestamp_from(self, position: int) -> int:
+        for _, header in self.headers(position, self.file.size(), HEADER_BYTES):
+            is_appends = header[ATTRIBUTES] & LOG_APPEND_TIME
+            return int(header[MAX_TIMESTAMP if is_appends else BASE_TIMESTAMP])
+        return -1
 
     def _last_times(self) -> TimeIndex | None:
         """Return the last two entries of the time index file; None if they cannot be those of a time index."""
@@ -488,6 +510,7 @@ class Segment:
         """Truncate the file and the indexes; return (size, offset after the remaining batches)."""
         index, times = self.index, self.times
         self.version += 1
+        self._first_timestamp = -1
         size = self.file.size()
         cut_offset = next((header[BASE_OFFSET] for _, header in self.headers(position, size)), None)
         self.file.truncate(position)

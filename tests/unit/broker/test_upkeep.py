@@ -251,3 +251,20 @@ def test_metrics_count_what_retention_deletes() -> None:
         assert totals["DeletedBytesPerSec"] == size - hosted(cluster).log.size
 
     run(scenario, log_retention_bytes=KEPT)
+
+
+def test_state_shows_bytes_and_the_oldest_record_of_each_log() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        (row,) = cluster.brokers[0].describe()["replicas"]
+        assert (row["size"], row["earliest_timestamp"]) == (0, None)
+        before = cluster.clock.wall_ms()
+        await produce(user, 5)
+        await cluster.clock.sleep(2 * SECOND)
+        (row,) = cluster.brokers[0].describe()["replicas"]
+        assert (row["log_start_offset"], row["size"]) == (2, KEPT)
+        assert before <= row["earliest_timestamp"] < cluster.clock.wall_ms() - SECOND
+        hosted(cluster).offline = True
+        (row,) = cluster.brokers[0].describe()["replicas"]
+        assert row["earliest_timestamp"] is None
+
+    run(scenario, log_retention_bytes=KEPT)

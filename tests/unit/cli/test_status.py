@@ -29,8 +29,11 @@ def test_broker_is_up_silent_or_down() -> None:
         "leader_epoch": 4,
         "isr": [1, 3],
         "replicas": [3, 1],
+        "log_start_offset": 2,
         "log_end_offset": 5,
         "high_watermark": 5,
+        "size": 70,
+        "earliest_timestamp": 1000,
     }
     answer = {
         "broker_epoch": 10,
@@ -52,8 +55,11 @@ def test_broker_is_up_silent_or_down() -> None:
             "replicas": [3, 1],
             "isr": [1, 3],
             "available": False,
+            "log_start_offset": None,
             "log_end_offset": None,
             "high_watermark": None,
+            "size": None,
+            "earliest_timestamp": None,
         }
     ]
     assert {"bootstrap", "zookeeper", "zookeeper_pid"} <= shown.keys()

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import batch, compacted, config, open_log, produce, remove_below, three_segments
+from support.logs import (
+    append,
+    batch,
+    compacted,
+    config,
+    open_log,
+    produce,
+    remove_below,
+    three_segments,
+)
 from support.memory_storage import MemoryStorage
 
 from minikafka.log.log import Log
-from minikafka.log.retention import SEGMENTS_MAX, below_start, plan
+from minikafka.log.retention import SEGMENTS_MAX, below_start, earliest_timestamp, plan
+from minikafka.record.batch import stamp_append_time
 
 SIZE = len(batch())
 NOW = 10_000
@@ -189,3 +199,32 @@ class TestPolicy:
         assert below_start(log) == (
             "deleting 1 segment, offsets 0 to 4, due to log start offset 7 breach"
         )
+
+
+class TestEarliestTimestamp:
+    def test_it_is_that_of_the_batch_at_the_log_start(self) -> None:
+        log = open_log(MemoryStorage(), segment_bytes=2 * SIZE)
+        assert earliest_timestamp(log) == -1
+        for timestamp in (100, 200, 300, 400, 500):
+            produce(log, 1, timestamp=timestamp)
+        found = []
+        for start in range(6):
+            log.advance_log_start_offset(start)
+            found.append(earliest_timestamp(log))
+        assert found == [100, 200, 300, 400, 500, -1]
+
+    def test_it_is_the_time_of_the_append_where_that_counts(self) -> None:
+        log = open_log(MemoryStorage())
+        data = batch(2, timestamp=100)
+        stamp_append_time(data, 0, len(data), 700)
+        append(log, data)
+        log.flush()
+        assert earliest_timestamp(log) == 700
+
+    def test_it_follows_a_truncation(self) -> None:
+        log = open_log(MemoryStorage())
+        produce(log, 1, timestamp=100)
+        assert earliest_timestamp(log) == 100
+        log.truncate_to(0)
+        produce(log, 1, timestamp=200)
+        assert earliest_timestamp(log) == 200
