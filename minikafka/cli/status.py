@@ -42,6 +42,7 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
     controller requests that the broker has not answered yet (C39), null when it has no channel. `metrics`:
     the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7); without
     it, leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
+    `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and why it is uncleanable.
     `controller_state`: what the controller reports, null when none answers.
     """
     answers = state.answers.values()
@@ -85,6 +86,7 @@ def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
         "high_watermark": view.high_watermark,
         "size": view.size,
         "earliest_timestamp": view.earliest_timestamp,
+        "compaction": view.compaction,
     }
 
 
@@ -135,7 +137,8 @@ def _partitions(rows: list[dict[str, Any]]) -> Table:
         "bytes",
         "from (UTC)",
     )
-    table = Table(*columns, box=None)
+    has_compacted = any(row["compaction"] for row in rows)
+    table = Table(*columns, *["dirty"] * has_compacted, box=None)
     for row in rows:
         table.add_row(
             f"{row['topic']}-{row['partition']}",
@@ -147,8 +150,18 @@ def _partitions(rows: list[dict[str, Any]]) -> Table:
             _or_none(row["high_watermark"]),
             _or_none(row["size"]),
             _utc(row["earliest_timestamp"]),
+            *[_dirt(row["compaction"])] * has_compacted,
         )
     return table
+
+
+def _dirt(compaction: Mapping[str, Any] | None) -> str:
+    """Return the dirty ratio of a compacted log in percent, "" for any other log."""
+    if compaction is None:
+        return ""
+    ratio = compaction["dirty_ratio"]
+    shown = "none" if ratio is None else f"{ratio:.0%}"
+    return f"{shown}, uncleanable" if compaction["uncleanable"] else shown
 
 
 def _utc(timestamp: int | None) -> str:

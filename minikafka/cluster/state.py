@@ -49,6 +49,8 @@ class PartitionView:
     """Bytes of the leader's log."""
     earliest_timestamp: int | None
     """Unix ms of the first batch of the log; None if the log has no record, too."""
+    compaction: Mapping[str, Any] | None
+    """`LogCleaner.report` of the leader; None if the topic is not compacted, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,4 +219,5 @@ def _view(replica: Mapping[str, Any]) -> PartitionView:
         high_watermark=replica["high_watermark"] if leads else None,
         size=replica["size"] if leads else None,
         earliest_timestamp=replica["earliest_timestamp"] if leads else None,
+        compaction=replica["compaction"] if leads else None,
     )

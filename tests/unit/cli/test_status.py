@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from minikafka.cli import status
 from minikafka.cli.status import combined
 from minikafka.cluster.state import combine
 
@@ -34,6 +37,7 @@ def test_broker_is_up_silent_or_down() -> None:
         "high_watermark": 5,
         "size": 70,
         "earliest_timestamp": 1000,
+        "compaction": None,
     }
     answer = {
         "broker_epoch": 10,
@@ -60,6 +64,34 @@ def test_broker_is_up_silent_or_down() -> None:
             "high_watermark": None,
             "size": None,
             "earliest_timestamp": None,
+            "compaction": None,
         }
     ]
     assert {"bootstrap", "zookeeper", "zookeeper_pid"} <= shown.keys()
+
+
+def test_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:
+    row = {
+        "topic": "t",
+        "leader": 1,
+        "leader_epoch": 4,
+        "replicas": [1],
+        "isr": [1],
+        "log_end_offset": 5,
+        "high_watermark": 5,
+        "size": 70,
+    }
+    dirty = {"dirty_ratio": 0.25, "uncleanable": None}
+    broken = {"dirty_ratio": None, "uncleanable": "its disk failed"}
+    rows = [
+        row | {"partition": 0, "earliest_timestamp": 1_000, "compaction": dirty},
+        row | {"partition": 1, "earliest_timestamp": 2**62, "compaction": broken},
+        row | {"partition": 2, "earliest_timestamp": None, "compaction": None},
+    ]
+    console = Console(file=StringIO(), width=200)
+    console.print(status._partitions(rows))
+    lines = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert lines[0][-4:] == ["bytes", "from", "(UTC)", "dirty"]
+    assert lines[1][-4:] == ["70", "1970-01-01", "00:00:01", "25%"]
+    assert lines[2][-4:] == ["70", str(2**62), "none,", "uncleanable"]
+    assert lines[3][-2:] == ["70", "none"]

@@ -43,6 +43,7 @@ def replica(role: str, epoch: int, leader: int, isr: list[int], leo: int = 9) ->
         "log_start_offset": 2,
         "size": 10 * leo,
         "earliest_timestamp": 1000,
+        "compaction": None,
     }
 
 
