@@ -1,7 +1,4 @@
-"""Transactions, which are not served: clients are told at once, instead of asking again until their time-out.
-
-librdkafka is not among them: it asks for a transaction coordinator until its time-out, whatever the error.
-"""
+"""Transactions, which are not served: clients are told at once, instead of asking again until their time-out."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import aiokafka
 import kafka
 import pytest
 from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import KafkaException, Producer
 from kafka.errors import KafkaError as KafkaPythonError
 
 from minikafka.cluster import LocalCluster
@@ -38,13 +36,19 @@ async def by_aiokafka(bootstrap: str) -> None:
         await producer.stop()
 
 
+def by_librdkafka(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx"})
+    producer.init_transactions(3 * TOLD_SECONDS)
+
+
 @pytest.mark.parametrize(
     ("begin", "error"),
     [
+        (by_librdkafka, KafkaException),
         (kafka_python, KafkaPythonError),
         (lambda bootstrap: asyncio.run(by_aiokafka(bootstrap)), AioKafkaError),
     ],
-    ids=["kafka-python", "aiokafka"],
+    ids=["librdkafka", "kafka-python", "aiokafka"],
 )
 async def test_transactional_producer_is_refused_at_once(
     cluster: LocalCluster, begin: Callable[[str], None], error: type[Exception]

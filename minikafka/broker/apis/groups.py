@@ -5,7 +5,8 @@ FindCoordinator 10, versions 0–4.
   keys from version 4 (KIP-699). The first request creates the topic.
 - COORDINATOR_NOT_AVAILABLE, which clients retry, until the topic exists and has a leader: it is not created before
   `offsets.topic.replication.factor` brokers are live.
-- INVALID_REQUEST, with which clients give up at once, for a transactional id (key type 1) and for unknown key types.
+- TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional id (key type 1): no id may be used, as transactions are
+  not served. With any other error librdkafka asks again until its time-out. INVALID_REQUEST for unknown key types.
 
 JoinGroup 11, versions 0–9.
 - Answered when all members have joined or the rebalance has timed out; until then the connection is parked.
@@ -105,7 +106,8 @@ def _coordinator(services: Services, key: str, key_type: int, listener: str) -> 
             return {"node_id": node.id, "host": node.host, "port": node.port}
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif key_type == _TRANSACTION:
-        code, reason = ErrorCode.INVALID_REQUEST, "transactions are not served"
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        reason = "transactions are not served"
     else:
         code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
     return {

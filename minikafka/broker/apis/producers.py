@@ -4,7 +4,7 @@ InitProducerId 22, versions 0–4.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.
-- With a transactional id: INVALID_REQUEST, with which clients give up at once; transactions are not served.
+- With a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as FindCoordinator; transactions are not served.
 - ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
 Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
@@ -33,7 +33,7 @@ _NONE: Final = -1
 async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Return the response to an InitProducerId request."""
     if request.transactional_id is not None:
-        return _refused(context.version, ErrorCode.INVALID_REQUEST)
+        return _refused(context.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     old_id, old_epoch = (
         getattr(request, "producer_id", _NONE),
         getattr(request, "producer_epoch", _NONE),

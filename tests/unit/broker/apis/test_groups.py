@@ -127,13 +127,20 @@ async def test_first_find_coordinator_creates_the_offsets_topic() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-@pytest.mark.parametrize("key_type", [1, 2, -1])
-async def test_coordinator_of_anything_but_a_group_is_an_invalid_request(
-    version: int, key_type: int
+@pytest.mark.parametrize(
+    ("key_type", "error"),
+    [
+        (1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (2, ErrorCode.INVALID_REQUEST),
+        (-1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_coordinator_of_anything_but_a_group_is_refused_for_good(
+    version: int, key_type: int, error: ErrorCode
 ) -> None:
-    """With a retriable error a transactional producer would ask again until its time-out."""
+    """With another error a transactional producer of librdkafka would ask again until its time-out."""
     (row,) = find(await coordinating(), version, "tx", key_type=key_type)
-    assert (row.error_code, row.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert (row.error_code, row.node_id) == (error, -1)
 
 
 @pytest.mark.parametrize("version", range(10))

@@ -55,11 +55,12 @@ async def test_old_id_without_epoch_and_epoch_without_id_are_refused(
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("transactional_id", ["tx", ""])
-async def test_transactional_id_is_an_invalid_request(version: int, transactional_id: str) -> None:
+async def test_transactional_id_is_refused_for_good(version: int, transactional_id: str) -> None:
     """With a retriable error the client would ask again until its time-out."""
     request = codec.request(INIT_PRODUCER_ID, version, transactional_id=transactional_id)
     answer = await init_producer_id(Cold().services, request, context(version))
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (answer.error_code, answer.producer_id) == (refused, -1)
 
 
 async def test_producer_id_is_a_retriable_error_when_zookeeper_does_not_respond() -> None:
