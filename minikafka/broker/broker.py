@@ -169,7 +169,9 @@ class Broker:
 
     def _new_admin(self, ports: BrokerPorts) -> Admin:
         topic_store, configs = self.coordinator.topics, self.coordinator.configs
-        topics = TopicAdmin(topic_store, self.controller, self.metadata, self.settings, ports.rng)
+        topics = TopicAdmin(
+            topic_store, self.controller, self.metadata, self.settings, ports.rng, ports.clock
+        )
         auto_create = AutoCreate(
             topics, self.controller, self._controller_client, self.metadata, self.config, self.tasks
         )

@@ -10,7 +10,7 @@ arrays tuples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from functools import cache, partial
@@ -129,6 +129,20 @@ def with_elements(api: int, version: int, elements: Sequence[bytes], **values: A
     """
     empty = encode_body(response(api, version, **values))
     return _filled(empty, elements, load_response_schema(api, version).__flexible__)
+
+
+def elements_in_steps(
+    api: int, version: int, name: str, elements: Iterable[Mapping[str, Any]]
+) -> Generator[None, None, bytes]:
+    """Return the steps to an encoded response whose last field is the array `name`, one for each element.
+
+    The elements are made from plain values; the other fields have their defaults.
+    """
+    encoded = []
+    for element in elements:
+        encoded.append(encode_element(api, version, name, element))
+        yield
+    return with_elements(api, version, encoded)
 
 
 def element_with_rows(

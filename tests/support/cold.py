@@ -170,7 +170,7 @@ class Cold:
         self.applied = 0
         controller: Any = self.controller
         stored = ZooKeeperTopics(coordination, FencedWrites(coordination, controller, NOTHING))
-        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng)
+        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, self.clock)
         client = ControllerClient(controller, self.metadata, self.calls, "CONTROLLER")
         configs = ZooKeeperConfigs(
             coordination, self.clock, self.tasks, broker_id, controller, NOTHING

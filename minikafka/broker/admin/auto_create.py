@@ -14,7 +14,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Tasks
-from minikafka.broker.admin.names import colliding, name_error
+from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.topics import NewTopic, TopicAdmin
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.coordinator import Controller
@@ -53,8 +53,9 @@ class AutoCreate:
         """Begin to create the topics; return the error that a client gets meanwhile, by topic."""
         errors = {}
         wanted = []
+        taken = TakenNames(self._metadata.topics)
         for name in dict.fromkeys(names):
-            errors[name] = self._error(name)
+            errors[name] = self._error(name, taken)
             if errors[name] == ErrorCode.LEADER_NOT_AVAILABLE and name not in self._creating:
                 wanted.append(name)
         if wanted:
@@ -62,8 +63,8 @@ class AutoCreate:
             self._tasks.spawn(self._create(wanted), "auto-create topics")
         return errors
 
-    def _error(self, name: str) -> ErrorCode:
-        if name_error(name) or colliding(name, self._metadata.topics) is not None:
+    def _error(self, name: str, taken: TakenNames) -> ErrorCode:
+        if name_error(name) or taken.colliding(name) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if self._new_topic(name).replication_factor > len(self._metadata.brokers):
             return ErrorCode.INVALID_REPLICATION_FACTOR

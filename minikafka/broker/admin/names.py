@@ -27,13 +27,25 @@ def name_error(name: str) -> str:
     return ""
 
 
-def colliding(name: str, topics: Iterable[str]) -> str | None:
-    """Return the topic that differs from `name` only in '.' and '_', which metrics cannot tell apart; or None."""
-    flat = name.replace(".", "_")
-    for topic in topics:
-        if topic != name and topic.replace(".", "_") == flat:
-            return topic
-    return None
+class TakenNames:
+    """Names of topics, found by what is the same in metrics, which cannot tell '.' and '_' apart."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_flat: dict[str, dict[str, None]] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Add one name."""
+        self._by_flat.setdefault(_flat(name), {})[name] = None
+
+    def colliding(self, name: str) -> str | None:
+        """Return a topic that differs from `name` only in '.' and '_'; None if there is none."""
+        return next((topic for topic in self._by_flat.get(_flat(name), ()) if topic != name), None)
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def error_for_unknown(name: str) -> ErrorCode:

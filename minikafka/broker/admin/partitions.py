@@ -23,7 +23,7 @@ from minikafka.broker.assignments import (
 )
 from minikafka.broker.coordinator import Assignment, Controller, TopicStore
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.side_by_side import all_of
+from minikafka.broker.side_by_side import AT_ONCE, all_of
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class PartitionAdmin:
         once = [item for item in asked if counts[item.topic] == 1]
         twice = (ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         results = [Result(topic, *twice) for topic, count in counts.items() if count > 1]
-        results += await all_of(self._add(item, validate_only) for item in once)
+        results += await all_of((self._add(item, validate_only) for item in once), AT_ONCE)
         if validate_only:
             return results
         added = [item for item in once if Result(item.topic) in results]

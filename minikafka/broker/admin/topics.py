@@ -15,8 +15,8 @@ from typing import Final
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text
-from minikafka.base.ports import Rng
-from minikafka.broker.admin.names import colliding, name_error
+from minikafka.base.ports import Clock, Rng
+from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
 from minikafka.broker.assignments import (
     PARTITIONS_MAX,
@@ -28,7 +28,7 @@ from minikafka.broker.assignments import (
 from minikafka.broker.coordinator import Controller, TopicPlan, TopicStore
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.side_by_side import all_of
+from minikafka.broker.side_by_side import AT_ONCE, all_of
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +69,14 @@ class TopicAdmin:
         metadata: MetadataCache,
         settings: DynamicConfig,
         rng: Rng,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._controller = controller
         self._metadata = metadata
         self._settings = settings
         self._rng = rng
+        self._clock = clock
 
     # ---- create
 
@@ -95,7 +97,9 @@ class TopicAdmin:
         except CoordinationError as error:
             return [_refused(name, error) for name in names]
         repeated = {name for name, count in Counter(t.name for t in topics).items() if count > 1}
-        planned = self._plans({topic.name: topic for topic in topics}, repeated, existing, taken)
+        planned = await self._plans(
+            {topic.name: topic for topic in topics}, repeated, existing, taken
+        )
         if validate_only:
             return planned
         return await self._create_and_wait(planned, timeout_ms)
@@ -116,33 +120,38 @@ class TopicAdmin:
         """Return the names that are topics; a name that no topic can have is not looked up."""
         return await self._store.existing([name for name in names if not name_error(name)])
 
-    def _plans(
+    async def _plans(
         self,
         topics: Mapping[str, NewTopic],
         repeated: Collection[str],
         existing: Collection[str],
         taken: Iterable[str],
     ) -> list[TopicResult]:
-        """Plan the topics. `taken`: names in the store; those in the metadata and the request count
-        as well.
+        """Plan the topics; give way to others after every `AT_ONCE` topics.
+
+        `taken`: names in the store; those in the metadata and the request count as well.
         """
         room = PARTITIONS_MAX
-        taken = {*taken, *self._metadata.topics}
+        names = TakenNames(taken)
+        for name in self._metadata.topics:
+            names.add(name)
         results = []
-        for name, topic in topics.items():
+        for at, (name, topic) in enumerate(topics.items(), 1):
+            if not at % AT_ONCE:
+                await self._clock.sleep(0)
             try:
                 if name in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is given twice")
-                plan = self._plan(topic, name in existing, taken, room)
+                plan = self._plan(topic, name in existing, names, room)
             except KafkaError as error:
                 results.append(TopicResult(name, error.code, error.detail))
                 continue
-            taken.add(name)
+            names.add(name)
             room -= len(plan.assignment)
             results.append(TopicResult(name, plan=plan))
         return results
 
-    def _plan(self, topic: NewTopic, exists: bool, taken: Collection[str], room: int) -> TopicPlan:
+    def _plan(self, topic: NewTopic, exists: bool, taken: TakenNames, room: int) -> TopicPlan:
         """Return the plan of one topic. Raises KafkaError with the reason if it cannot be created."""
         reason = name_error(topic.name)
         if reason:
@@ -151,7 +160,7 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
             )
-        twin = colliding(topic.name, taken)
+        twin = taken.colliding(topic.name)
         if twin is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -262,7 +271,9 @@ class TopicAdmin:
         except CoordinationError as error:
             return {name: _refused(name, error) for name in wanted}
         fresh: set[str] = set()
-        results = await all_of(self._mark(name, name in existing, fresh) for name in wanted)
+        results = await all_of(
+            (self._mark(name, name in existing, fresh) for name in wanted), AT_ONCE
+        )
         results = [
             result if result.error or result.name in shown | fresh else _unknown(result.name)
             for result in results

@@ -29,8 +29,8 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import NewTopic, TopicResult
 from minikafka.broker.config_entries import topic_entries
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
-from minikafka.wire.codec import id_bytes, milliseconds, response
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.wire.codec import elements_in_steps, id_bytes, milliseconds
 from minikafka.wire.primitives import NULL_UUID
 from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 
@@ -39,16 +39,16 @@ _BY_ID_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3
 
 
-async def create_topics(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a CreateTopics request."""
+async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to a CreateTopics request, one for each topic."""
     topics = [_new_topic(topic) for topic in request.topics]
     results = await services.admin.topics.create_topics(
         topics, milliseconds(request.timeout), request.validate_only
     )
-    shown = [
+    shown = (
         _created(services, result, context.version, request.validate_only) for result in results
-    ]
-    return response(CREATE_TOPICS, context.version, topics=shown)
+    )
+    return elements_in_steps(CREATE_TOPICS, context.version, "topics", shown)
 
 
 def _new_topic(topic: Entity) -> NewTopic:
@@ -91,22 +91,25 @@ def _created(
     return shown
 
 
-async def delete_topics(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a DeleteTopics request."""
+async def delete_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to a DeleteTopics request, one for each topic."""
     asked = _asked_by_id(services, request) if context.version >= _BY_ID_SINCE else _asked(request)
     repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
     names = [name for name, _, error in asked if not (name is None or error or name in repeated)]
     results = await services.admin.topics.delete_topics(names, milliseconds(request.timeout))
-    responses = []
-    for name, topic_id, error in asked:
+
+    def result_of(name: str | None, error: ErrorCode) -> TopicResult:
         if name is not None and name in repeated:
-            result = TopicResult(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")
-        elif error or name is None:
-            result = TopicResult(name or "", error)
-        else:
-            result = results[name]
-        responses.append(_deleted(result, name, topic_id, context.version))
-    return response(DELETE_TOPICS, context.version, responses=responses)
+            return TopicResult(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")
+        if error or name is None:
+            return TopicResult(name or "", error)
+        return results[name]
+
+    shown = (
+        _deleted(result_of(name, error), name, topic_id, context.version)
+        for name, topic_id, error in asked
+    )
+    return elements_in_steps(DELETE_TOPICS, context.version, "responses", shown)
 
 
 def _asked(request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
@@ -144,17 +147,17 @@ def _deleted(
     }
 
 
-async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a CreatePartitions request."""
+async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to a CreatePartitions request, one for each topic."""
     asked = [_more_partitions(topic) for topic in request.topics]
     results = await services.admin.partitions.create_partitions(
         asked, milliseconds(request.timeout), request.validate_only
     )
-    shown = [
+    shown = (
         {"name": result.topic, "error_code": result.error, "error_message": result.message}
         for result in results
-    ]
-    return response(CREATE_PARTITIONS, context.version, results=shown)
+    )
+    return elements_in_steps(CREATE_PARTITIONS, context.version, "results", shown)
 
 
 def _more_partitions(topic: Entity) -> MorePartitions:

@@ -57,3 +57,18 @@ async def test_cancellation_waits_for_the_end_of_the_calls():
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ended == ["cleared up"] * 2
+
+
+async def test_calls_are_taken_at_once_up_to_the_limit():
+    running, most = 0, 0
+
+    async def call(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return number
+
+    assert await all_of((call(number) for number in range(7)), 3) == list(range(7))
+    assert most == 3

@@ -11,6 +11,7 @@ from support.cold import Cold, state
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.ports import Check
 from minikafka.broker.admin.topics import NewTopic, TopicResult
+from minikafka.broker.side_by_side import AT_ONCE
 from minikafka.zk import layout
 
 
@@ -281,3 +282,22 @@ async def test_deletion_times_out_when_the_metadata_still_shows_the_topic() -> N
     results = await cold.admin.topics.delete_topics(["t"], 0)
     assert results["t"].error == ErrorCode.REQUEST_TIMED_OUT
     assert layout.delete_topic_path("t") in cold.ensemble.nodes
+
+
+async def test_request_for_many_topics_gives_way_while_it_is_planned() -> None:
+    cold = Cold()
+    asked = [NewTopic(f"t.{number}", 1, 1) for number in range(500)]
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    planned = await cold.admin.topics.create_topics([*asked, NewTopic("t_7", 1, 1)], 0, True)
+    counting.cancel()
+    assert turns > 500 // AT_ONCE
+    assert [result.error for result in planned[:-1]] == [ErrorCode.NONE] * 500
+    assert planned[-1].error == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, state
+from support.cold import Cold, context, finished, state
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment
@@ -24,9 +24,8 @@ async def create(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
     for _ in range(10):
         await asyncio.sleep(0)
     cold.lead_what_is_created()
-    answer = await handling
-    codec.encode_response(1, CREATE_TOPICS, version, answer)
-    return answer
+    frame = codec.encode_response(1, CREATE_TOPICS, version, finished(await handling))
+    return codec.decode_response(CREATE_TOPICS, version, frame[4:])
 
 
 def topic(name: str, partitions: int = 2, factor: int = 3, **rest: Any) -> dict[str, Any]:
@@ -81,9 +80,8 @@ async def test_broker_that_is_not_the_controller_returns_not_controller() -> Non
     answer = await create(cold, 4, [topic("t"), topic("u")])
     assert [t.error_code for t in answer.topics] == [ErrorCode.NOT_CONTROLLER] * 2
     for version, asked in ((5, {"topic_names": ["t"]}), (6, {"topics": [{"name": "t"}]})):
-        got = await delete_topics(
-            cold.services, codec.request(DELETE_TOPICS, version, **asked), context(version)
-        )
+        request = codec.request(DELETE_TOPICS, version, **asked)
+        got = await deleted(cold, version, request)
         assert got.responses[0].error_code == ErrorCode.NOT_CONTROLLER
 
 
@@ -98,13 +96,17 @@ def existing(**rest: Any) -> Cold:
 async def delete(cold: Cold, version: int, **asked: Any) -> Any:
     """Delete topics with a controller that begins at once."""
     request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
-    deleting = asyncio.ensure_future(delete_topics(cold.services, request, context(version)))
+    deleting = asyncio.ensure_future(deleted(cold, version, request))
     for _ in range(10):
         await asyncio.sleep(0)
     cold.forget_what_is_marked()
-    answer = await deleting
-    codec.encode_response(1, DELETE_TOPICS, version, answer)
-    return answer
+    return await deleting
+
+
+async def deleted(cold: Cold, version: int, request: Any) -> Any:
+    steps = await delete_topics(cold.services, request, context(version))
+    frame = codec.encode_response(1, DELETE_TOPICS, version, finished(steps))
+    return codec.decode_response(DELETE_TOPICS, version, frame[4:])
 
 
 @pytest.mark.parametrize("version", range(1, 6))
@@ -151,9 +153,7 @@ async def test_deleting_an_invalid_name_is_an_unknown_topic(name: str, version: 
 async def test_topic_named_twice_is_not_deleted() -> None:
     cold = existing()
     asked = [{"name": None, "topic_id": ID}, {"name": "a"}]
-    got = await delete_topics(
-        cold.services, codec.request(DELETE_TOPICS, 6, topics=asked), context(6)
-    )
+    got = await deleted(cold, 6, codec.request(DELETE_TOPICS, 6, topics=asked))
     assert [r.error_code for r in got.responses] == [ErrorCode.INVALID_REQUEST] * 2
     assert cold.session.multis == []
 
@@ -165,9 +165,7 @@ async def test_disabled_deletion_has_the_error_code_of_the_version(
     version: int, code: ErrorCode
 ) -> None:
     cold = existing(config={"delete.topic.enable": "false"})
-    got = await delete_topics(
-        cold.services, codec.request(DELETE_TOPICS, version, topic_names=["a"]), context(version)
-    )
+    got = await deleted(cold, version, codec.request(DELETE_TOPICS, version, topic_names=["a"]))
     assert got.responses[0].error_code == code
 
 
@@ -180,8 +178,8 @@ async def test_create_partitions_returns_a_result_for_each_topic(version: int) -
         {"name": "none", "count": 3, "assignments": None},
     ]
     request = codec.request(CREATE_PARTITIONS, version, topics=topics, timeout=0)
-    got = await create_partitions(cold.services, request, context(version))
-    frame = codec.encode_response(1, CREATE_PARTITIONS, version, got)
+    steps = await create_partitions(cold.services, request, context(version))
+    frame = codec.encode_response(1, CREATE_PARTITIONS, version, finished(steps))
     results = codec.decode_response(CREATE_PARTITIONS, version, frame[4:]).results
     assert {result.name: int(result.error_code) for result in results} == {
         "t": ErrorCode.REQUEST_TIMED_OUT,
@@ -196,8 +194,10 @@ async def test_validate_only_adds_no_partitions() -> None:
     cold = with_two_partitions()
     topics = [{"name": "t", "count": 3, "assignments": None}]
     request = codec.request(CREATE_PARTITIONS, 3, topics=topics, validate_only=True)
-    got = await create_partitions(cold.services, request, context(3))
-    assert [result.error_code for result in got.results] == [0]
+    steps = await create_partitions(cold.services, request, context(3))
+    frame = codec.encode_response(1, CREATE_PARTITIONS, 3, finished(steps))
+    results = codec.decode_response(CREATE_PARTITIONS, 3, frame[4:]).results
+    assert [result.error_code for result in results] == [0]
     assert cold.session.multis == []
 
 
