@@ -300,6 +300,10 @@ class Group:
             ],
         )
 
+    def assignments(self) -> dict[str, bytes]:
+        """Return the assignment of each member."""
+        return {member.member_id: member.assignment for member in self.members.values()}
+
     def value(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
         """Return the group as it is written to the log, with an assignment for each member."""
         protocol = self.protocol_name or ""

@@ -236,10 +236,9 @@ class Joining:
             host=request.client_host,
         )
         if group.state is STABLE and group.choose_protocol() == group.protocol_name:
-            assignments = {other.member_id: other.assignment for other in group.members.values()}
             generation = group.generation
             done = partial(self._return_written, group, generation, member, before, request, caller)
-            self._rebalances.write(group, assignments, done, now)
+            self._rebalances.write(group, group.assignments(), done, now)
         else:
             # In CompletingRebalance the leader may have been told the old id, and would assign nothing to the new one.
             self._rebalances.rebalance(
@@ -259,9 +258,7 @@ class Joining:
     ) -> None:
         """Answer a static member that returned to a stable group, or take its return back after a failed write."""
         if error:
-            self._outbox.note(
-                commands.APPEND_FAILED, group, what="return of a static member", error=error
-            )
+            self._note_failure(group, error)
         if (
             group.state is not STABLE
             or group.generation != generation
@@ -295,7 +292,17 @@ class Joining:
         self._rebalances.restart_session(member, now)
 
     def _take_back(self, group: Group, member: Member, before: _Return) -> None:
+        """Give a static member its former id; write it, since a record with the new id may still be committed."""
         group.update(
             member, before.protocols, before.session_timeout_ms, before.rebalance_timeout_ms
         )
         group.replace_static(member, before.member_id)
+        self._rebalances.write(group, group.assignments(), partial(self._taken_back, group))
+
+    def _taken_back(self, group: Group, error: int, now: int) -> None:
+        if error:
+            self._note_failure(group, error)
+
+    def _note_failure(self, group: Group, error: int) -> None:
+        what = "return of a static member"
+        self._outbox.note(commands.APPEND_FAILED, group, what=what, error=error)

@@ -1,0 +1,510 @@
+"""Generated schedules for group coordinators: clients that join, commit, crash and return, over a log that moves.
+
+One seed is one schedule, which always runs the same way. Requests and responses take random times, appends are held,
+fail, or are committed although they are reported as failed, and the partition moves from one coordinator to the next.
+The former one may serve for a while without noticing. `GroupStorm.run` raises AssertionError when an invariant of
+the coordinator does not hold:
+
+- every caller is answered exactly once, in the end also those whose clients have crashed;
+- a member gets the bytes that its generation's leader sent for it, and a generation has one assignment;
+- a fetch returns the last answered commit or a later one;
+- generations do not fall;
+- a group's counters agree with its members, and whatever waits has a timer or an append in progress.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from minikafka.base.errors import ErrorCode
+from minikafka.groups import commands
+from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
+from minikafka.groups.coordinator import GroupCoordinator
+from minikafka.groups.group import Group
+from minikafka.groups.records import GroupKey, GroupMetadataValue, read_group, read_key
+from minikafka.groups.requests import (
+    CommitRequest,
+    FetchOffsetsRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    LeavingMember,
+    OffsetToCommit,
+    SyncRequest,
+)
+from minikafka.groups.responses import JoinResponse, SyncResponse
+from minikafka.groups.settings import GroupSettings
+from minikafka.groups.states import COMPLETING, PREPARING, STABLE
+
+GROUP = "g"
+FAILURES = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.MESSAGE_TOO_LARGE,
+)
+APPENDED = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+"""Failures after which the records are in the log."""
+PROTOCOLS = tuple(
+    tuple((name, name.encode()) for name in names)
+    for names in (("range",), ("range", "sticky"), ("sticky", "range"), ("range", "x", "sticky"))
+)
+
+
+class Host:
+    """One broker's coordinator. `leads`: its appends are committed; `serves`: it has not noticed its replacement."""
+
+    def __init__(self, storm: GroupStorm, epoch: int) -> None:
+        settings = GroupSettings(
+            group_initial_rebalance_delay_ms=storm.rng.choice((0, 50, 3_000)),
+            group_max_size=storm.rng.choice((3, 100, 100)),
+            group_min_session_timeout_ms=1,
+        )
+        self.epoch = epoch
+        self.coordinator = GroupCoordinator(
+            settings, lambda: f"{epoch}.{next(storm.ids)}", lambda: storm.now, 1
+        )
+        self.leads = self.serves = True
+        self.held: list[Append] = []
+        self.failed: set[int] = set()
+        """Offsets of commits that were answered with an error."""
+        self.generation = 0
+        self.has_written = True
+        """The last record of the group that it wrote is in the log."""
+        self.alarm: int | None = None
+
+
+class Client:
+    """A consumer, as far as its coordinator is concerned."""
+
+    def __init__(self, storm: GroupStorm, name: str) -> None:
+        self.storm = storm
+        self.name = name
+        self.instance = name if storm.rng.random() < 0.4 else None
+        self.version = storm.rng.choice((3, 5, 9))
+        self.life = 0
+        """Number of restarts; responses to an earlier life are not read."""
+        self.turn = 0
+        """Rises with each request and each response that is read; the response to an earlier request is not read."""
+        self.member, self.generation = "", -1
+        self.protocols = storm.rng.choice(PROTOCOLS)
+        self.session = storm.rng.choice((300, 1_000, 4_000))
+        self.rebalance = storm.rng.choice((500, 2_000, 6_000))
+
+    def restart(self) -> None:
+        """Crash, and begin again as a new process some time later."""
+        storm = self.storm
+        self.life += 1
+        self.turn += 1
+        self.member, self.generation = "", -1
+        if storm.rng.random() < 0.3:
+            self.protocols = storm.rng.choice(PROTOCOLS)
+        storm.later(storm.rng.choice((1, 200, 5_000)), self.join, self.life)
+
+    def join(self, life: int) -> None:
+        if life != self.life or self.storm.is_over:
+            return
+        request = JoinRequest(
+            GROUP,
+            self.member,
+            self.instance,
+            self.name,
+            "/127.0.0.1",
+            self.session,
+            self.rebalance,
+            "test",
+            self.protocols,
+            None,
+            requires_member_id=self.version >= 4 and self.instance is None,
+            can_skip_assignment=self.version >= 9,
+        )
+        self.storm.send(self, "join", lambda: request, self.joined)
+        self.retry(self.join)
+
+    def retry(self, request: Callable[..., None], *values: Any) -> None:
+        """Sometimes lose patience and send the request again; the earlier response is then not read."""
+        if self.storm.rng.random() < 0.15:
+            self.storm.later(
+                self.storm.rng.choice((1, 100, 1_500)), self.again, request, self.turn, values
+            )
+
+    def again(self, request: Callable[..., None], turn: int, values: tuple[Any, ...]) -> None:
+        if turn == self.turn:
+            self.turn += 1
+            request(self.life, *values)
+
+    def joined(self, response: JoinResponse) -> None:
+        rng = self.storm.rng
+        if response.error == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member = response.member_id
+        if response.error:
+            if response.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+                self.member = ""
+            pause = 0 if response.error == ErrorCode.MEMBER_ID_REQUIRED else 100
+            self.storm.later(rng.randrange(pause + 1), self.join, self.life)
+            return
+        self.member, self.generation = response.member_id, response.generation
+        assignments: list[tuple[str, bytes]] = []
+        if response.leader == self.member and not response.skip_assignment:
+            nonce = next(self.storm.nonces)
+            assignments = [
+                (other.member_id, f"{nonce} {self.generation} {_owner(other)}".encode())
+                for other in response.members
+            ]
+        self.storm.later(rng.choice((0, 5, 400)), self.sync, self.life, assignments)
+
+    def sync(self, life: int, assignments: list[tuple[str, bytes]]) -> None:
+        if life != self.life or self.storm.is_over:
+            return
+        request = SyncRequest(
+            GROUP, self.generation, self.member, self.instance, "test", None, assignments
+        )
+        self.storm.send(self, "sync", lambda: request, self.synced)
+        if assignments:
+            nonce = next(self.storm.nonces)
+            assignments = [
+                (member, b"%d %s" % (nonce, data.split(b" ", 1)[1])) for member, data in assignments
+            ]
+        self.retry(self.sync, assignments)
+
+    def synced(self, response: SyncResponse) -> None:
+        if response.error:
+            self.recover(response.error)
+            return
+        self.storm.check_assignment(self, response.assignment)
+        self.beat(self.life)
+
+    def beat(self, life: int) -> None:
+        """Do what a member does while it consumes."""
+        rng = self.storm.rng
+        if life != self.life or self.storm.is_over:
+            return
+        chance = rng.random()
+        if chance < 0.05:
+            self.leave()
+        elif chance < 0.12:
+            self.restart()
+        elif chance < 0.2:
+            self.protocols = rng.choice(PROTOCOLS)
+            self.join(life)
+        elif chance < 0.6:
+            self.commit()
+        else:
+            request = HeartbeatRequest(GROUP, self.generation, self.member, self.instance)
+            self.storm.send(self, "heartbeat", lambda: request, self.beaten)
+
+    def beaten(self, response: Any) -> None:
+        if response.error:
+            self.recover(response.error)
+        else:
+            pause = self.storm.rng.choice((self.session // 3, self.session // 2, self.session * 2))
+            self.storm.later(pause, self.beat, self.life)
+
+    def recover(self, error: int) -> None:
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.member = ""
+        self.storm.later(self.storm.rng.randrange(100), self.join, self.life)
+
+    def leave(self) -> None:
+        request = LeaveRequest(GROUP, [LeavingMember(self.member, self.instance)])
+        self.storm.send(self, "leave", lambda: request, lambda _: None)
+        self.restart()
+
+    def commit(self) -> None:
+        """Commit. The offset is drawn when the request arrives, so that later records have higher offsets."""
+        sent: list[int] = []
+
+        def request() -> CommitRequest:
+            sent.append(next(self.storm.offsets))
+            topics = [("t", [OffsetToCommit(0, sent[0])])]
+            return CommitRequest(GROUP, self.generation, self.member, self.instance, topics)
+
+        def committed(response: Any) -> None:
+            error = response.topics[0][1][0][1]
+            if error:
+                self.recover(error)
+            else:
+                self.storm.later(self.session // 3, self.beat, self.life)
+
+        self.storm.send(self, "commit", request, committed, sent)
+
+
+def _owner(member: Any) -> str:
+    return member.instance_id or member.member_id
+
+
+class GroupStorm:
+    """One schedule. `coordinator_class` may be a broken one, to see that the schedules find it."""
+
+    def __init__(self, seed: int, clients: int = 6, moves: bool = True) -> None:
+        self.rng = random.Random(seed)
+        self.now = 1_000
+        self.ids, self.nonces, self.offsets, self.callers = count(), count(), count(), count()
+        self.moves = moves
+        self.peace = self.rng.choice((1_500, 10_000))
+        """Longest time between two disturbances."""
+        self.is_over = False
+        self.log: list[KeyValue] = []
+        self.waiting: dict[int, tuple[Client, int, Callable[[Any], None], list[int], Host]] = {}
+        """Callers without an answer."""
+        self.assignments: dict[int, str] = {}
+        """Generation -> nonce of its assignment."""
+        self.synced_generation = 0
+        self.answered_offset = -1
+        self.answers = self.syncs = self.commits = 0
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._groups: dict[int, tuple[Group, int]] = {}
+        self.hosts: list[Host] = []
+        self.elect()
+        self.clients = [Client(self, f"c{number}") for number in range(clients)]
+        self.administrator = Client(self, "administrator")
+        for client in self.clients:
+            self.later(self.rng.randrange(500), client.join, 0)
+
+    # The run.
+
+    def run(self, ms: int = 60_000) -> None:
+        end = self.now + ms
+        if self.moves:
+            self.later(self.rng.randrange(10_000), self.move)
+        self.later(self.rng.randrange(1_000), self.disturb)
+        self.step_until(end)
+        self.is_over = True
+        self.step_until(end + 2_000_000)
+        assert not self.waiting, f"never answered: {sorted(self.waiting)}"
+        for host in self.hosts:
+            assert not host.held
+
+    def step_until(self, end: int) -> None:
+        while self._events and self._events[0][0] <= end:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+        self.now = end
+
+    def later(self, ms: int, call: Callable[..., None], *values: Any) -> None:
+        at = self.now + ms
+        heapq.heappush(self._events, (at, next(self._order), lambda: call(*values)))
+
+    def disturb(self) -> None:
+        """Crash a client, whatever it is doing, or remove it as an administrator does."""
+        if self.is_over:
+            return
+        client = self.rng.choice(self.clients)
+        if self.rng.random() < 0.7:
+            client.restart()
+        elif client.member:
+            leaving = LeavingMember("" if client.instance else client.member, client.instance)
+            self.send(
+                self.administrator, "leave", lambda: LeaveRequest(GROUP, [leaving]), lambda _: None
+            )
+        self.later(self.rng.randrange(self.peace), self.disturb)
+
+    # Requests and responses.
+
+    def send(
+        self,
+        client: Client,
+        method: str,
+        request: Callable[[], Any],
+        done: Callable[[Any], None],
+        offset: list[int] | None = None,
+    ) -> None:
+        """Send a request to a coordinator that serves, usually the current one."""
+        host = self.rng.choice([*[self.hosts[-1]] * 5, *[h for h in self.hosts if h.serves]])
+        caller = next(self.callers)
+        client.turn += 1
+        turn = client.turn
+
+        def arrive() -> None:
+            value = request()
+            self.waiting[caller] = (client, turn, done, offset or [], host)
+            handler = getattr(host.coordinator, method)
+            self.carry_out(host, handler(value, caller, self.now))
+
+        self.later(self.rng.choice((0, 1, 3, 50)), arrive)
+
+    def answer(self, host: Host, answer: Answer) -> None:
+        assert answer.caller in self.waiting, f"answered twice or never asked: {answer}"
+        client, turn, done, offset, asked = self.waiting.pop(answer.caller)  # type: ignore[arg-type]
+        assert asked is host
+        self.answers += 1
+        if offset and answer.response.topics[0][1][0][1]:  # type: ignore[union-attr]
+            host.failed.add(offset[0])
+        elif offset:
+            self.commits += 1
+            self.answered_offset = max(self.answered_offset, offset[0])
+
+        def read() -> None:
+            if client.turn == turn:
+                client.turn += 1
+                done(answer.response)
+
+        self.later(self.rng.choice((0, 1, 3, 50)), read)
+
+    def carry_out(self, host: Host, effects: list[Command]) -> None:
+        answers = [item.response for item in effects if isinstance(item, Answer)]
+        for command in effects:
+            if isinstance(command, Answer):
+                self.answer(host, command)
+                if isinstance(command.response, JoinResponse) and not command.response.error:
+                    self.check_joined(host, command.response)
+            elif isinstance(command, Append):
+                host.held.append(command)
+                self.later(self.rng.choice((0, 2, 30, 600)), self.finish_appends, host)
+            else:
+                self.check_note(host, command, answers)
+        self.check(host)
+        due = host.coordinator.next_deadline()
+        if due is not None and (host.alarm is None or due < host.alarm or host.alarm <= self.now):
+            host.alarm = due
+            self.later(max(due - self.now, 0), self.ring, host)
+
+    def ring(self, host: Host) -> None:
+        due = host.coordinator.next_deadline()
+        if due is not None and due <= self.now:
+            host.alarm = None
+        if due is not None and not (self.is_over and not host.coordinator.groups):
+            self.carry_out(host, host.coordinator.handle_timer(self.now))
+
+    # The log.
+
+    def finish_appends(self, host: Host) -> None:
+        """Report the oldest appends, in the order of the log."""
+        while host.held and self.rng.random() < 0.9:
+            append = host.held.pop(0)
+            error = ErrorCode.NONE
+            if not host.leads:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif self.rng.random() < 0.06 and not self.is_over:
+                error = self.rng.choice(FAILURES)
+            if not error or error in APPENDED:
+                self.log.extend(append.records)
+            if isinstance(read_key(append.records[0][0]), GroupKey):
+                host.has_written = not error
+            self.carry_out(host, host.coordinator.appended(append.token, error, self.now))
+        if host.held:
+            self.later(20, self.finish_appends, host)
+
+    def move(self) -> None:
+        """Elect another leader; the first appends of the former one that are in progress may be in its log."""
+        former = self.hosts[-1]
+        former.leads = False
+        for append in former.held[: self.rng.randrange(len(former.held) + 1)]:
+            self.log.extend(append.records)
+        if self.rng.random() < 0.7:
+            self.resign(former)
+        else:
+            self.later(self.rng.randrange(3_000), self.resign, former)
+        self.later(self.rng.choice((0, 40, 1_000)), self.elect)
+        if not self.is_over:
+            self.later(2_000 + self.rng.randrange(12_000), self.move)
+
+    def resign(self, host: Host) -> None:
+        host.serves = False
+        for append in host.held:  # the appends fail before the partition is unloaded
+            host.held = [other for other in host.held if other is not append]
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self.carry_out(host, host.coordinator.appended(append.token, error, self.now))
+        self.carry_out(host, host.coordinator.unload(0))
+
+    def elect(self) -> None:
+        host = Host(self, len(self.hosts))
+        self.hosts.append(host)
+        assert host.coordinator.begin_load(0, host.epoch)
+        host.coordinator.load(0, host.epoch, list(self.log))
+        self.carry_out(host, host.coordinator.loaded(0, host.epoch, self.now))
+
+    # Invariants.
+
+    def check_assignment(self, client: Client, assignment: bytes) -> None:
+        """A member got bytes: they are those of its generation, for it, and the only ones of the generation."""
+        nonce, generation, owner = assignment.decode().split()
+        assert int(generation) == client.generation
+        assert owner == client.instance or owner == client.member
+        assert self.assignments.setdefault(client.generation, nonce) == nonce
+        self.syncs += 1
+
+    def check(self, host: Host) -> None:
+        group = host.coordinator.groups.get(GROUP)
+        if group is None:
+            return
+        known, generation = self._groups.get(id(group), (group, 0))
+        assert group.generation >= generation, "the generation fell"
+        self._groups[id(group)] = (known, group.generation)
+        check_group(group)
+        if host.leads:
+            fetched = host.coordinator.fetch_offsets(FetchOffsetsRequest([(GROUP, None)]), None)
+            [answer] = fetched
+            topics = answer.response.groups[0].topics  # type: ignore[union-attr]
+            offset = topics[0][1][0].offset if topics else -1
+            assert offset >= self.answered_offset, "an answered commit is lost"
+            assert offset not in host.failed, "a refused commit is visible"
+            if group.state is STABLE and not host.held and host.has_written:
+                self.check_log(group)
+
+    def check_log(self, group: Group) -> None:
+        """The next coordinator would load the members, the generation and the assignments of this one."""
+        value = self.written()
+        assert value.generation == group.generation
+        assert value.leader == group.leader
+        assert {(m.member_id, m.group_instance_id, m.assignment) for m in value.members} == {
+            (m.member_id, m.instance_id, m.assignment) for m in group.members.values()
+        }
+
+    def check_joined(self, host: Host, response: JoinResponse) -> None:
+        """A member joined the current generation; if that is stable, the log knows the member."""
+        group = host.coordinator.groups[GROUP]
+        assert group.state in (COMPLETING, STABLE)
+        assert response.generation == group.generation
+        if group.state is STABLE and host.leads and host.has_written:
+            assert response.member_id in {member.member_id for member in self.written().members}
+
+    def written(self) -> GroupMetadataValue:
+        """Return the last record of the group in the log."""
+        found = (value for key, value in reversed(self.log) if isinstance(read_key(key), GroupKey))
+        return read_group(next(found) or b"")
+
+    def check_note(self, host: Host, note: Note, answers: list[Any]) -> None:
+        if note.kind in (commands.COMPLETING, commands.EMPTY):
+            assert note.generation > host.generation, "a generation came twice"
+            host.generation = note.generation
+        if note.kind == commands.COMPLETING:
+            leaders = [a for a in answers if isinstance(a, JoinResponse) and a.members]
+            assert [a.member_id for a in leaders] == [note.fields["leader"]]
+        if note.kind == commands.MEMBER_REMOVED:
+            assert not (note.fields["instance"] and note.fields["trigger"] == commands.NOT_REJOINED)
+
+
+def check_group(group: Group) -> None:
+    """Raise AssertionError if the parts of a group contradict each other."""
+    members = group.members
+    assert group.joining == sum(member.join_caller is not None for member in members.values())
+    assert group.static_ids == {m.instance_id: m.member_id for m in members.values() if m.is_static}
+    assert all(name == member.member_id for name, member in members.items())
+    assert (group.leader in members) if members else group.leader is None
+    assert group.unsynced <= set(members)
+    assert not set(group.pending) & set(members)
+    supporters = dict(group.supporters)
+    for member in members.values():
+        for name, _ in member.protocols:
+            supporters[name] -= 1
+        assert member.at is None or (member.queued_at or 0) <= member.at, "a timer is due too late"
+        if member.needs_heartbeat():
+            assert member.at is not None, f"{member.member_id} has no session"
+    assert not any(supporters.values())
+    if members:
+        assert any(count == len(members) for count in group.supporters.values())
+    if group.state is PREPARING:
+        assert group.join_timer is not None
+        assert group.join_timer.at is not None
+        assert group.initial_remaining_ms is not None or not group.has_all_joined()
+    if group.state in (COMPLETING, STABLE):
+        assert members
+        assert not group.unsynced or (group.sync_timer and group.sync_timer.at is not None)
+    if group.state is COMPLETING:
+        assert group.is_writing or group.leader in group.unsynced
