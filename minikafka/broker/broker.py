@@ -46,6 +46,8 @@ from minikafka.broker.listener import KafkaListener
 from minikafka.broker.log_cleaner import LogCleaner
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.partition_report import (
+    group_asked,
+    leaders_of,
     metadata_of,
     partition_asked,
     replica_of,
@@ -272,6 +274,8 @@ class Broker:
             return self.describe()
         if call.method == messages.EXPLAIN:
             return self.explain(partition_asked(call.body))
+        if call.method == messages.EXPLAIN_GROUP:
+            return self.explain_group(group_asked(call.body))
         if call.method == messages.PLAN:
             return {"lines": await self.controller.plan(call.body)}
         if call.method == messages.RECONFIGURE:
@@ -320,6 +324,11 @@ class Broker:
             "metrics": self.metrics.totals(),
             "replicas": rows_of(self.replicas, self.cleaner.report),
         }
+
+    def explain_group(self, group: str) -> dict[str, Any]:
+        """Return what this broker knows about a consumer group for `minikafka why --group`."""
+        answer = self.groups.explain(group)
+        return {**answer, "leaders": leaders_of(self.metadata, answer["group"])}
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:
         """Return the report of one partition for `minikafka why`."""

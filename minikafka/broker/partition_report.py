@@ -1,6 +1,6 @@
-"""The state of this broker's replicas for `minikafka status`, and of one partition for `minikafka why`. Read only.
+"""The state of this broker's replicas for `minikafka status`, and of a partition or group for `minikafka why`.
 
-Offsets are current; times are milliseconds ago, by this broker's monotonic clock.
+Read only. Offsets are current; times are milliseconds ago, by this broker's monotonic clock.
 """
 
 from __future__ import annotations
@@ -28,6 +28,30 @@ def partition_asked(body: dict[str, Any]) -> TopicPartition:
     if not isinstance(topic, str) or not isinstance(number, int):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "name a topic (text) and a partition (number)")
     return TopicPartition(topic, number)
+
+
+def group_asked(body: dict[str, Any]) -> str:
+    """Return the group named in the body of a call. Raises KafkaError INVALID_REQUEST."""
+    group = body.get("group")
+    if not isinstance(group, str):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "name a group (text)")
+    return group
+
+
+def leaders_of(metadata: MetadataCache, group: dict[str, Any] | None) -> list[list[Any]]:
+    """Return topic, partition and leader of the partitions that a group reads, as clients see them.
+
+    These are all partitions of the topics to which its members subscribe; without such topics, of those that have
+    committed offsets. `group`: its report (`groups/report.py`), None if this broker does not have it.
+    """
+    if group is None:
+        return []
+    topics = group["topics"] or sorted({topic for topic, *_ in group["offsets"]})
+    return [
+        [topic, number, state.leader]
+        for topic in topics
+        for number, state in sorted(metadata.topics.get(topic, {}).items())
+    ]
 
 
 def replica_of(

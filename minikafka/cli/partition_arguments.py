@@ -28,28 +28,44 @@ class Named(NamedTuple):
     topics: tuple[str, ...]
 
 
-def partition_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add TOPIC-PARTITION, which may also be given as `-t TOPIC -p N`; the partition becomes `tp`."""
+def partition_or_group(command: Callable[..., None]) -> Callable[..., None]:
+    """Add TOPIC-PARTITION, which may also be given as `-t TOPIC -p N`, and `--group G`.
 
-    @click.argument("named", metavar="TOPIC-PARTITION", required=False)
+    One of them must be given: the partition becomes `tp`, the group `group`, the other one is None.
+    """
+
+    @click.argument("named", metavar="[TOPIC-PARTITION]", required=False)
     @click.option("-t", "--topic", metavar="TOPIC", help="Topic of the partition.")
     @click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Its number.")
+    @click.option("--group", metavar="GROUP", help="A consumer group instead of a partition.")
     @wraps(command)
     def with_partition(
-        named: str | None, topic: str | None, partition: int | None, **rest: object
+        named: str | None,
+        topic: str | None,
+        partition: int | None,
+        group: str | None,
+        **rest: object,
     ) -> None:
-        if named is None:
-            if topic is None or partition is None:
-                raise click.UsageError(
-                    "name a partition: TOPIC-PARTITION, or --topic T --partition N"
-                )
-            command(tp=TopicPartition(topic, partition), **rest)
-            return
-        if topic is not None or partition is not None:
-            raise click.UsageError(_TOGETHER)
-        command(tp=parse_partition(named), **rest)
+        is_named = named is not None or topic is not None or partition is not None
+        if is_named and group is not None:
+            raise click.UsageError("name a partition or a --group, not both")
+        tp = None if group is not None else _partition(named, topic, partition)
+        command(tp=tp, group=group, **rest)
 
     return with_partition
+
+
+def _partition(named: str | None, topic: str | None, number: int | None) -> TopicPartition:
+    """Return the partition that the arguments name. Raises UsageError."""
+    if named is not None:
+        if topic is not None or number is not None:
+            raise click.UsageError(_TOGETHER)
+        return parse_partition(named)
+    if topic is None or number is None:
+        raise click.UsageError(
+            "name a partition, TOPIC-PARTITION or --topic T --partition N, or a group, --group G"
+        )
+    return TopicPartition(topic, number)
 
 
 def partitions_argument(command: Callable[..., None]) -> Callable[..., None]:

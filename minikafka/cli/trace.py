@@ -1,7 +1,7 @@
-"""`trace`: the history of a partition from the brokers' ledgers, grouped by cause; read-only.
+"""`trace`: the history of a partition or of a consumer group from the brokers' ledgers, grouped by cause; read-only.
 
-Works on a cluster that is up or down: the ledgers are files, and brokers that run report the partition's
-current state. Exit code 1 when no broker and no ledger knows the partition.
+Works on a cluster that is up or down: the ledgers are files, and brokers that run report the current state. Exit
+code 1 when no broker and no ledger knows the partition or the group.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import data_option, json_option, timeout_option
-from minikafka.cli.partition_arguments import partition_argument
+from minikafka.cli.partition_arguments import partition_or_group
 
 if TYPE_CHECKING:
     from minikafka.cluster.state import ClusterState
+    from minikafka.explain.groups.history import Entry
     from minikafka.explain.trace import Chain
     from minikafka.ledger.reader import Line
 
 
 @click.command()
-@partition_argument
+@partition_or_group
 @click.option(
     "--last",
     type=click.IntRange(1),
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 @timeout_option
 @json_option
 def trace(
-    tp: TopicPartition,
+    tp: TopicPartition | None,
+    group: str | None,
     last: int | None,
     as_lifecycle: bool,
     verbose: bool,
@@ -55,8 +57,15 @@ def trace(
 ) -> None:
     """Show what happened to TOPIC-PARTITION: failures, elections and ISR changes, and how long they took.
 
+    With --group, show the rebalances of a consumer group: who or what caused each one, and how long its phases took.
+
     Reads the ledger files of all brokers, running or not.
     """
+    if tp is None:
+        if as_lifecycle:
+            raise click.UsageError("--lifecycle belongs to a partition, not to a group")
+        _trace_group(data, group or "", last, verbose, as_json)
+        return
     from minikafka.explain.gather import ledger_lines
     from minikafka.explain.summary import Story
     from minikafka.explain.trace import chains, names_number
@@ -127,6 +136,40 @@ def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
         click.echo(
             f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {describe(only_about(line, tp))}"
         )
+
+
+def _trace_group(
+    data: str | None, group: str, last: int | None, verbose: bool, as_json: bool
+) -> None:
+    from minikafka.explain.groups.gather import ask_brokers, group_lines
+    from minikafka.explain.groups.history import history
+    from minikafka.explain.groups.picture import GroupPicture
+    from minikafka.runtime.clock import SystemClock
+
+    found = find_cluster(data)
+    entries = history(group_lines(found, group))
+    answers = run(ask_brokers(found.ask, group))
+    now = GroupPicture(group, SystemClock().wall_ms(), answers, entries)
+    if not entries and now.report is None:
+        raise click.ClickException(
+            f"group {group} is unknown to every broker and ledger in {found.directory.path}"
+        )
+    shown = entries[-last:] if last is not None else entries
+    if as_json:
+        click.echo(json.dumps({**now.as_json(), "entries": [entry.as_json() for entry in shown]}))
+        return
+    for entry in shown:
+        _print_entry(entry, verbose)
+    click.echo(f"now: {now.headline()}")
+
+
+def _print_entry(entry: Entry, verbose: bool) -> None:
+    from minikafka.explain.groups.words import describe
+
+    click.echo(f"{clock_time(entry.time)}  {entry.summary()}")
+    for line in entry.lines if verbose and entry.is_rebalance else ():
+        place = f"{line['broker']}#{line['n']}"
+        click.echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {describe(line)}")
 
 
 def clock_time(wall_ms: int) -> str:

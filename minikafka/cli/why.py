@@ -1,7 +1,7 @@
-"""`why`: explain what is wrong with a partition, or why one of its offsets is not visible; read-only.
+"""`why`: explain what is wrong with a partition, or why one of its offsets is not visible, or what holds a group up.
 
-Exit code 0 when there is an explanation, also for a healthy partition (`healthy` in --json tells them
-apart); 1 when there is no such cluster, topic or partition; 2 for a usage error.
+Read-only. Exit code 0 when there is an explanation, also for a healthy partition or group (`healthy` in --json
+tells them apart); 1 when there is no such cluster, topic, partition or group; 2 for a usage error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minikafka.base.model import NO_LEADER, TopicPartition
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import data_option, json_option, timeout_option
-from minikafka.cli.partition_arguments import partition_argument
+from minikafka.cli.partition_arguments import partition_or_group
 
 if TYPE_CHECKING:
     from minikafka.explain.picture import Picture
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@partition_argument
+@partition_or_group
 @click.option(
     "--offset",
     type=click.IntRange(0),
@@ -33,12 +33,26 @@ if TYPE_CHECKING:
 @data_option
 @timeout_option
 @json_option
-def why(tp: TopicPartition, offset: int | None, data: str | None, as_json: bool) -> None:
+def why(
+    tp: TopicPartition | None,
+    group: str | None,
+    offset: int | None,
+    data: str | None,
+    as_json: bool,
+) -> None:
     """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
+
+    With --group, explain what holds a consumer group up: a member that does not rejoin, a rebalance loop, a
+    partition whose leader is away, a refused commit, lag that grows.
 
     Each reason names the broker that causes it, and the events and lines in the ledgers that show it
     (EPOCH-NUMBER BROKER#LINE). Also works on the files of a cluster that is down.
     """
+    if tp is None:
+        if offset is not None:
+            raise click.UsageError("--offset belongs to a partition, not to a group")
+        explain_group_of(data, group or "", as_json)
+        return
     from minikafka.explain.gather import gather
     from minikafka.explain.why import explain
     from minikafka.runtime.clock import SystemClock, SystemRng
@@ -53,7 +67,7 @@ def why(tp: TopicPartition, offset: int | None, data: str | None, as_json: bool)
         return
     click.echo(_headline(picture))
     for finding in found:
-        _print(finding, 0)
+        print_finding(finding, 0)
     if not any(finding.is_problem for finding in found):
         click.echo(f"nothing is wrong with {tp}")
 
@@ -68,17 +82,38 @@ def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
         "isr": list(picture.isr),
         "replicas": list(picture.assignment.replicas),
         "source": picture.source,
-        "healthy": not any(finding.is_problem for finding in found),
-        "blocking_brokers": sorted(
-            {
-                broker
-                for finding in found
-                if finding.is_problem
-                for broker in finding.blocking_brokers()
-            }
-        ),
+        **findings_as_json(found),
+    }
+
+
+def findings_as_json(found: list[Finding]) -> dict[str, Any]:
+    """Return the fields of `why --json` that partitions and groups have in common."""
+    problems = [finding for finding in found if finding.is_problem]
+    return {
+        "healthy": not problems,
+        "blocking_brokers": sorted({b for finding in problems for b in finding.blocking_brokers()}),
         "findings": [finding.as_json() for finding in found],
     }
+
+
+def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
+    """Explain what holds a consumer group up."""
+    from minikafka.explain.groups.gather import gather_group
+    from minikafka.explain.groups.why import explain_group
+    from minikafka.runtime.clock import SystemClock, SystemRng
+
+    picture = run(gather_group(find_cluster(data), group, SystemClock(), SystemRng()))
+    if not picture.is_known:
+        raise click.ClickException(f"there is no group {group}")
+    found = explain_group(picture)
+    if as_json:
+        click.echo(json.dumps({**picture.as_json(), **findings_as_json(found)}))
+        return
+    click.echo(picture.headline())
+    for finding in found:
+        print_finding(finding, 0)
+    if not any(finding.is_problem for finding in found):
+        click.echo(f"nothing holds up {group}")
 
 
 def _headline(picture: Picture) -> str:
@@ -91,8 +126,9 @@ def _headline(picture: Picture) -> str:
     )
 
 
-def _print(finding: Finding, depth: int) -> None:
+def print_finding(finding: Finding, depth: int) -> None:
+    """Print a finding and, further to the right, its causes."""
     events = f"  [{', '.join(map(str, finding.events))}]" if finding.events else ""
     click.echo(f"{'  ' * depth}- {finding.text}{events}")
     for reason in finding.because:
-        _print(reason, depth + 1)
+        print_finding(reason, depth + 1)

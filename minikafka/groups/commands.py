@@ -51,8 +51,8 @@ MEMBER_REPLACED: Final = "member replaced"
 """A static member returned: `member` (the new id), `replaced` (its former id), `instance`, `client`, `host`."""
 PREPARING: Final = "rebalance started"
 """`trigger` (see below), `member` (that caused it, or ""), `reason` (of the client, or None), `from` (state),
-`members` (number), `timeout_ms` (after which members that have not joined are removed), `changed` (for
-METADATA_CHANGED: what the member changed, in words)."""
+`members` (number), `partition` (of `__consumer_offsets`), `timeout_ms` (after which members that have not joined
+are removed), `changed` (for METADATA_CHANGED: what the member changed, in words)."""
 COMPLETING: Final = "members joined"
 """A new generation: `members` (number), `leader`, `protocol_type`, `protocol`, `joining_ms` (since the rebalance
 started), `last` (the member that joined last, or "")."""

@@ -121,6 +121,7 @@ class Rebalances:
             reason=reason,
             **{"from": before.value},
             members=len(group.members),
+            partition=group.partition,
             timeout_ms=timeout,
             **({} if changed is None else {"changed": changed}),
         )

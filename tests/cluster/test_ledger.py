@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 from support.invariants import check_ledgers
 from support.running_cluster import eventually, heal, kill
 
@@ -31,6 +32,8 @@ KEYS = {
     "replica.lag.time.max.ms": 30_000,
     "auto.leader.rebalance.enable": False,
     "replica.fetch.backoff.ms": 100,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 3,
 }
 PARTITIONS = 6
 
@@ -321,3 +324,39 @@ async def test_step_line_survives_sigkill_of_the_controller(
         if line["kind"] == "step" and "late" in line["partitions"]
     ]
     assert steps == list(STEPS[CREATION])
+
+
+async def test_trace_and_why_of_a_group_name_a_client_that_comes_and_goes(
+    cluster: LocalCluster,
+) -> None:
+    def come_and_go() -> None:
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap, "group.id": "shop", "client.id": "till"}
+        )
+        assigned: list[Any] = []
+        consumer.subscribe(["t"], on_assign=lambda _, partitions: assigned.append(partitions))
+        while not assigned:
+            consumer.poll(0.1)
+        consumer.close()
+
+    for _ in range(3):
+        await asyncio.to_thread(come_and_go)
+    entries = minikafka(cluster, "trace", "--group", "shop")["entries"]
+    triggers = [entry["trigger"] for entry in entries if entry["rebalance"]]
+    assert triggers == ["member joined", "member left"] * 3
+    joined = [entry for entry in entries if entry["trigger"] == "member joined"]
+    assert all(entry["finished"] and entry["rebalance_ms"] >= 0 for entry in joined)
+    alive = minikafka(cluster, "why", "--group", "shop")
+    assert (alive["state"], alive["healthy"]) == ("Empty", False)
+    loops = [finding for finding in alive["findings"] if finding["problem"]]
+    assert [finding["name"] for finding in loops] == ["rebalance-loop"]
+    assert "till at 127.0.0.1 was removed 3 times (3 × member left" in json.dumps(
+        loops, ensure_ascii=False
+    )
+
+    for broker in (1, 2, 3):
+        await cluster.kill(broker)
+    assert minikafka(cluster, "trace", "--group", "shop")["entries"] == entries
+    dead = minikafka(cluster, "why", "--group", "shop")
+    assert [finding["name"] for finding in dead["findings"]] == ["no-broker", "rebalance-loop"]
+    assert dead["blocking_brokers"] == [1, 2, 3]

@@ -155,6 +155,8 @@ def moved(answer: Any) -> bool:
 class Member(GroupClient):
     """One member of a group, which joins with opaque metadata; the leader assigns every member a text of its own."""
 
+    metadata = b"opaque"
+
     def __init__(
         self,
         cluster: MemoryCluster,
@@ -198,16 +200,13 @@ class Member(GroupClient):
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
-            protocols=[{"name": "range", "metadata": b"opaque"}],
+            protocols=[{"name": "range", "metadata": self.metadata}],
         )
 
     async def _sync(self, joined: Any) -> bool:
         assignments = [
-            {
-                "member_id": member.member_id,
-                "assignment": f"{joined.generation_id} {member.member_id}".encode(),
-            }
-            for member in joined.members
+            {"member_id": member.member_id, "assignment": self.share(joined, number)}
+            for number, member in enumerate(joined.members)
         ]
         synced = await self.ask(
             SYNC_GROUP,
@@ -225,6 +224,10 @@ class Member(GroupClient):
         self.assignment = synced.assignment
         self.history.append((self.generation, self.assignment))
         return True
+
+    def share(self, joined: Any, number: int) -> bytes:
+        """Return what the leader assigns to a member."""
+        return f"{joined.generation_id} {joined.members[number].member_id}".encode()
 
     async def beat(self) -> int:
         """Send a heartbeat; return the error code."""

@@ -150,6 +150,10 @@ class GroupService:
         """Handle DeleteGroups."""
         self._carry_out(self._core.delete_groups(request, respond, self._clock.now()))
 
+    def explain(self, group_id: str) -> dict[str, Any]:
+        """Return what this broker knows about a group (`GroupCoordinator.explain`)."""
+        return self._core.explain(group_id, self._clock.now())
+
     # ---- roles and topics
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:

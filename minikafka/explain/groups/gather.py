@@ -30,7 +30,6 @@ from minikafka.explain.groups.lag import (
 )
 from minikafka.explain.groups.picture import Answer, GroupPicture
 from minikafka.explain.picture import Picture
-from minikafka.groups import commands
 from minikafka.groups.records import OffsetKey, read_key, read_offset
 from minikafka.ledger.reader import Line, read_group
 from minikafka.rpc.messages import EXPLAIN_GROUP
@@ -112,9 +111,9 @@ async def ask_brokers(
 
 
 def _last_partition(past: Iterable[Entry]) -> int | None:
-    """Return the partition of `__consumer_offsets` that held the group when it was last loaded."""
-    loads = [entry.find(commands.LOADED) for entry in past]
-    return next((line["partition"] for line in reversed(loads) if line is not None), None)
+    """Return the partition of `__consumer_offsets` that held the group, as the last line that names it says."""
+    lines = [line for entry in past for line in entry.lines]
+    return next((line["partition"] for line in reversed(lines) if "partition" in line), None)
 
 
 def _commits_in(value: bytes | None) -> list[Commit]:

@@ -14,6 +14,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.explain.groups.history import Entry
 from minikafka.explain.groups.lag import Lag
+from minikafka.explain.groups.words import count
 from minikafka.explain.picture import Picture
 
 Answer = Mapping[str, Any]
@@ -64,6 +65,44 @@ class GroupPicture:
     def is_known(self) -> bool:
         """True if the coordinator has the group, or, if no broker coordinates it, if a ledger names it."""
         return self.report is not None or (self.coordinator is None and bool(self.history))
+
+    def headline(self) -> str:
+        """Return the group's state in one line."""
+        report = self.report
+        if report is None:
+            state = "there is no such group" if self.coordinator is not None else "no coordinator"
+            return f"group {self.group}: {state}"
+        return (
+            f"group {self.group}: {report['state']}, generation {report['generation']}, "
+            f"{count(len(report['members']), 'member')}, coordinator {self.coordinator} "
+            f"(__consumer_offsets-{self.partition})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the group's state as JSON-able values; None where no broker knows it."""
+        report = self.report
+        return {
+            "group": self.group,
+            "coordinator": self.coordinator,
+            "offsets_partition": self.partition,
+            "state": report["state"] if report else None,
+            "generation": report["generation"] if report else None,
+            "members": report["members"] if report else None,
+            "lags": None if self.lags is None else [self._lag_as_json(lag) for lag in self.lags],
+        }
+
+    def _lag_as_json(self, lag: Lag) -> dict[str, Any]:
+        owner = self.owner(lag.tp)
+        return {
+            "topic": lag.tp.topic,
+            "partition": lag.tp.partition,
+            "committed": lag.committed,
+            "end": lag.end,
+            "lag": lag.records,
+            "grows": lag.grows,
+            "stuck": lag.is_stuck,
+            "member": owner["member"] if owner is not None else None,
+        }
 
     def owner(self, tp: TopicPartition) -> Answer | None:
         """Return the member to which the partition is assigned; None if there is none."""

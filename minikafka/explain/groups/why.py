@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from minikafka.base.errors import ErrorCode, code_name
-from minikafka.base.model import TopicPartition
 from minikafka.explain.groups.history import Entry, rebalances
 from minikafka.explain.groups.lag import Lag
 from minikafka.explain.groups.picture import Answer, GroupPicture
@@ -339,14 +338,3 @@ def _lag(picture: GroupPicture, lag: Lag) -> Finding:
         f"{lag.records} now; {reader}"
     )
     return Finding("lag-grows", text)
-
-
-def partitions_of(report: Answer) -> set[TopicPartition]:
-    """Return the partitions that are assigned to members or have a committed offset."""
-    found = {TopicPartition(topic, number) for topic, number, *_ in report["offsets"]}
-    for member in report["members"]:
-        assigned: dict[str, Any] = member["assigned"] or {}
-        found.update(
-            TopicPartition(topic, n) for topic, numbers in assigned.items() for n in numbers
-        )
-    return found

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from support.group_ledger import GroupLedgerWorld
 from support.ledger_lines import Lines
 
 from minikafka.cli import trace as module
@@ -124,3 +125,64 @@ def test_unknown_partition_exits_with_code_1_in_trace(ledger: Lines, more: list[
     code, output = run(*more)
     assert code == 1
     assert "t-0" in output[-1]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
+    world = GroupLedgerWorld()
+
+    async def ask(*_: object) -> object:
+        return world.picture().answers
+
+    found = SimpleNamespace(ask=ask, directory=SimpleNamespace(path="DIR"))
+    monkeypatch.setattr(module, "find_cluster", lambda data: found)
+    lines = "minikafka.explain.groups.gather.group_lines"
+    monkeypatch.setattr(lines, lambda found, group: world.lines)
+    return world
+
+
+def group(*arguments: str) -> tuple[int, list[str]]:
+    done = CliRunner().invoke(trace, ["--group", "g", *arguments])
+    return done.exit_code, done.output.splitlines()
+
+
+def test_trace_of_a_group_has_a_line_for_each_rebalance(world: GroupLedgerWorld) -> None:
+    world.stable(1)
+    world.advance(10_000)
+    code, output = group()
+    assert code == 0
+    assert output == [
+        "2023-11-14 22:13:21.000  client-1 joined; generation 1 of 1 member after 0 ms (0 ms until all had joined, "
+        "client-1 last; 0 ms until the leader client-1 assigned; 0 ms to write)",
+        "2023-11-14 22:13:31.000  the session of client-1 expired; no member is left in generation 2",
+        "now: group g: Empty, generation 2, 0 members, coordinator 1 (__consumer_offsets-0)",
+    ]
+    assert group("--last", "1")[1] == output[1:]
+
+
+def test_trace_of_a_group_shows_every_fact_when_verbose(world: GroupLedgerWorld) -> None:
+    world.stable(1)
+    assert group("-v")[1][1:-1] == [
+        "    22:13:21.000  1#1      client-1 joined (client at 127.0.0.1)",
+        "    22:13:21.000  1#2      rebalance of 1 member started: client-1 joined",
+        "    22:13:21.000  1#3      1 member joined in 0 ms, client-1 last; leader client-1, protocol range",
+        "    22:13:21.000  1#4      assigned in 0 ms, written in 0 ms; 0 ms in all",
+    ]
+
+
+def test_trace_of_a_group_as_json_has_its_phases(world: GroupLedgerWorld) -> None:
+    world.stable(1)
+    shown = json.loads("\n".join(group("--json")[1]))
+    assert (shown["group"], shown["state"], shown["coordinator"]) == ("g", "Stable", 1)
+    [entry] = shown["entries"]
+    assert (entry["trigger"], entry["joining_ms"], entry["finished"]) == ("member joined", 0, True)
+
+
+def test_unknown_group_exits_with_code_1_in_trace(world: GroupLedgerWorld) -> None:
+    code, output = group()
+    assert code == 1
+    assert output == ["Error: group g is unknown to every broker and ledger in DIR"]
+
+
+def test_trace_of_a_group_has_no_lifecycle(world: GroupLedgerWorld) -> None:
+    assert group("--lifecycle")[0] == 2

@@ -6,10 +6,12 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from support.group_ledger import GroupLedgerWorld
 from support.ledger_lines import Scene
 
 from minikafka.cli import why as module
 from minikafka.cli.why import why
+from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.picture import Picture
 
 
@@ -92,3 +94,52 @@ def test_invalid_partition_name_exits_with_code_2(scene: Scene, text: str) -> No
     done = CliRunner().invoke(why, ["--", text])
     assert done.exit_code == 2
     assert "TOPIC-PARTITION" in done.output
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
+    world = GroupLedgerWorld()
+
+    async def gather_group(*_: object) -> GroupPicture:
+        return world.picture()
+
+    monkeypatch.setattr(module, "find_cluster", lambda data: None)
+    monkeypatch.setattr("minikafka.explain.groups.gather.gather_group", gather_group)
+    return world
+
+
+def test_healthy_group_has_two_lines(world: GroupLedgerWorld) -> None:
+    world.stable(2)
+    done = CliRunner().invoke(why, ["--group", "g"])
+    assert done.exit_code == 0
+    assert done.output == (
+        "group g: Stable, generation 2, 2 members, coordinator 1 (__consumer_offsets-0)\n"
+        "nothing holds up g\n"
+    )
+
+
+def test_problem_of_a_group_is_a_tree_of_reasons(world: GroupLedgerWorld) -> None:
+    first, second = world.stable(2)
+    world.send_join(second)
+    world.commit({("t", 0): 1}, first, 1)
+    done = CliRunner().invoke(why, ["--group", "g"])
+    assert done.output.splitlines()[1:] == [
+        "- commit of client-1 for generation 1 refused: ILLEGAL_GENERATION  [1#9]",
+        "  - the group was in generation 2: the member missed a rebalance",
+    ]
+    shown = json.loads(CliRunner().invoke(why, ["--group", "g", "--json"]).output)
+    assert (shown["group"], shown["state"], shown["healthy"]) == ("g", "Stable", False)
+    assert [finding["name"] for finding in shown["findings"]] == ["commit-refused"]
+    assert [member["member"] for member in shown["members"]] == [first, second]
+
+
+def test_unknown_group_exits_with_code_1_in_why(world: GroupLedgerWorld) -> None:
+    done = CliRunner().invoke(why, ["--group", "g"])
+    assert done.exit_code == 1
+    assert "there is no group g" in done.output
+
+
+@pytest.mark.parametrize("words", [["t-0"], ["-t", "t", "-p", "0"], ["--offset", "3"]])
+def test_group_of_why_goes_with_no_partition_and_no_offset(words: list[str]) -> None:
+    done = CliRunner().invoke(why, ["--group", "g", *words])
+    assert done.exit_code == 2

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from minikafka.ledger.reader import merged, name_of, read, read_all
+from minikafka.ledger.reader import merged, name_of, read, read_all, read_group
 from minikafka.ledger.record import LOST
 from minikafka.ledger.writer import file_name
 
@@ -109,3 +109,20 @@ def test_read_all_merges_several_directories(tmp_path: Path) -> None:
 
 def test_name_of_a_lost_line_has_no_number() -> None:
     assert name_of(line(1, 0, 0, LOST) | {"n": None}) == "1#lost"
+
+
+def test_read_group_returns_the_lines_of_one_group(tmp_path: Path) -> None:
+    def text(found: Any) -> str:
+        return json.dumps(found, separators=(",", ":"))
+
+    about = {"kind": "group", "cause": "", "fact": "group empty"}
+    write(
+        tmp_path / "a",
+        1,
+        text(line(1, 1, 5, **about, group="käse")),
+        text(line(1, 2, 6, **about, group="other")),
+        text(line(1, 3, 7, group="käse")),
+    )
+    write(tmp_path / "b", 1, text(line(2, 1, 4, **about, group="käse")))
+
+    assert names(read_group([tmp_path / "a", tmp_path / "b"], "käse")) == ["2#1", "1#1"]

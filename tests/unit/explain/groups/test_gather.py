@@ -1,0 +1,319 @@
+"""What holds a group up, provoked on whole brokers in memory: real coordinators, ledgers, offsets and leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+from support.group_client import GroupClient, Member
+from support.group_world import subscription
+from support.memory_cluster import MemoryCluster
+from support.memory_coordination import MemoryCoordination
+from support.seeded_loop import run_seeded
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Call
+from minikafka.client import Client, NewTopic
+from minikafka.client.groups.protocol import Assignment, encode_assignment
+from minikafka.explain.groups.gather import Sources, collect
+from minikafka.explain.groups.lag import QUIET_MS
+from minikafka.explain.groups.picture import GroupPicture
+from minikafka.explain.groups.why import explain_group
+from minikafka.explain.nodes import nodes_of
+from minikafka.explain.past import Past
+from minikafka.explain.picture import DOWN, UP, BrokerPicture, Picture
+from minikafka.explain.why import Finding
+from minikafka.ledger.reader import Line
+from minikafka.ledger.record import GROUP
+from minikafka.record.batch import Record
+from minikafka.rpc.messages import EXPLAIN
+
+Scenario = Callable[["Scene"], Awaitable[None]]
+KEYS = {
+    "group_initial_rebalance_delay_ms": 0,
+    "offsets_topic_num_partitions": 1,
+    "group_min_session_timeout_ms": 1_000,
+    "auto_leader_rebalance_enable": False,
+}
+
+
+class Subscriber(Member):
+    """A consumer of the topic t: the leader takes its partitions in turn."""
+
+    metadata = subscription("t")
+
+    def share(self, joined: Any, number: int) -> bytes:
+        mine = range(3)[number :: len(joined.members)]
+        return encode_assignment(Assignment(tuple(TopicPartition("t", n) for n in mine)))
+
+
+class Scene:
+    """A cluster with the topic t of three partitions, each with one replica: partition N on broker N."""
+
+    def __init__(self, cluster: MemoryCluster, client: Client) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.members: list[GroupClient] = []
+
+    def member(self, session_ms: int = 10_000) -> Subscriber:
+        """Return a new consumer of the group g."""
+        self.members.append(member := Subscriber(self.cluster, "g", session_ms=session_ms))
+        return member
+
+    async def sleep(self, ms: int) -> None:
+        await self.cluster.clock.sleep(ms)
+
+    async def ask(self, method: str, body: dict[str, Any]) -> Mapping[int, Any]:
+        brokers = self.cluster.brokers
+        return {number: await brokers[number].on_call(Call(method, body)) for number in brokers}
+
+    def lines(self) -> list[Line]:
+        """Return the ledger lines about groups."""
+        return [line for line in self.cluster.history() if line["kind"] == GROUP]
+
+    async def partition(self, tp: TopicPartition) -> Picture:
+        answers = await self.ask(EXPLAIN, {"topic": tp.topic, "partition": tp.partition})
+        reader = MemoryCoordination(self.cluster.ensemble)
+        reader.attach()
+        brokers = {
+            number: BrokerPicture(number, UP, answers[number])
+            if number in answers
+            else BrokerPicture(number, DOWN)
+            for number in self.cluster.storages
+        }
+        nodes = await nodes_of(reader, tp)
+        return Picture(tp, brokers, nodes, Past(self.cluster.history(), tp))
+
+    async def picture(self) -> GroupPicture:
+        client, clock = self.client, self.cluster.clock
+        sources = Sources(self.ask, self.lines, self.partition, client, clock)
+        return await collect(sources, "g")
+
+    async def why(self) -> list[Finding]:
+        """Return the problems."""
+        return [each for each in explain_group(await self.picture()) if each.is_problem]
+
+    def kill(self, number: int) -> None:
+        """Kill a broker and end its session."""
+        session = self.cluster.sessions[number].session_id
+        self.cluster.kill(number)
+        self.cluster.ensemble.end_session(session)
+
+    async def coordinator(self) -> int:
+        return (await self.member().find())[0]
+
+
+def run(scenario: Scenario, **config: object) -> None:
+    async def scene() -> None:
+        async with MemoryCluster(3, **{**KEYS, **config}) as cluster, cluster.client() as client:
+            replicas = {number: [number] for number in range(3)}
+            await client.admin.create_topics([NewTopic("t", assignment=replicas)])
+            story = Scene(cluster, client)
+            await scenario(story)
+            for member in story.members:
+                member.close()
+
+    run_seeded(1, scene())
+
+
+def test_group_that_works_has_no_problem() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member()
+        await member.join()
+        await scene.client.produce("t", [Record(value=b"x")] * 3, partition=0)
+        await member.commit_as_member({("t", 0): 3})
+
+        assert await scene.why() == []
+        picture = await scene.picture()
+        assert picture.headline().startswith("group g: Stable, generation 1, 1 member, coordinator")
+        [lag] = picture.as_json()["lags"]
+        assert (lag["partition"], lag["lag"], lag["member"]) == (0, 0, member.member_id)
+
+    run(scenario)
+
+
+def test_member_that_does_not_rejoin_is_named() -> None:
+    async def scenario(scene: Scene) -> None:
+        first, second = scene.member(60_000), scene.member(60_000)
+        await first.join()
+        joining = scene.cluster.brokers[0].tasks.spawn(second.join(), "second")
+        for _ in range(3):
+            await scene.sleep(3_000)
+            assert await first.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+        [found] = await scene.why()
+        joining.cancel()
+
+        assert found.name == "rebalancing"
+        [missing] = found.because
+        assert missing.name == "not-rejoined"
+        assert missing.text.startswith(first.member_id[:15])
+        assert [cause.name for cause in missing.because] == ["heartbeats-only"]
+
+    run(scenario)
+
+
+def test_client_that_comes_and_goes_is_named() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(3):
+            await scene.member(1_000).join()
+            await scene.sleep(1_500)
+
+        [found] = await scene.why()
+
+        assert found.name == "rebalance-loop"
+        assert [cause.name for cause in found.because] == ["returning-client"]
+        assert "3 × session expired" in found.because[0].text
+
+    run(scenario)
+
+
+def test_partition_whose_leader_died_is_named_with_the_broker() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        victim = (await scene.coordinator() + 1) % 3
+        scene.kill(victim)
+        await scene.sleep(5_000)
+
+        [found] = await scene.why()
+
+        assert found.name == "leader-away"
+        assert f"the leader of t-{victim} is away" in found.text
+        assert member.member_id[:15] in found.text
+        assert found.blocking_brokers() == {victim}
+
+    run(scenario)
+
+
+def test_group_whose_coordinator_died_names_the_broker() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.member().join()
+        coordinator = await scene.coordinator()
+        scene.kill(coordinator)
+        await scene.sleep(5_000)
+
+        [found] = await scene.why()
+
+        assert found.name == "no-coordinator"
+        assert "__consumer_offsets-0" in found.text
+        assert found.blocking_brokers() == {coordinator}
+
+    run(scenario, offsets_topic_replication_factor=1)
+
+
+def test_refused_commit_names_why_the_member_was_removed() -> None:
+    async def scenario(scene: Scene) -> None:
+        zombie, other = scene.member(5_000), scene.member(300_000)
+        await zombie.join()
+        generation, member_id = zombie.generation, zombie.member_id
+        await other.join()
+        refused = await zombie.commit({("t", 0): 1}, generation, member_id)
+        assert refused == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+        [found] = await scene.why()
+
+        assert found.name == "commit-refused"
+        assert "UNKNOWN_MEMBER_ID" in found.text
+        [cause] = found.because
+        assert (cause.name, cause.text.startswith(member_id[:15])) == ("removed-member", True)
+        assert cause.text.endswith("session expired")
+
+    run(scenario)
+
+
+def test_commit_that_too_few_replicas_take_is_named() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        coordinator = await scene.coordinator()
+        for number in range(3):
+            if number != coordinator:
+                scene.kill(number)
+        await scene.sleep(20_000)
+        # The client of this error looks for the coordinator again.
+        with pytest.raises(TimeoutError):
+            await _commit(scene, member)
+
+        found = {finding.name: finding for finding in await scene.why()}
+
+        assert set(found) == {"commit-not-written", "leader-away"}
+        assert "NOT_ENOUGH_REPLICAS" in found["commit-not-written"].text
+
+    run(scenario, min_insync_replicas=2)
+
+
+async def _commit(scene: Scene, member: Subscriber) -> None:
+    async with asyncio.timeout(1):
+        await member.commit_as_member({("t", 0): 1})
+
+
+def test_lag_that_grows_names_the_partition_and_its_member() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        for second in range(60):
+            await scene.client.produce("t", [Record(value=b"x")] * 10, partition=1)
+            await scene.client.produce("t", [Record(value=b"x")] * 10, partition=2)
+            await member.commit_as_member({("t", 1): 3 * second, ("t", 2): 10 * second})
+            await scene.sleep(1_000)
+
+        [found] = await scene.why()
+
+        assert found.name == "lag-grows"
+        assert found.text.startswith("the lag of t-1 grows: 1")
+        assert "423 now" in found.text
+        assert member.member_id[:15] in found.text
+
+    run(scenario)
+
+
+def test_partition_that_is_read_without_commits_is_stuck() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        await scene.client.produce("t", [Record(value=b"x")] * 10, partition=2)
+        await member.commit_as_member({("t", 2): 4})
+        assert await scene.why() == []
+        await scene.sleep(QUIET_MS)
+
+        [found] = await scene.why()
+
+        assert found.name == "lag-stuck"
+        assert found.text.startswith(
+            "t-2 has 6 records behind the committed offset 4, and no commit"
+        )
+
+    run(scenario)
+
+
+def test_ledgers_of_a_dead_cluster_tell_what_happened_last() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(3):
+            await scene.member(1_000).join()
+            await scene.sleep(1_500)
+        for number in range(3):
+            scene.kill(number)
+
+        picture = await scene.picture()
+
+        assert picture.is_known
+        assert picture.headline() == "group g: no coordinator"
+        found = explain_group(picture)
+        assert [finding.name for finding in found] == ["no-broker", "rebalance-loop"]
+        assert found[0].blocking_brokers() == {0, 1, 2}
+
+    run(scenario)
+
+
+def test_unknown_group_is_not_known() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert not (await scene.picture()).is_known
+        await scene.coordinator()
+        await scene.sleep(1_000)
+        assert not (await scene.picture()).is_known
+
+    run(scenario)
