@@ -24,7 +24,11 @@ from minikafka.wire.versions import (
     SYNC_GROUP,
 )
 
-REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+START_AGAIN = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+)
+"""Errors after which a member joins under a new id."""
+REJOIN = START_AGAIN | {ErrorCode.REBALANCE_IN_PROGRESS}
 MOVED = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -35,7 +39,7 @@ MOVED = frozenset(
 """Errors after which a client looks for the coordinator again."""
 RETRY_MS = 50
 REQUEST_MS = 20_000
-TRIES = 2_000
+TRIES = 400
 
 
 class Unanswered(Exception):
@@ -218,7 +222,9 @@ class Member(GroupClient):
             protocol_name=joined.protocol_name,
             assignments=assignments if self.is_leader and not joined.skip_assignment else [],
         )
-        if synced.error_code in (REBALANCING, ErrorCode.UNKNOWN_MEMBER_ID):
+        if synced.error_code in REJOIN:
+            if synced.error_code in START_AGAIN:
+                self.member_id = ""
             return False
         assert not synced.error_code, synced
         self.assignment = synced.assignment

@@ -24,6 +24,7 @@ from minikafka.broker.group_coordinator.loading import Loader
 from minikafka.broker.group_coordinator.offsets_topic import OffsetsTopic
 from minikafka.groups.commands import Answer, Append, Command, Note
 from minikafka.groups.coordinator import GroupCoordinator
+from minikafka.groups.group import Group
 from minikafka.groups.requests import (
     CommitRequest,
     DeleteGroupsRequest,
@@ -153,6 +154,10 @@ class GroupService:
     def explain(self, group_id: str) -> dict[str, Any]:
         """Return what this broker knows about a group (`GroupCoordinator.explain`)."""
         return self._core.explain(group_id, self._clock.now())
+
+    def group(self, group_id: str) -> Group | None:
+        """Return a group that this broker coordinates, for reading only."""
+        return self._core.groups.get(group_id)
 
     # ---- roles and topics
 

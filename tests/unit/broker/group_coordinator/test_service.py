@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from support.group_client import GroupClient, Member
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
+from minikafka.base.errors import KafkaError
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.client import Client, NewTopic
+from minikafka.client import Client, NewTopic, Record
 
 Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 FAST = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3}
@@ -59,5 +61,75 @@ def test_offsets_topic_is_internal_and_compacted() -> None:
         assert len(topic.partitions) == 3
         config = cluster.brokers[0].replicas.configs.get(GROUP_TOPIC)
         assert config.cleanup_policy == ("compact",)
+
+    run(scenario)
+
+
+def test_metrics_count_groups_in_each_state_and_offsets() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        member, client = Member(cluster, "g"), GroupClient(cluster, "g2")
+        await member.join()
+        assert await client.commit({("t", 0): 1, ("t", 1): 2}) == {0}
+        totals = cluster.brokers[0].metrics.totals()
+        states = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
+        assert [totals[f"NumGroups{state}"] for state in states] == [1, 0, 0, 1, 0]
+        assert (totals["NumGroups"], totals["NumOffsets"]) == (2, 2)
+        member.close()
+        client.close()
+
+    run(scenario, brokers=1, offsets_topic_replication_factor=1)
+
+
+def test_offsets_of_a_deleted_topic_are_removed_for_good() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.admin.create_topics([NewTopic("u", 1, 3)])
+        client = GroupClient(cluster, "g")
+        assert await client.commit({("t", 0): 1, ("u", 0): 2}) == {0}
+        await user.admin.delete_topics(["u"])
+        while await client.committed() != {("t", 0): 1}:
+            await cluster.clock.sleep(10)
+        for number in tuple(cluster.storages):
+            await cluster.stop(number)
+            await cluster.start(number)
+        assert await client.committed() == {("t", 0): 1}
+        client.close()
+
+    run(scenario)
+
+
+def test_offsets_of_a_topic_that_was_made_again_are_removed() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        client = GroupClient(cluster, "g")
+        assert await client.commit({("t", 0): 1}) == {0}
+        await user.admin.delete_topics(["t"])
+        await user.admin.create_topics([NewTopic("t", 3, 3)])
+        assert await client.committed() == {}
+        client.close()
+
+    run(scenario)
+
+
+def test_clients_cannot_produce_to_the_offsets_topic() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        client = GroupClient(cluster, "g")
+        assert await client.commit({("t", 0): 1}) == {0}
+        with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
+            await user.produce(GROUP_TOPIC, [Record(value=b"x")], partition=0)
+        client.close()
+
+    run(scenario)
+
+
+def test_ledger_records_the_rebalances_of_a_group() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        member = Member(cluster, "g")
+        await member.join()
+        await member.leave()
+        await cluster.clock.sleep(100)
+        lines = [line for line in cluster.history() if line["kind"] == "group"]
+        facts = [line["fact"] for line in lines if line["group"] == "g"]
+        assert facts[:2] == ["member added", "rebalance started"]
+        assert {"members joined", "assignment written", "member removed"} <= set(facts)
+        member.close()
 
     run(scenario)

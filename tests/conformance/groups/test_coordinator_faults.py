@@ -1,0 +1,108 @@
+"""A coordinator goes away at each step of its work: no commit is lost, and members keep their generation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import pytest
+from support.group_life import STEPS, Faults, Life, SteppedCluster
+from support.memory_cluster import MemoryCluster
+from support.seeded_loop import run_seeded
+
+from minikafka.client import NewTopic
+from minikafka.groups.states import STABLE
+
+KEYS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1_000,
+    "offsets.topic.num.partitions": 1,
+    "min.insync.replicas": 2,
+    "replica.fetch.wait.max.ms": 200,
+    "replica.fetch.backoff.ms": 50,
+    "replica.lag.time.max.ms": 1_000,
+    "auto.leader.rebalance.enable": False,
+}
+MEMBERS = 2
+
+
+async def live_through(fault: str, step: int) -> str:
+    """Let a group live while its coordinator goes away at this step; return the step, "" if it was not reached."""
+    cluster = SteppedCluster(**{key.replace(".", "_"): value for key, value in KEYS.items()})
+    begun: asyncio.Future[Callable[[], Awaitable[None]]] = (
+        asyncio.get_running_loop().create_future()
+    )
+    faults = Faults(cluster)
+    stable_generations: list[int] = []
+
+    def at_step(broker: int, number: int, name: str) -> None:
+        if number != step:
+            return
+        group = cluster.brokers[broker].groups.group("g")
+        if group is not None and group.state is STABLE and len(group.members) == MEMBERS:
+            stable_generations.append(group.generation)
+        begun.set_result(faults.begin(fault, broker))
+
+    async with cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", MEMBERS, 3))
+        cluster.at_step = at_step
+        life = Life(cluster, "g", MEMBERS)
+        life.start()
+        progress = asyncio.get_running_loop().create_task(life.progress())
+        await asyncio.wait([progress, begun], return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
+            await begun.result()()
+        else:
+            cluster.at_step = nothing
+        await progress
+        await life.progress()
+        await life.stop()
+    for generation in stable_generations:
+        assert [member.generation for member in life.members] == [generation] * MEMBERS
+    return cluster.steps[step] if begun.done() else ""
+
+
+def nothing(broker: int, number: int, name: str) -> None:
+    """Let the step pass."""
+
+
+@pytest.mark.parametrize(("fault", "first"), [("kill", 0), ("pause", 1), ("move", 2)])
+def test_no_commit_is_lost_when_the_coordinator_goes_at_a_step(fault: str, first: int) -> None:
+    """Two of five steps for each fault: a commit has six, so that every kind of step has its turn."""
+    reached = []
+    for step in count():
+        if step % 5 not in (first, first + 2):
+            continue
+        name = run_seeded(step, live_through(fault, step))
+        if not name:
+            break
+        reached.append(name)
+    assert len(reached) > 15
+    assert {name.split()[1] for name in reached} == set(STEPS)
+
+
+async def roll(groups: int) -> None:
+    """Restart every broker in turn while groups commit; each must go on after each restart."""
+    keys = {**KEYS, "offsets.topic.num.partitions": 6}
+    cluster = MemoryCluster(**{key.replace(".", "_"): value for key, value in keys.items()})
+    async with cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 1, 3))
+        lives = [Life(cluster, f"group-{number}", 1) for number in range(groups)]
+        for life in lives:
+            life.start()
+        for broker in tuple(cluster.storages):
+            await asyncio.gather(*(life.progress(1) for life in lives))
+            await cluster.stop(broker)
+            await asyncio.gather(*(life.progress(2) for life in lives))
+            await cluster.start(broker)
+        for life in lives:
+            await life.stop()
+            (member,) = life.members
+            assert {generation for generation, _ in member.history} == {1}
+
+
+def test_no_commit_is_lost_when_every_broker_is_restarted_in_turn() -> None:
+    run_seeded(7, roll(20))

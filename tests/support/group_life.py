@@ -1,0 +1,183 @@
+"""Groups that live on brokers in memory while their coordinator is killed, paused or moved.
+
+Every member commits rising offsets of a partition of its own. The invariants are checked at every step: no acknowledged
+commit is lost or falls back, a generation never falls, and a member gets the bytes that its generation's leader sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from support.group_client import REJOIN, START_AGAIN, GroupClient, Member
+from support.memory_cluster import MemoryCluster
+from support.seeded_loop import SeededLoop
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.broker.broker import Broker
+from minikafka.groups.partitions import partition_of
+
+BEAT_MS = 100
+STEPS = ("join", "sync", "commit", "_append", "_appended")
+"""Methods of the coordinator's runner; a step is before or after a call of one of them."""
+
+
+class SteppedCluster(MemoryCluster):
+    """A MemoryCluster that calls `at_step(broker id, number, name)` before and after every step of its coordinators."""
+
+    def __init__(self, brokers: int = 3, **config: object) -> None:
+        super().__init__(brokers, **config)
+        self.steps: list[str] = []
+        self.at_step: Callable[[int, int, str], None] = lambda broker, number, name: None
+
+    def created(self, broker: Broker) -> None:
+        """Watch the methods of the broker's coordinator."""
+        for name in STEPS:
+            method = getattr(broker.groups, name)
+            setattr(broker.groups, name, self._watched(broker.config.broker_id, name, method))
+
+    def _watched(self, broker: int, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def watched(*arguments: Any) -> Any:
+            self._step(broker, f"before {name}")
+            result = method(*arguments)
+            self._step(broker, f"after {name}")
+            return result
+
+        return watched
+
+    def _step(self, broker: int, name: str) -> None:
+        self.steps.append(name)
+        self.at_step(broker, len(self.steps) - 1, name)
+
+
+class Living(Member):
+    """A member that lives until it is stopped, and commits 1, 2, 3, … for its partition."""
+
+    def __init__(self, cluster: MemoryCluster, group: str, number: int, topic: str = "t") -> None:
+        super().__init__(cluster, group, number % len(cluster.storages), session_ms=15_000)
+        self.partition = (topic, number)
+        self.acked = 0
+        self.sent = 0
+        self.stopped = False
+
+    async def live(self) -> None:
+        """Join, beat and commit; join again when the coordinator says so."""
+        while not self.stopped:
+            await self.join()
+            self._check_history()
+            code = 0
+            while not code and not self.stopped:
+                await self.cluster.clock.sleep(BEAT_MS)
+                code = await self.beat() or await self._commit_next()
+            assert not code or code in REJOIN, ErrorCode(code)
+            if code in START_AGAIN:
+                self.member_id = ""
+
+    async def _commit_next(self) -> int:
+        self.sent += 1
+        (code,) = await self.commit_as_member({self.partition: self.sent})
+        if not code:
+            self.acked = self.sent
+        return 0 if code == ErrorCode.REQUEST_TIMED_OUT else code
+
+    def _check_history(self) -> None:
+        generations = [generation for generation, _ in self.history]
+        assert generations == sorted(generations), self.history
+        generation, assignment = self.history[-1]
+        assert assignment == f"{generation} {self.member_id}".encode(), self.history
+
+
+class Life:
+    """Members of one group, and an observer that reads their offsets."""
+
+    def __init__(self, cluster: MemoryCluster, group: str, count: int, topic: str = "t") -> None:
+        self.cluster = cluster
+        self.group = group
+        self.members = [Living(cluster, group, number, topic) for number in range(count)]
+        self.observer = GroupClient(cluster, group)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Let the members live."""
+        loop = asyncio.get_running_loop()
+        self.tasks = [loop.create_task(member.live()) for member in self.members]
+
+    async def check(self) -> None:
+        """Check that every commit acknowledged so far is fetched back, or a later one of that partition."""
+        acked = {member.partition: member.acked for member in self.members if member.acked}
+        found = await self.observer.committed()
+        for partition, offset in acked.items():
+            assert found.get(partition, -1) >= offset, (self.group, partition, offset, found)
+        for member in self.members:
+            assert found.get(member.partition, 0) <= member.sent
+
+    async def progress(self, commits: int = 3) -> None:
+        """Wait until every member has had this many more commits acknowledged."""
+        goal = {member.partition: member.acked + commits for member in self.members}
+        while any(member.acked < goal[member.partition] for member in self.members):
+            for task in self.tasks:
+                if task.done():
+                    await task
+            await self.cluster.clock.sleep(BEAT_MS)
+            await self.check()
+
+    async def stop(self) -> None:
+        """Stop the members; raise what stopped one of them before."""
+        for member in self.members:
+            member.stopped = True
+        await asyncio.gather(*self.tasks)
+        await self.check()
+        for client in (*self.members, self.observer):
+            client.close()
+
+
+class Faults:
+    """The ways in which a coordinator goes away; each returns after the cluster is whole again."""
+
+    def __init__(self, cluster: MemoryCluster, away_ms: int = 1_500) -> None:
+        self.cluster = cluster
+        self.away_ms = away_ms
+
+    @property
+    def loop(self) -> SeededLoop:
+        """The running loop."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop)
+        return loop
+
+    def begin(self, fault: str, broker: int) -> Callable[[], Awaitable[None]]:
+        """Begin the fault at once, in the middle of whatever runs; return the rest of it."""
+        session = self.cluster.sessions[broker].session_id
+        if fault == "kill":
+            self.cluster.kill(broker)
+        elif fault == "pause":
+            self.loop.pause(self.cluster.processes[broker])
+
+        async def rest() -> None:
+            if fault == "move":
+                await self.move(broker)
+                return
+            self.cluster.ensemble.end_session(session)
+            await self.cluster.clock.sleep(self.away_ms)
+            if fault == "kill":
+                await self.cluster.start(broker)
+            else:
+                self.loop.resume(self.cluster.processes[broker])
+            await self.cluster.clock.sleep(self.away_ms)
+
+        return rest
+
+    async def move(self, broker: int, group: str = "g") -> None:
+        """Give the partition of the group to another leader."""
+        count = int(str(self.cluster.config.get("offsets.topic.num.partitions", 50)))
+        tp = TopicPartition(GROUP_TOPIC, partition_of(group, count))
+        others = [number for number in self.cluster.storages if number != broker]
+        async with self.cluster.client() as client:
+            await client.admin.alter_reassignments({tp: (*others, broker)})
+            await client.admin.elect_leaders([tp])
+        await self.cluster.clock.sleep(self.away_ms)
