@@ -505,6 +505,14 @@ class Log:
         found = self.segments.record_since(timestamp, self.log_start_offset, self.written_position)
         return found if found is not None and found[RECORD_OFFSET] < upto_offset else None
 
+    def latest_record(self, upto_offset: int) -> tuple[int, int, int] | None:
+        """Return (timestamp, offset, leader epoch) of the first record with the largest timestamp in the log.
+
+        Return None if that record is not below `upto_offset`, or there is none. Raises CorruptBatch, StorageFailed.
+        """
+        found = self.segments.latest_record(self.log_start_offset, self.written_position)
+        return found if found is not None and found[RECORD_OFFSET] < upto_offset else None
+
     # ---- truncation
 
     def truncate_to(self, offset: int) -> None:

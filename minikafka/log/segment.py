@@ -404,6 +404,21 @@ class Segment:
                     return record.timestamp, record.offset, header[LEADER_EPOCH]
         return None
 
+    def largest_timestamp_since(self, from_offset: int, end: int) -> int:
+        """Return the largest timestamp of the records from an offset up to a byte position, -1 if there is none.
+
+        Raises CorruptBatch, StorageFailed.
+        """
+        largest = -1
+        for position, header in self.headers(self.find(from_offset, end), end):
+            latest = header[MAX_TIMESTAMP]
+            if header[BASE_OFFSET] < from_offset:
+                batch = self.file.pread(OVERHEAD + header[BATCH_LENGTH], position)
+                kept = (row for row in records(batch, control=True) if row.offset >= from_offset)
+                latest = max((row.timestamp for row in kept), default=-1)
+            largest = max(largest, latest)
+        return largest
+
     def entry_at_or_before(self, position: int) -> tuple[int, int]:
         """Return (position, base offset) of the last indexed batch at or before the position.
 

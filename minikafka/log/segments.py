@@ -65,6 +65,20 @@ class Segments(list[Segment]):
                 return found
         return None
 
+    def latest_record(self, from_offset: int, end: int) -> tuple[int, int, int] | None:
+        """Return (timestamp, offset, leader epoch) of the first record with the largest timestamp; None if empty.
+
+        The records begin at `from_offset`. The log ends at byte position `end`.
+        """
+        by_segment = [max(segment.times.last[0], segment.max_timestamp) for segment in self]
+        found = self.record_since(max(by_segment), from_offset, end)
+        if found is None and from_offset > self[0].base_offset:
+            # A record that was deleted from the first segment has the largest timestamp.
+            end_of_first = self.end_of(0, end) - self[0].start
+            by_segment[0] = self[0].largest_timestamp_since(from_offset, end_of_first)
+            found = self.record_since(max(by_segment), from_offset, end)
+        return found
+
     def batch_begin(self, offset: int) -> int:
         """Return the base offset of the batch that holds the offset, or the offset itself if no batch does."""
         segment = self[self.slot_of(offset)]

@@ -94,6 +94,7 @@ class Partition:
         "followers",
         "high_watermark",
         "is_alive",
+        "is_follower",
         "is_leader",
         "isr_state",
         "lag_max_ms",
@@ -131,7 +132,7 @@ class Partition:
         self.log = log
         self.lag_max_ms = lag_max_ms
         self.is_alive = is_alive
-        self.is_leader = False
+        self.is_leader = self.is_follower = False
         self.offline = False
         self.leader: BrokerId = NO_LEADER
         self.leader_epoch = -1
@@ -176,7 +177,7 @@ class Partition:
         if not self.is_leader and state.leader_epoch > 0:
             self.early_batches.unknown_until = now + FIRST_BATCHES_MS
         self._set_state(state)
-        self.is_leader = True
+        self.is_leader, self.is_follower = True, False
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
@@ -204,7 +205,7 @@ class Partition:
         new_epoch = state.leader_epoch > self.leader_epoch
         was_leader = self.is_leader
         self._set_state(state)
-        self.is_leader = False
+        self.is_leader, self.is_follower = False, True
         self._set_followers({})
         self.under_min_isr = False
         if was_leader:
@@ -213,7 +214,7 @@ class Partition:
 
     def stop(self) -> None:
         """Stop being leader or follower; waiting produce requests fail with NOT_LEADER_OR_FOLLOWER."""
-        self.is_leader = False
+        self.is_leader = self.is_follower = False
         self.leader = NO_LEADER
         self._set_followers({})
         self.fail_produces(_NOT_LEADER)
@@ -315,6 +316,11 @@ class Partition:
         if epoch >= 0 and epoch != self.leader_epoch:
             return _FENCED if epoch < self.leader_epoch else _UNKNOWN_EPOCH
         return 0 if self.is_leader else _NOT_LEADER
+
+    def check_reader(self, epoch: int) -> int:
+        """Return what `check_leader_epoch` returns, but accept a request to a follower as well (KIP-392)."""
+        error = self.check_leader_epoch(epoch)
+        return 0 if error == _NOT_LEADER and self.is_follower else error
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """Return (largest epoch that is at most `epoch`, its end offset), or (-1, -1) if there is none (R38)."""

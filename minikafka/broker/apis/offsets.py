@@ -3,14 +3,14 @@
 ListOffsets 2, versions 1–7.
 - Timestamp -2: log start offset. -1: high watermark, or last stable offset for read_committed. -3
   (version 7): the record with the largest timestamp. Any other: the first record with this timestamp or a later
-  one. Without such a record, offset and timestamp are -1. Only offsets that the client may read count; a follower
-  (replica id >= 0) may read up to the log end.
-- Served by the leader, fenced by the current leader epoch from version 4 (KIP-320).
+  one. Without such a record, offset and timestamp are -1. Only offsets that the client may read count; other
+  replica ids than -1 may read up to the log end.
+- Served by the leader, and by a follower only for replica id -2 (debugging). Fenced by the current leader epoch from
+  version 4 (KIP-320).
 - Right after an election the high watermark may be lower than one that clients have seen. Meanwhile the latest
   offset is OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207); otherwise a client would see
   the end of the partition go backwards.
 - A partition that the request names twice is INVALID_REQUEST.
-Deliberately ignored: replica id -2 (debugging) is served like a consumer.
 
 OffsetForLeaderEpoch 23, versions 2–4.
 - The largest epoch that is at most the requested one, with its end offset; (-1, -1) if there is none (R38).
@@ -25,7 +25,6 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.log.log import Log
 from minikafka.replication.partition import Partition
 from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
 from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -34,6 +33,9 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 READ_COMMITTED: Final = 1
+_CONSUMER: Final = -1
+_DEBUGGING: Final = -2
+"""Replica ids of consumers, and of a tool that may ask a follower too."""
 _NO_EPOCH: Final = -1
 _NOT_AVAILABLE_SINCE: Final = 5
 _MAX_TIMESTAMP_SINCE: Final = 7
@@ -87,18 +89,21 @@ def _list_offset(
     partition = services.replicas.partition(tp)
     if partition is None:
         return Found(_error_if_not_hosted(services, tp))
-    error = partition.check_leader_epoch(getattr(asked, "current_leader_epoch", _NO_EPOCH))
-    if error:
+    epoch = getattr(asked, "current_leader_epoch", _NO_EPOCH)
+    is_any_replica = request.replica_id == _DEBUGGING
+    check = partition.check_reader if is_any_replica else partition.check_leader_epoch
+    if error := check(epoch):
         return Found(error)
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
     try:
-        return _look_up(partition, request.replica_id >= 0, committed, asked.timestamp, version)
+        is_client = request.replica_id == _CONSUMER
+        return _look_up(partition, is_client, committed, asked.timestamp, version)
     except (StorageFailed, CorruptBatch):
         return Found(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _look_up(
-    partition: Partition, is_follower: bool, committed: bool, timestamp: int, version: int
+    partition: Partition, is_client: bool, committed: bool, timestamp: int, version: int
 ) -> Found:
     log = partition.log
     if timestamp < EARLIEST and not (
@@ -108,28 +113,20 @@ def _look_up(
     if timestamp == EARLIEST:
         start = partition.log_start_offset
         return Found(ErrorCode.NONE, -1, start, log.epochs.epoch_of(start))
-    if is_follower:
-        end = log.written_log_end_offset
-    else:
+    if is_client:
         end = partition.last_stable_offset if committed else partition.high_watermark
-    not_known = not is_follower and not partition.latest_offset_is_known
+    else:
+        end = log.written_log_end_offset
+    not_known = is_client and partition.is_leader and not partition.latest_offset_is_known
     if timestamp == LATEST:
         if not_known:
             return Found(_not_available(version))
         return Found(ErrorCode.NONE, -1, end, partition.leader_epoch)
-    if timestamp == MAX_TIMESTAMP:
-        timestamp = _largest_timestamp(log)
-    if timestamp < 0:
-        return Found(ErrorCode.NONE)
-    record = log.offset_for_timestamp(timestamp, end)
+    is_latest = timestamp == MAX_TIMESTAMP
+    record = log.latest_record(end) if is_latest else log.offset_for_timestamp(timestamp, end)
     if record is None:
         return Found(_not_available(version) if not_known else ErrorCode.NONE)
     return Found(ErrorCode.NONE, *record)
-
-
-def _largest_timestamp(log: Log) -> int:
-    """Return the largest timestamp in the log, -1 if it is empty."""
-    return max(max(part.times.last[0], part.max_timestamp) for part in log.segments)
 
 
 def _not_available(version: int) -> ErrorCode:

@@ -166,6 +166,25 @@ def test_broker_that_is_not_the_leader_returns_an_error(tmp_path: Path) -> None:
     assert epoch_end(cold, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_debugging_tool_is_answered_by_a_follower_too(tmp_path: Path) -> None:
+    cold = Cold()
+    partition = leader(cold, tmp_path, 100, 200)
+    partition.become_follower(state("t", 0, (2, 1)))
+    assert ask(cold, LATEST, replica_id=-2).offset == 2
+    assert ask(cold, 150, replica_id=-2).offset == 1
+    partition.stop()
+    assert ask(cold, LATEST, replica_id=-2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_deleted_records_are_not_found(tmp_path: Path) -> None:
+    cold = Cold()
+    partition = leader(cold, tmp_path, 900, 100, 300, 200)
+    partition.advance_log_start_offset(1)
+    assert [ask(cold, when).offset for when in (EARLIEST, 50, 250, 400)] == [1, 1, 2, -1]
+    latest = ask(cold, MAX_TIMESTAMP)
+    assert (latest.offset, latest.timestamp, latest.leader_epoch) == (2, 300, 0)
+
+
 def test_partition_requested_twice_is_refused(tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path)
