@@ -37,6 +37,7 @@ _MINUTE_MS: Final = 60_000
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _DEDUPE_BYTES_MIN: Final = 1 << 20
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,10 @@ class BrokerConfig:
     # Identity and listeners.
     broker_id: int = key(INT, -1, "Id of this broker in the cluster; required.", low=0)
     broker_rack: str | None = key(
-        STRING, None, "Rack of the broker; replicas of a partition are spread over racks."
+        STRING,
+        None,
+        "Rack of the broker; replicas of a partition are spread over racks, and with replica.selector.class set, "
+        "consumers read from a replica in their rack.",
     )
     listeners: tuple[str, ...] = key(
         LIST,
@@ -295,6 +299,13 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int = key(
         LONG, 5_000, "Interval at which high watermarks are written.", low=1
     )
+    replica_selector_class: str | None = key(
+        STRING,
+        None,
+        "Class that chooses a replica for consumers to read from; RackAwareReplicaSelector: one in their rack. If not "
+        "set, they read from the leader.",
+        choices=(RACK_AWARE_SELECTOR,),
+    )
     replication_quota_window_num: int = key(
         INT, 11, "Number of windows over which the rate of throttled replicas is averaged.", low=1
     )
@@ -384,6 +395,12 @@ class BrokerConfig:
     )
 
     # Client connections.
+    fetch_max_bytes: int = key(
+        INT, 57_671_680, "Maximum bytes of records in the response to a fetch.", low=1024
+    )
+    max_incremental_fetch_session_cache_slots: int = key(
+        INT, 1_000, "Maximum number of incremental fetch sessions.", low=0
+    )
     connections_max_idle_ms: int = key(
         LONG, 600_000, "Idle time after which a connection is closed; a negative value: never."
     )

@@ -136,6 +136,7 @@ class Broker:
             ports.transport,
             ports.clock,
             ports.tasks,
+            ports.rng,
             ledger,
         )
         self.cleaner = LogCleaner(

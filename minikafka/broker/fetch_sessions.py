@@ -1,10 +1,14 @@
-"""The fetch sessions of this broker's clients (KIP-227): those of followers, one for each of their connections."""
+"""The fetch sessions of this broker's clients (KIP-227): of followers, one for each connection, and of consumers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
+from minikafka.base.ports import Rng
+from minikafka.replication.consumer_sessions import FetchSessionCache
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
@@ -12,7 +16,7 @@ from minikafka.replication.sessions import Responder, Session
 
 
 class FetchSessions:
-    """All fetch sessions.
+    """All fetch sessions; those of consumers are in the cache `consumers`, which has slots for all.
 
     `lookup(topic, partition)` finds hosted partitions, `expand(partition, progress)` proposes a caught-up follower for
     the ISR.
@@ -23,15 +27,20 @@ class FetchSessions:
         purgatory: Purgatory,
         lookup: Callable[[bytes, int], Partition | None],
         expand: Callable[[Partition, FollowerProgress], None],
+        config: BrokerConfig,
+        rng: Rng,
     ) -> None:
+        slots = config.max_incremental_fetch_session_cache_slots
+        self.consumers = FetchSessionCache(slots, partial(_random_id, rng))
         self._purgatory = purgatory
         self._lookup = lookup
         self._expand = expand
         self._of_followers: dict[int, Session] = {}
         self._last_id = 0
 
-    def open(self, broker_id: BrokerId, responder: Responder) -> Session:
+    def open(self, broker_id: BrokerId, responder: Responder, now: int) -> Session:
         """Open a session for the connection of one follower."""
+        self.consumers.add_follower(now)
         self._last_id += 1
         session = Session(
             self._last_id, broker_id, self._purgatory, self._lookup, responder, self._expand
@@ -43,9 +52,22 @@ class FetchSessions:
         """Close the session of a follower that has disconnected or opens another session."""
         session.close()
         self._purgatory.sessions.pop(session, None)
-        self._of_followers.pop(session.id, None)
+        if self._of_followers.pop(session.id, None) is not None:
+            self.consumers.remove_follower()
 
     def expire(self, now: int) -> None:
         """Answer the parked fetches of followers whose deadline has passed; called periodically."""
         for session in tuple(self._of_followers.values()):
             session.expire(now)
+
+    def partition_count(self) -> int:
+        """Return the number of partitions in all sessions."""
+        of_followers = (
+            len(items) for one in self._of_followers.values() for items in one.items.values()
+        )
+        return self.consumers.partition_count() + sum(of_followers)
+
+
+def _random_id(rng: Rng) -> int:
+    """Return a random positive int32."""
+    return (int.from_bytes(rng.bytes(4), "big") & 0x7FFFFFFF) or 1

@@ -231,6 +231,7 @@ class LeaderFetcher:
             config.replica_fetch_max_bytes,
             config.replica_fetch_backoff_ms,
             fetchers.on_storage_failed,
+            fetchers.on_awaited,
         )
         self._fetchers = fetchers
         self.connection: LeaderConnection | None = None
@@ -285,15 +286,20 @@ class Fetchers:
         clock: Clock,
         tasks: Tasks,
         on_storage_failed: Callable[[Partition, StorageFailed], None],
+        on_awaited: Callable[[Partition], None],
         on_connection_lost: Callable[[BrokerId], None] = lambda leader: None,
     ) -> None:
-        """`on_connection_lost`: called with a leader whose connection ended while it was needed."""
+        """`on_awaited(partition)`: called when a high watermark has moved for which consumers wait.
+
+        `on_connection_lost`: called with a leader whose connection ended while it was needed.
+        """
         self.broker_id = broker_id
         self.config = config
         self.transport = transport
         self.clock = clock
         self.tasks = tasks
         self.on_storage_failed = on_storage_failed
+        self.on_awaited = on_awaited
         self.on_connection_lost = on_connection_lost
         self.endpoints: dict[BrokerId, Endpoint] = {}
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}

@@ -12,6 +12,7 @@ from typing import Any, Final
 from minikafka.base.metrics import Kind, Metrics, Number, Sample
 from minikafka.base.traffic import Traffic
 from minikafka.broker.coordinator import Controller
+from minikafka.broker.fetch_sessions import FetchSessions
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.replication.partition import Partition
 from minikafka.replication.throttle import Throttle
@@ -110,6 +111,7 @@ def register_gauges(metrics: Metrics, controller: Controller, replicas: ReplicaM
     _register_replicas(metrics, replicas)
     _register_logs(metrics, replicas)
     _register_traffic(metrics, replicas)
+    _register_fetch_sessions(metrics, replicas.fetch_sessions)
     for table, bean, is_hosted in (
         (REPLICA, "cluster:type=Partition", _always),
         (PARTITION, "cluster:type=Partition", _leads),
@@ -252,6 +254,25 @@ def _register_logs(metrics: Metrics, replicas: ReplicaManager) -> None:
         manager + "DeletedBytesPerSec",
         "Bytes of these segments.",
         lambda: upkeep.deleted_bytes,
+    )
+
+
+def _register_fetch_sessions(metrics: Metrics, sessions: FetchSessions) -> None:
+    bean = "kafka.server:type=FetchSessionCache,name="
+    metrics.gauge(
+        bean + "NumIncrementalFetchSessions",
+        "Incremental fetch sessions of consumers and followers.",
+        lambda: len(sessions.consumers),
+    )
+    metrics.gauge(
+        bean + "NumIncrementalFetchPartitionsCached",
+        "Partitions in the incremental fetch sessions.",
+        sessions.partition_count,
+    )
+    metrics.computed_counter(
+        bean + "IncrementalFetchSessionEvictionsPerSec",
+        "Incremental fetch sessions that gave way to others.",
+        lambda: sessions.consumers.evictions,
     )
 
 

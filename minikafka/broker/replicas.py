@@ -33,7 +33,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Clock, Ledger, Tasks, Transport
+from minikafka.base.ports import Clock, Ledger, Rng, Tasks, Transport
 from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.checkpoints import Checkpoints
 from minikafka.broker.coordinator import Coordinator
@@ -56,6 +56,7 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
+from minikafka.replication.replica_selector import forget_former_readers
 from minikafka.replication.throttle import RETRY_MS
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class ReplicaManager:
         transport: Transport,
         clock: Clock,
         tasks: Tasks,
+        rng: Rng,
         ledger: Ledger = NOTHING,
     ) -> None:
         self.broker_id = broker_id
@@ -112,6 +114,7 @@ class ReplicaManager:
             clock,
             tasks,
             self._storage_failed,
+            self.purgatory.high_watermark_followed,
             self._connection_lost,
         )
         self.isr_changes = IsrChanges(coordinator.isrs, clock, tasks, self._isr_committed, ledger)
@@ -120,7 +123,9 @@ class ReplicaManager:
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
         self.controller_epoch = self.broker_epoch = -1
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
-        self.fetch_sessions = FetchSessions(self.purgatory, self.find, self.propose_expansion)
+        self.fetch_sessions = FetchSessions(
+            self.purgatory, self.find, self.propose_expansion, config, rng
+        )
         self.checkpoints = Checkpoints(
             logs, self.partitions, config, clock, tasks, self._directory_failed
         )
@@ -278,11 +283,6 @@ class ReplicaManager:
             self._expand_isrs(self.clock.now())
         if before - self.metadata.brokers.keys():
             self._advance_high_watermarks(self.clock.now())
-            for (
-                partition
-            ) in self.partitions.values():  # its low watermark counts live followers only
-                self._wake(partition)
-            self.purgatory.finish_soon()
         self.fetchers.brokers_changed(self.metadata.brokers)
         self._strays.delete_strays(request, is_whole=is_whole)
         return is_whole
@@ -447,8 +447,6 @@ class ReplicaManager:
                 return _STORAGE_ERROR
         return _NONE
 
-    # ---- deletion of records
-
     def delete_records(self, partition: Partition, offset: int) -> None:
         """Delete the records below the offset, which is at most the high watermark."""
         partition.advance_log_start_offset(offset)
@@ -531,6 +529,7 @@ class ReplicaManager:
                 self.fetchers.remove(tp)
                 partition.offline = True
                 partition.fail_produces(_STORAGE_ERROR)
+                partition.wake_readers()
                 self._wake(partition)
                 self.roles.stopped(tp)
         self.coordinator.report_log_dir_failure()
@@ -546,13 +545,19 @@ class ReplicaManager:
         for partition in self.partitions.values():
             if partition.maybe_shrink_isr(now):
                 self.isr_changes.propose(partition)
+            forget_former_readers(partition, now)
         self._advance_high_watermarks(now)
 
     def _advance_high_watermarks(self, now: int) -> None:
-        """Advance the high watermarks that were held back by a follower which died or fell behind."""
+        """Advance the high watermarks that were held back by a follower which died or fell behind.
+
+        Requests that wait for the low watermark may go on too: it counts live followers only.
+        """
         for partition in self.partitions.values():
+            self._wake(partition)
             if partition.maybe_advance_high_watermark(now):
                 self._high_watermark_moved(partition)
+        self.purgatory.finish_soon()
 
     def _expand_isrs(self, now: int) -> None:
         for partition in self.partitions.values():

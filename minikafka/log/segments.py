@@ -70,13 +70,14 @@ class Segments(list[Segment]):
 
         The records begin at `from_offset`. The log ends at byte position `end`.
         """
-        by_segment = [max(segment.times.last[0], segment.max_timestamp) for segment in self]
-        found = self.record_since(max(by_segment), from_offset, end)
-        if found is None and from_offset > self[0].base_offset:
-            # A record that was deleted from the first segment has the largest timestamp.
-            end_of_first = self.end_of(0, end) - self[0].start
-            by_segment[0] = self[0].largest_timestamp_since(from_offset, end_of_first)
-            found = self.record_since(max(by_segment), from_offset, end)
+        slot = self.slot_of(from_offset)
+        largest = [max(segment.times.last[0], segment.max_timestamp) for segment in self[slot:]]
+        found = self.record_since(max(largest), from_offset, end)
+        if found is None and from_offset > self[slot].base_offset:
+            # The record with the largest timestamp lies before the offset, in the same segment.
+            end_of_segment = self.end_of(slot, end) - self[slot].start
+            largest[0] = self[slot].largest_timestamp_since(from_offset, end_of_segment)
+            found = self.record_since(max(largest), from_offset, end)
         return found
 
     def batch_begin(self, offset: int) -> int:

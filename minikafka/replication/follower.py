@@ -66,7 +66,8 @@ class Followed:
 class Follower:
     """All partitions followed at one leader broker over one connection.
 
-    `on_storage_failed(partition, failure)` is called when the local disk fails. A partition is in `unreconciled` until
+    `on_storage_failed(partition, failure)` is called when the local disk fails, `on_awaited(partition)` when a high
+    watermark has moved for which consumers wait. A partition is in `unreconciled` until
     the leader is asked for its epochs, in `to_list` if the next fetch must list it, in `forgotten` if the next fetch
     removes it from the session, in `listed` while the session fetches it, in `delayed` while it waits for a timer, in
     `held` while it waits for the throttle of its broker; `limits` holds the bytes that the throttle then allows.
@@ -77,10 +78,12 @@ class Follower:
         partition_max_bytes: int,
         backoff_ms: int,
         on_storage_failed: Callable[[Partition, StorageFailed], None],
+        on_awaited: Callable[[Partition], None],
     ) -> None:
         self.partition_max_bytes = partition_max_bytes
         self.backoff_ms = backoff_ms
         self.on_storage_failed = on_storage_failed
+        self.on_awaited = on_awaited
         self.followed: dict[Key, Followed] = {}
         self.session_id = 0
         self.session_epoch = 0
@@ -287,7 +290,8 @@ class Follower:
                 self.to_list[key] = followed
             else:
                 self._count_throttled(key, followed, end - start, high_watermark)
-        partition.follow_high_watermark(high_watermark)
+        if partition.follow_high_watermark(high_watermark):
+            self.on_awaited(partition)
         if log_start_offset > partition.log.log_start_offset:
             partition.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
             self._fetch_next(

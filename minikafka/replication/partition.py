@@ -37,6 +37,7 @@ from minikafka.replication.isr import Committed, IsrState, PendingExpand, Pendin
 from minikafka.replication.limits import check_limits, unchecked_bytes
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.throttle import Throttle
+from minikafka.replication.waiters import Reader, Waiter
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ _NO_GENERATION: Final = -1
 
 
 class ProduceWaiter(Protocol):
-    """The produce requests of one connection that wait for this partition's high watermark."""
+    """The produce requests of one connection that wait for a partition's high watermark."""
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
         """Answer every produce request that waits on the partition with this error code."""
@@ -65,13 +66,6 @@ class ProduceWaiter(Protocol):
 
     def waiting_for(self, partition: Partition) -> int:
         """Return the number of produce requests that wait on the partition."""
-
-
-class Waiter(Protocol):
-    """A request that waits for the partition's high watermark, role, or the log start offsets of its replicas."""
-
-    def attempt(self) -> None:
-        """Send the response if the request need not wait any longer."""
 
 
 class Partition:
@@ -107,7 +101,9 @@ class Partition:
         "min_isr",
         "offline",
         "produce_waiting",
+        "readers",
         "record_rules",
+        "remote_readers",
         "removing",
         "replicas",
         "topic",
@@ -156,6 +152,10 @@ class Partition:
         self.under_min_isr = False
         self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.waiting: dict[Waiter, None] = {}
+        self.readers: dict[Reader, None] = {}
+        """They are marked and dropped when a fetch of the partition could have another result than before."""
+        self.remote_readers: dict[FollowerProgress, int] = {}
+        """Followers that consumers were sent to, with the last time (ms): they learn the high watermark promptly."""
         self.appended_base = -1
         self.early_batches = EarlyBatches()
 
@@ -217,13 +217,21 @@ class Partition:
         self.is_leader = self.is_follower = False
         self.leader = NO_LEADER
         self._set_followers({})
+        self.wake_readers()
         self.fail_produces(_NOT_LEADER)
+
+    def wake_readers(self) -> None:
+        """Let the sessions of consumers look at the partition again."""
+        readers, self.readers = self.readers, {}
+        for reader in readers:
+            reader.mark_dirty()
 
     def _set_followers(self, followers: dict[BrokerId, FollowerProgress]) -> None:
         for replica, progress in self.followers.items():
             if replica not in followers:
                 progress.release()
         self.followers = followers
+        self.remote_readers.clear()
 
     def _set_state(self, state: PartitionState) -> None:
         assert state.leader_epoch >= self.leader_epoch, (state, self.leader_epoch)
@@ -234,6 +242,7 @@ class Partition:
         self.replicas = state.replicas
         self.adding, self.removing = state.adding, state.removing
         self.isr_state = Committed(state.isr)
+        self.wake_readers()
 
     # ---- questions
 
@@ -274,6 +283,7 @@ class Partition:
         self._positions_generation = _NO_GENERATION
         if self.log.producers.transactions:
             self._hold_back_last_stable_offset()
+        self.wake_readers()
 
     def _hold_back_last_stable_offset(self) -> None:
         """Set the last stable offset to the start of the first unstable transaction below the high watermark."""
@@ -297,12 +307,8 @@ class Partition:
 
     def low_watermark(self) -> int:
         """Return the smallest log start offset of the leader and its live followers; -1 while one is unknown."""
-        starts = [
-            progress.log_start_offset
-            for progress in self.followers.values()
-            if self.is_alive(progress.broker_id)
-        ]
-        return min(self.log.log_start_offset, *starts, LONG_MAX)
+        others = (p for p in self.followers.values() if self.is_alive(p.broker_id))
+        return min(self.log.log_start_offset, *(p.log_start_offset for p in others), LONG_MAX)
 
     @property
     def latest_offset_is_known(self) -> bool:
@@ -597,10 +603,11 @@ class Partition:
 
     # ---- following
 
-    def follow_high_watermark(self, leader_high_watermark: int) -> None:
+    def follow_high_watermark(self, leader_high_watermark: int) -> bool:
         """Advance the follower's high watermark to the leader's, at most to the written log end (R33, T15).
 
-        Call it after the append or truncation that the same response caused.
+        Call it after the append or truncation that the same response caused. Return True if it moved and a consumer
+        waits for it.
         """
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)
@@ -609,6 +616,8 @@ class Partition:
             self._positions_generation = _NO_GENERATION
             if self.log.producers.transactions:
                 self._hold_back_last_stable_offset()
+            return bool(self.readers or self.waiting)
+        return False
 
     def truncate_to(self, offset: int) -> None:
         """Remove the batches that reach the offset, and lower the high watermark to the log end if it is higher.

@@ -19,7 +19,8 @@ from typing import Final, Protocol, TypeAlias
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Histogram
 from minikafka.base.ports import Clock, Slice
-from minikafka.replication.partition import Partition, ProduceWaiter, Waiter
+from minikafka.replication.partition import Partition, ProduceWaiter
+from minikafka.replication.waiters import Waiter
 
 logger = logging.getLogger(__name__)
 
@@ -349,6 +350,17 @@ class Purgatory:
                     del waiting[waiter]
         if partition.waiting:
             self.waiting.update(partition.waiting)
+        if partition.readers:
+            partition.wake_readers()
+        if partition.remote_readers:
+            for progress in partition.remote_readers:
+                if progress.item is not None:
+                    progress.item.mark_changed()
+
+    def high_watermark_followed(self, partition: Partition) -> None:
+        """Let consumers of this follower be answered in the next turn of the event loop, with others like them."""
+        self.high_watermark_moved(partition)
+        self.finish_soon()
 
     def record_produce_time(self, arrived: int) -> None:
         """Record the time (ms) of a produce request that arrived at this monotonic millisecond and is answered now."""

@@ -38,10 +38,10 @@ _SCAN_MS: Final = 500
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 Answer: TypeAlias = tuple[
-    int, int, int, int, int, Sequence[Slice], int, "tuple[int, int] | None", None
+    int, int, int, int, int, Sequence[Slice], int, "tuple[int, int] | None", None, int
 ]
-"""partition, error, high watermark, last stable offset, log start offset, slices, bytes, diverging, aborted
-transactions (never sent to a follower)."""
+"""partition, error, high watermark, last stable offset, log start offset, slices, bytes, diverging, and two fields
+that are never sent to a follower: aborted transactions, preferred read replica."""
 _SIZE: Final = 6
 """Field of an Answer: bytes of records."""
 Topics: TypeAlias = list[tuple[bytes, list[Answer]]]
@@ -440,6 +440,7 @@ class Session:
             len(data),
             None,
             None,
+            -1,
         )
 
     def _disk_failed(self, item: Item, partition: Partition, failure: StorageFailed) -> None:
@@ -448,7 +449,7 @@ class Session:
 
     def _refused(self, item: Item) -> Answer:
         start = item.partition.log.log_start_offset if item.partition is not None else -1
-        return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging, None)
+        return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging, None, -1)
 
     def _add_high_watermarks(self, topics: dict[bytes, list[Answer]], now: int) -> None:
         """Add the partitions whose high watermark has moved since it was last sent (R33).
@@ -478,5 +479,5 @@ class Session:
                     high_watermark = item.sent_high_watermark = partition.high_watermark
                     stable, start = partition.last_stable_offset, partition.log.log_start_offset
                     topics.setdefault(topic, []).append(
-                        (item.number, 0, high_watermark, stable, start, NOTHING, 0, None, None)
+                        (item.number, 0, high_watermark, stable, start, NOTHING, 0, None, None, -1)
                     )

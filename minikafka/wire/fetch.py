@@ -25,7 +25,10 @@ FetchPartition: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class FetchRequest(NamedTuple):
-    """A decoded request; topics are UTF-8 bytes. Fields that the version lacks: epochs -1, session 0 of epoch -1."""
+    """A decoded request; topics and rack are UTF-8 bytes.
+
+    Fields that the version lacks: epochs -1, session 0 of epoch -1, rack b"".
+    """
 
     replica_id: int
     max_wait_ms: int
@@ -36,6 +39,7 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     topics: list[tuple[bytes, list[FetchPartition]]]
     forgotten: list[tuple[bytes, list[int]]]
+    rack: bytes
 
 
 AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
@@ -50,6 +54,7 @@ PartitionRow: TypeAlias = tuple[
     int,
     "tuple[int, int] | None",
     "AbortedTransactions | None",
+    int,
 ]
 """The fields of PartitionData as a plain tuple."""
 
@@ -58,7 +63,7 @@ class PartitionData(NamedTuple):
     """One partition of a response.
 
     `slices` hold `size` bytes. `diverging`: (epoch, end offset) of KIP-595. `aborted` is None, and null on the wire,
-    unless records are read with isolation level read_committed.
+    unless records are read with isolation level read_committed. `preferred`: the broker to read from instead, or -1.
     """
 
     partition: int
@@ -70,6 +75,7 @@ class PartitionData(NamedTuple):
     size: int
     diverging: tuple[int, int] | None = None
     aborted: AbortedTransactions | None = None
+    preferred: int = -1
 
 
 _INT16: Final = Struct(">h")
@@ -115,8 +121,11 @@ def _decode(buf: bytearray, view: memoryview, body: int, end: int, version: int)
     forgotten: list[tuple[bytes, list[int]]] = []
     if version >= 7:
         forgotten, position = _forgotten(buf, view, position, end)
+    rack = b""
     if version >= 11:
-        position += 2 + max(_INT16.unpack_from(buf, position)[0], 0)
+        start = position + 2
+        position = start + max(_INT16.unpack_from(buf, position)[0], 0)
+        rack = bytes(buf[start : _within(position, start, end)])
     _within(position, body, end)
     return FetchRequest(
         replica_id,
@@ -128,6 +137,7 @@ def _decode(buf: bytearray, view: memoryview, body: int, end: int, version: int)
         session_epoch,
         topics,
         forgotten,
+        rack,
     )
 
 
@@ -176,8 +186,10 @@ def _decode_flexible(buf: bytearray, view: memoryview, body: int, end: int) -> F
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
     forgotten, position = _flexible_forgotten(buf, view, position, end)
-    rack, position = read_uvarint(buf, position)
-    _within(skip_tags(buf, position + max(rack - 1, 0)), body, end)
+    size, start = read_uvarint(buf, position)
+    position = _within(start + max(size - 1, 0), start, end)
+    rack = bytes(buf[start:position])
+    _within(skip_tags(buf, position), body, end)
     return FetchRequest(
         replica_id,
         max_wait,
@@ -188,6 +200,7 @@ def _decode_flexible(buf: bytearray, view: memoryview, body: int, end: int) -> F
         session_epoch,
         topics,
         forgotten,
+        rack,
     )
 
 
@@ -296,7 +309,7 @@ def encode_response(
 
 
 def _partition_header(data: PartitionRow, version: int) -> bytes:
-    partition, error, hw, lso, start, _, size, _, aborted = data
+    partition, error, hw, lso, start, _, size, _, aborted, preferred = data
     count = -1 if aborted is None else len(aborted)
     if version >= 5:
         head = _RESPONSE_V5.pack(partition, error, hw, lso, start, count)
@@ -304,7 +317,7 @@ def _partition_header(data: PartitionRow, version: int) -> bytes:
         head = _RESPONSE_V4.pack(partition, error, hw, lso, count)
     if aborted:
         head += b"".join([_ABORTED.pack(*transaction) for transaction in aborted])
-    return head + (_TAIL_V11.pack(-1, size) if version >= 11 else _INT32.pack(size))
+    return head + (_TAIL_V11.pack(preferred, size) if version >= 11 else _INT32.pack(size))
 
 
 def _encode_flexible(
@@ -319,15 +332,26 @@ def _encode_flexible(
     total = 0
     for topic, partitions in topics:
         current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
-        for partition, code, hw, lso, start, slices, size, diverging, aborted in partitions:
+        for (
+            partition,
+            code,
+            hw,
+            lso,
+            start,
+            slices,
+            size,
+            diverging,
+            aborted,
+            preferred,
+        ) in partitions:
             if aborted:
                 current += _HEAD_OF_ROW_V12.pack(partition, code, hw, lso, start)
                 current += uvarint(len(aborted) + 1)
                 current += b"".join([_ABORTED_V12.pack(*pair, 0) for pair in aborted])
-                current += _INT32.pack(-1)
+                current += _INT32.pack(preferred)
             else:
                 count = 0 if aborted is None else 1
-                current += _RESPONSE_V12.pack(partition, code, hw, lso, start, count, -1)
+                current += _RESPONSE_V12.pack(partition, code, hw, lso, start, count, preferred)
             current += uvarint(size + 1)
             if size:
                 total += len(current) + size

@@ -100,6 +100,7 @@ def encode_single_response(
         count,
         diverging,
         aborted,
+        _,
     ) = row
     if error or diverging is not None or aborted is not None or name > _NAME_MAX:
         return None

@@ -74,7 +74,9 @@ class Replica:
 
     def new_follower(self) -> Follower:
         """Return a fetch state machine that follows nothing yet."""
-        return Follower(1 << 20, 1000, lambda partition, failure: None)
+        return Follower(
+            1 << 20, 1000, lambda partition, failure: None, self.purgatory.high_watermark_moved
+        )
 
     def values(self) -> list[bytes]:
         """Return every record value in the log, in offset order."""
@@ -252,7 +254,7 @@ class Replicas:
         machine = self[follower].follower
         machine.on_session(0, session_id)
         for topic, answers in topics:
-            for number, error, hw, _, start, slices, _, diverging, _ in answers:
+            for number, error, hw, _, start, slices, _, diverging, _, _ in answers:
                 buf = bytearray(b"".join(slices))
                 machine.on_partition(
                     (topic, number),

@@ -34,7 +34,9 @@ class Leader:
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
-        self.follower = Follower(1_000, 1_000, lambda partition, failure: None)
+        self.follower = Follower(
+            1_000, 1_000, lambda partition, failure: None, lambda partition: None
+        )
         fetcher: Any = SimpleNamespace(
             follower=self.follower, broker_id=4, client_id=b"f", leader=3, connection=None
         )
@@ -128,7 +130,9 @@ async def test_fetcher_connects_again_when_the_leader_does_not_respond(
     monkeypatch.setattr(fetchers, "_CONNECT_WITHIN_MS", 10)
     transport: Any = DeafOnce()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
+    made = Fetchers(
+        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
+    )
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await asyncio.wait_for(transport.second.wait(), 30)
@@ -161,7 +165,9 @@ class Slow:
 async def test_connection_is_closed_when_nothing_is_followed_any_longer() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
+    made = Fetchers(
+        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
+    )
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await transport.asked.wait()
@@ -178,7 +184,14 @@ async def test_lost_connection_to_a_followed_leader_is_reported() -> None:
     tasks = TaskRegistry()
     lost: list[int] = []
     made = Fetchers(
-        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lost.append
+        4,
+        BrokerConfig(),
+        transport,
+        SystemClock(),
+        tasks,
+        lambda *_: None,
+        lambda partition: None,
+        lost.append,
     )
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
@@ -199,7 +212,9 @@ async def test_connection_ends_when_the_leader_has_another_address() -> None:
     transport: Any = Slow()
     transport.made.set()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None)
+    made = Fetchers(
+        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
+    )
     made.brokers_changed({3: Broker(3, endpoints("127.0.0.1", 9, "127.0.0.1", 10))})
     made.add(partition(1))
     await transport.asked.wait()
@@ -228,6 +243,9 @@ def test_leader_that_does_not_answer_is_disconnected_after_thirty_seconds() -> N
 def test_batch_of_maximum_request_size_fits_into_a_fetch_response() -> None:
     limits = BrokerConfig(socket_request_max_bytes=512 << 20)
     fetcher: Any = SimpleNamespace(
-        follower=Follower(1, 1, lambda *_: None), broker_id=4, client_id=b"f", leader=3
+        follower=Follower(1, 1, lambda *_: None, lambda partition: None),
+        broker_id=4,
+        client_id=b"f",
+        leader=3,
     )
     assert LeaderConnection(fetcher, limits, ManualClock()).frame_max > 512 << 20

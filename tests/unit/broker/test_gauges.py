@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 from support.memory_cluster import MemoryCluster
+from support.session_consumer import SessionConsumer
 from support.until import until
 
 from minikafka.base.metrics import Number, prometheus_text
@@ -52,6 +53,28 @@ async def test_metrics_count_what_is_produced_replicated_and_consumed() -> None:
         assert seen[REQUESTS + 'requests_total{request="FetchConsumer"}'] >= 1
         assert seen[REQUESTS + 'requests_total{request="FetchFollower"}'] >= 1
         assert seen[REQUESTS + 'requests_total{request="Metadata"}'] >= 1
+
+
+async def test_metrics_count_fetch_sessions_and_their_partitions() -> None:
+    bean = "kafka_server_fetchsessioncache_"
+    config = {"max_incremental_fetch_session_cache_slots": 2}
+    async with MemoryCluster(2, **config) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", assignment=dict.fromkeys(range(3), (0, 1))))
+        leader = cluster.brokers[0]
+        await until(lambda: read(leader)[bean + "numincrementalfetchpartitionscached"] == 3)
+        assert read(leader)[bean + "numincrementalfetchsessions"] == 1
+        consumers = [
+            await SessionConsumer.connect(cluster.transport, cluster.clock, 9092) for _ in "ab"
+        ]
+        for consumer in consumers:
+            consumer.assign({("t", number): 0 for number in range(3)})
+            await consumer.poll()
+        seen = read(leader)
+        assert seen[bean + "numincrementalfetchsessions"] == 2
+        assert seen[bean + "numincrementalfetchpartitionscached"] == 6
+        assert seen[bean + "incrementalfetchsessionevictions_total"] == 0
+        await consumers[0].close_session()
+        assert read(leader)[bean + "numincrementalfetchsessions"] == 1
 
 
 async def test_metrics_describe_each_partition_and_its_log() -> None:

@@ -83,6 +83,10 @@ def test_errors_that_do_not_pass_are_not_logged(
     assert caplog.messages == []
 
 
+FETCH_VERSION = 10
+"""The latest version that a follower refuses: KIP-392 came with the next."""
+
+
 def produce() -> Entity:
     rows = [{"index": 0, "records": build([Record(0, 1000, None, b"x")])}]
     return request(
@@ -112,7 +116,7 @@ def fetch() -> Entity:
     }
     return request(
         FETCH,
-        12,
+        FETCH_VERSION,
         replica_id=-1,
         max_wait=10,
         min_bytes=0,
@@ -129,7 +133,7 @@ def fetch() -> Entity:
 REQUESTS = {
     "Produce": (PRODUCE, 9, produce),
     "ListOffsets": (LIST_OFFSETS, 7, list_offsets),
-    "Fetch": (FETCH, 12, fetch),
+    "Fetch": (FETCH, FETCH_VERSION, fetch),
 }
 
 

@@ -95,7 +95,7 @@ def test_request_with_another_constant_or_length_takes_the_general_decoder() -> 
 def test_a_response_with_one_partition_has_the_bytes_of_the_general_encoder(
     topic: bytes, size: int
 ) -> None:
-    row = (3, 0, 50, 49, 1, (b"x" * size,), size, None, None)
+    row = (3, 0, 50, 49, 1, (b"x" * size,), size, None, None, -1)
     answer = encode_single_response(9, 77, topic, row)
     assert answer is not None
     assert b"".join(answer) == b"".join(fetch.encode_response(9, 12, 0, 77, [(topic, [row])]))

@@ -7,14 +7,17 @@ from typing import Any, cast
 
 import pytest
 from support.logs import clean, transactional_batch
+from support.loop_clock import SeededRng
 from support.manual_clock import ManualClock
 from support.replication import KEY, Replica, Replicas
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Metrics
-from minikafka.broker.apis import fetch
-from minikafka.broker.apis.fetch import ROWS_MAX, WAITING_MAX, FetchApi
+from minikafka.broker import consumer_fetch
+from minikafka.broker.apis.fetch import FetchApi
 from minikafka.broker.cold_turns import ColdTurns
+from minikafka.broker.consumer_fetch import ROWS_MAX, WAITING_MAX
 from minikafka.broker.fetch_sessions import FetchSessions
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.refusals import Refusals
@@ -40,12 +43,18 @@ class Consumer:
         self.answers = AnswerQueue(
             replica.purgatory, lambda slices: self.sent.append(b"".join(slices))
         )
+        config = BrokerConfig()
         replicas = SimpleNamespace(
             find=self._find,
             purgatory=replica.purgatory,
             refusals=Refusals({}, MetadataCache(ManualClock()), ManualClock(), lambda: "connected"),
+            config=config,
             fetch_sessions=FetchSessions(
-                replica.purgatory, self._find, lambda partition, progress: None
+                replica.purgatory,
+                self._find,
+                lambda partition, progress: None,
+                config,
+                SeededRng(),
             ),
         )
         nobody = cast("Any", None)
@@ -120,7 +129,7 @@ class Consumer:
             topics=topics,
         )
         frame = bytearray(encode_request(FETCH, VERSION, 7, "", body))
-        self.api.rows, self.api.now = 0, self.clock.now()
+        self.api.consumers.rows, self.api.now = 0, self.clock.now()
         stop = self.api.on_request(frame, memoryview(frame), VERSION, 7, 0, 4 + 8 + 2, len(frame))
         self.replica.purgatory.finish_tick(0)
         return stop
@@ -242,8 +251,7 @@ def test_follower_fetch_of_another_session_or_epoch_is_refused(replicas: Replica
     assert follower.fetch_in_session((1, 1), 0) == [ErrorCode.NONE]
 
 
-def test_consumer_fetch_of_a_session_is_refused(replicas: Replicas) -> None:
-    """Consumers get no fetch sessions."""
+def test_consumer_fetch_of_an_unknown_session_is_refused(replicas: Replicas) -> None:
     refused = Consumer(replicas[0]).fetch_in_session((5, 1), 0, broker=-1)
     assert refused == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
 
@@ -286,12 +294,12 @@ def test_work_for_a_large_fetch_ends_with_the_turn(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(fetch, "TURN_MS", 0)
+    monkeypatch.setattr(consumer_fetch, "TURN_MS", 0)
     consumer.send_rows(10 * ROWS_MAX, 5)
     turns = 0
     while not consumer.sent:
         turns += 1
-        consumer.api.work()
+        consumer.api.consumers.work()
         replicas[0].purgatory.finish_tick(0)
     assert turns > 10
     consumer.clock.advance(0)
@@ -323,9 +331,9 @@ def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(fetch, "TURN_MS", 0)
+    monkeypatch.setattr(consumer_fetch, "TURN_MS", 0)
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
-    consumer.api.work()
+    consumer.api.consumers.work()
     replicas.produce(0, b"005")
     consumer.clock.advance(0)
     assert len(consumer.received()) == 1

@@ -1,0 +1,539 @@
+"""The fetches of consumers, from arrival to response, with or without a fetch session (KIP-227, KIP-392).
+
+At least one batch is returned, however large, if there is any to read; after it, only batches that fit into the limits
+of their partition and of the response. A fetch waits for `min_bytes`, an error or another reason to answer at once,
+and at most for its maximum wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.ports import Clock, Slice, Timer
+from minikafka.broker.cold_turns import TURN_MS, ColdTurns
+from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.request_metrics import RequestMetrics
+from minikafka.broker.services import ClientConnection
+from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
+from minikafka.replication.consumer_sessions import ConsumerSession
+from minikafka.replication.partition import Partition
+from minikafka.replication.purgatory import AnswerQueue, Slot
+from minikafka.replication.replica_selector import LEADER, preferred_read_replica
+from minikafka.replication.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_EPOCH,
+    SESSION_NOT_FOUND,
+)
+from minikafka.wire.fetch import FetchPartition, FetchRequest, PartitionData, encode_response
+
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_NO_ZSTD: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+_NOTHING: Final[Sequence[Slice]] = ()
+_DIVERGES: Final = -1
+_STORAGE_ERROR_SINCE: Final = 6
+_ZSTD_SINCE: Final = 10
+_RACKS_SINCE: Final = 11
+"""Versions of Fetch: with KAFKA_STORAGE_ERROR, with zstd, and with reads from followers."""
+
+ROWS_MAX: Final = 64
+"""Partitions of a fetch that is handled at once, and of all fetches of a connection in one tick."""
+_STEP_ROWS: Final = 32
+"""Partitions that one step of a larger fetch looks at: about 0.1 ms."""
+WAITING_MAX: Final = 16
+"""Fetches of one connection that wait for records at which no further request is parsed."""
+_Steps: TypeAlias = Generator[None, None, None]
+_Named: TypeAlias = tuple[bytes, FetchPartition]
+"""A topic, and what is asked of one of its partitions."""
+_Read: TypeAlias = tuple[bytes, FetchPartition, PartitionData]
+
+
+class ConsumerFetches:
+    """The fetches of the consumer at the other end of one connection.
+
+    `filled()` is called whenever a response may have made `is_full` true. `turns` are those of `large`.
+    """
+
+    __slots__ = (
+        "answers",
+        "client",
+        "clock",
+        "filled",
+        "is_queued",
+        "large",
+        "positions",
+        "replicas",
+        "requests",
+        "rows",
+        "turns",
+        "unsent",
+        "unsent_bytes",
+        "used",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        replicas: ReplicaManager,
+        answers: AnswerQueue,
+        clock: Clock,
+        requests: RequestMetrics,
+        filled: Callable[[], None],
+        turns: ColdTurns,
+    ) -> None:
+        self.turns = turns
+        self.large: ConsumerFetch | None = None
+        """The fetch that is handled in steps, until it is answered; no further request is parsed."""
+        self.is_queued = False
+        """True while `turns` will call `work`."""
+        self.used = 0
+        """The work for this connection, counted by `turns`."""
+        self.rows = 0
+        """Partitions of the fetches of this tick; the connection sets it to 0."""
+        self.client = client
+        self.replicas = replicas
+        self.answers = answers
+        self.clock = clock
+        self.requests = requests
+        self.filled = filled
+        self.positions: dict[Partition, tuple[int, int, int]] = {}
+        """(next offset, its byte position, layout generation of the log) after the last read by a consumer."""
+        self.waiting: dict[ConsumerFetch, None] = {}
+        self.unsent: deque[tuple[Slot, int]] = deque()
+        """Responses that may not be sent yet, with their bytes of records; the sum is `unsent_bytes`."""
+        self.unsent_bytes = 0
+
+    def is_full(self) -> bool:
+        """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""
+        has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
+        return has_many or self.has_much_unsent()
+
+    def has_much_unsent(self) -> bool:
+        """True while responses with `EAGER_BYTES` of records or more are not sent."""
+        while self.unsent and self.unsent[0][0].answer is None:
+            _, size = self.unsent.popleft()
+            self.unsent_bytes -= size
+        return self.unsent_bytes >= EAGER_BYTES
+
+    def proceed(self) -> None:
+        """Ask for a turn for the large fetch if there is work to do for it."""
+        if self.large is not None and self.large.has_work and not self.is_queued:
+            self.is_queued = True
+            self.turns.ask(self)
+
+    def work(self) -> None:
+        """Take steps of the large fetch until it is answered or waits, or other connections have their turn."""
+        self.is_queued = False
+        if self.large is not None:
+            self.large.work(self.clock.now() + TURN_MS)
+
+    def close(self) -> None:
+        """Forget all fetches: the connection has ended."""
+        self.unsent.clear()
+        if self.large is not None:
+            self.large.forget()
+        for fetch in tuple(self.waiting):
+            fetch.forget()
+
+    def position(self, partition: Partition, offset: int) -> int:
+        """Return the byte position of an offset in the partition's log. Raises StorageFailed."""
+        known = self.positions.get(partition)
+        if known is not None:
+            next_offset, next_position, generation = known
+            if next_offset == offset and generation == partition.log.layout_generation:
+                return next_position
+        return partition.log.locate(offset)
+
+    def rack_of(self, broker_id: BrokerId) -> str | None:
+        """Return the rack of a live broker that has this client's listener, else None."""
+        broker = self.replicas.metadata.brokers.get(broker_id)
+        if broker is None or broker.endpoint(self.client.listener) is None:
+            return None
+        return broker.rack
+
+
+class ConsumerFetch:
+    """One fetch of a consumer until it is answered: a Waiter of the partitions, or the SessionFetch of a session."""
+
+    __slots__ = (
+        "arrived",
+        "correlation",
+        "done",
+        "fetches",
+        "has_work",
+        "is_large",
+        "is_leader_only",
+        "is_overdue",
+        "max_bytes",
+        "min_bytes",
+        "rack",
+        "request",
+        "rows",
+        "session",
+        "slot",
+        "steps",
+        "timer",
+        "version",
+    )
+
+    def __init__(
+        self,
+        fetches: ConsumerFetches,
+        request: FetchRequest,
+        correlation: int,
+        version: int,
+        now: int,
+    ) -> None:
+        config = fetches.replicas.config
+        self.fetches = fetches
+        self.arrived = now
+        self.request = request
+        self.correlation = correlation
+        self.version = version
+        self.max_bytes = min(max(request.max_bytes, 1), config.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self.is_leader_only = version < _RACKS_SINCE or request.replica_id >= 0
+        is_selecting = config.replica_selector_class is not None and not self.is_leader_only
+        self.rack = request.rack.decode("utf-8", "replace") if is_selecting else ""
+        self.rows: list[_Named] = []
+        """The partitions to read; in a session they are those that may have changed."""
+        self.session: ConsumerSession | None = None
+        self.slot = fetches.answers.reserve()
+        self.timer: Timer | None = None
+        self.steps: _Steps | None = None
+        """The rest of the evaluation that is in progress."""
+        self.done = self.has_work = self.is_large = self.is_overdue = False
+
+    def begin(self) -> None:
+        """Answer, or wait for the partitions and the timer."""
+        error = self._find_session()
+        if error:
+            self._answer(error, 0, ())
+            return
+        if self.session is None:
+            self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
+            if not self.rows:
+                self._answer(0, 0, ())
+                return
+        self.attempt()
+        self.fetches.rows += len(self.rows)
+
+    def _wait(self) -> None:
+        fetches = self.fetches
+        fetches.waiting[self] = None
+        if len(fetches.waiting) >= WAITING_MAX:
+            fetches.filled()
+        if self.session is None:
+            for partition in self._partitions():
+                partition.waiting[self] = None
+        else:
+            self.session.waiting = self
+        wait_ms = self.arrived + self.request.max_wait_ms - fetches.clock.now()
+        self.timer = fetches.clock.call_later(max(wait_ms, 1), self._expired)
+        self.has_work = self.is_large  # records may have come between the steps
+
+    def _partitions(self) -> list[Partition]:
+        find = self.fetches.replicas.find
+        found = [find(topic, row[0]) for topic, row in self.rows]
+        return [partition for partition in found if partition is not None]
+
+    # ---- the session
+
+    def _find_session(self) -> int:
+        """Continue the request's session, or close it; return 0 or the error code."""
+        request = self.request
+        cache = self.fetches.replicas.fetch_sessions.consumers
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id:
+                cache.remove(request.session_id)
+            return 0
+        session = cache.get(request.session_id)
+        if session is None:
+            return SESSION_NOT_FOUND
+        if request.session_epoch != session.epoch:
+            return INVALID_SESSION_EPOCH
+        session.update(request.topics, request.forgotten)
+        if session.items:
+            self.session = session
+            cache.touch(session, self.arrived)
+        else:
+            cache.remove(session.id)
+        return 0
+
+    def supersede(self) -> None:
+        """Answer that the session has gone on without this fetch."""
+        if self.session is not None:
+            self._answer(INVALID_SESSION_EPOCH, self.session.id, ())
+
+    def _has_changed(
+        self, session: ConsumerSession, topic: bytes, row: FetchPartition, part: PartitionData
+    ) -> bool:
+        """Note in the session what was read of a partition; return True if the consumer must be sent it."""
+        item = session.items.get((topic, row[0]))
+        if item is None:
+            return False
+        session.read(item, self._read_to_the_end(topic, row, part), has_records=part.size > 0)
+        return item.must_respond(part)
+
+    def _read_to_the_end(
+        self, topic: bytes, row: FetchPartition, part: PartitionData
+    ) -> Partition | None:
+        """Return the partition if there is nothing to read at the offset of the row, None if there is or may be."""
+        if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
+            return None
+        partition = self.fetches.replicas.find(topic, row[0])
+        if partition is None or row[2] < self._end(partition):
+            return None
+        return partition
+
+    def _new_session(self, found: list[_Read]) -> int:
+        """Create a session with these partitions if the consumer asked for one; return its id or 0."""
+        if self.request.session_epoch != INITIAL_EPOCH:
+            return 0
+        cache = self.fetches.replicas.fetch_sessions.consumers
+        rows = [(topic, row, part) for topic, row, part in found]
+        session = cache.create(rows, len(rows), self.fetches.clock.now())
+        if session is None:
+            return 0
+        for topic, row, part in found:
+            session.read(
+                session.items[topic, row[0]],
+                self._read_to_the_end(topic, row, part),
+                has_records=part.size > 0,
+            )
+        return session.id
+
+    # ---- waiting
+
+    def wake(self) -> None:
+        """Try at the end of this tick whether the fetch can be answered."""
+        self.fetches.replicas.purgatory.waiting[self] = None
+
+    def attempt(self) -> None:
+        """Answer if a partition has an error, or if min_bytes are below the high watermarks.
+
+        A large fetch is evaluated in a later turn.
+        """
+        if self.done:
+            return
+        fetches = self.fetches
+        rows = len(self.rows if self.session is None else self.session.dirty)
+        if self.steps is not None or (rows > ROWS_MAX and fetches.large in (None, self)):
+            fetches.large = self
+            self.is_large = self.has_work = True
+            fetches.proceed()
+        else:
+            deque(self._evaluate(), maxlen=0)
+
+    def work(self, until: int) -> None:
+        """Take steps of the evaluation until `until`, or to its end."""
+        if self.steps is None:
+            self.has_work = False
+            self.steps = self._evaluate()
+        for _ in self.steps:
+            if self.fetches.clock.now() >= until:
+                self.has_work = True
+                return
+        self.steps = None
+
+    def _expired(self) -> None:
+        if not self.done:
+            self.is_overdue = True
+            self.attempt()
+            self.fetches.replicas.purgatory.finish_tick(self.fetches.clock.now())
+
+    def _evaluate(self) -> _Steps:
+        """Answer, or wait until the next attempt. Yields after every `_STEP_ROWS` partitions."""
+        if self.session is not None:
+            self.session.watch(self.fetches.replicas.find)
+            self.rows = [(item.topic, item.row) for item in self.session.dirty]
+        may_wait = self.request.max_wait_ms > 0 and self.min_bytes > 0 and not self.is_overdue
+        if may_wait and not (yield from self._has_enough()):
+            if self not in self.fetches.waiting and not self.done:
+                self._wait()
+            return
+        yield from self._read_and_answer()
+
+    def _has_enough(self) -> Generator[None, None, bool]:
+        available, wanted = 0, self.min_bytes
+        for at, (topic, row) in enumerate(self.rows, 1):
+            if not at % _STEP_ROWS:
+                yield
+            number, _, offset, _, _, max_bytes = row
+            partition = self.fetches.replicas.find(topic, number)
+            if partition is None or self._refusal(partition, row):
+                return True
+            if self.rack and self._preferred(partition, offset) != LEADER:
+                return True
+            if offset < partition.high_watermark:
+                try:
+                    end, end_position = partition.read_limit(self.request.read_committed)
+                    start = self.fetches.position(partition, offset)
+                except StorageFailed:  # the read fails with the same error and answers it
+                    return True
+                if offset < end:
+                    available += min(end_position - start, max_bytes)
+                if available >= wanted:
+                    return True
+        return available >= wanted
+
+    def _refusal(self, partition: Partition, row: FetchPartition) -> int:
+        """Return the error code of one row, _DIVERGES if its log diverges, 0 if it may be read."""
+        _, leader_epoch, offset, last_epoch, _, _ = row
+        if self.is_leader_only:
+            error = partition.check_leader_epoch(leader_epoch)
+        else:
+            error = partition.check_reader(leader_epoch)
+        if error:
+            return error
+        log = partition.log
+        if offset > log.log_end_offset or offset < log.log_start_offset:
+            return _OUT_OF_RANGE
+        if self.version < _ZSTD_SINCE and log.config.compression_type == "zstd":
+            return _NO_ZSTD
+        if last_epoch >= 0 and partition.diverging(last_epoch, offset) is not None:
+            return _DIVERGES
+        return 0
+
+    def _preferred(self, partition: Partition, offset: int) -> BrokerId:
+        """Return the follower from which the consumer should read, or LEADER."""
+        fetches = self.fetches
+        now = fetches.clock.now()
+        return preferred_read_replica(partition, offset, self.rack, fetches.rack_of, now)
+
+    def _end(self, partition: Partition) -> int:
+        """Return the offset at which a read of the partition ends."""
+        if self.request.read_committed:
+            return partition.last_stable_offset
+        return partition.high_watermark
+
+    # ---- reading
+
+    def _read_and_answer(self) -> _Steps:
+        fetches = self.fetches
+        left = limit = self.max_bytes
+        is_late = fetches.unsent and fetches.has_much_unsent()
+        deferred_from = limit if is_late else limit - EAGER_BYTES + fetches.unsent_bytes
+        found: list[_Read] = []
+        for at, (topic, row) in enumerate(self.rows, 1):
+            if not at % _STEP_ROWS:
+                yield
+                if self.done:  # the session has gone on without this fetch
+                    return
+            part = self._read(topic, row, left, deferred_from)
+            left -= part.size
+            if self.session is None or self._has_changed(self.session, topic, row, part):
+                found.append((topic, row, part))
+        if left < limit:
+            fetches.unsent.append((self.slot, limit - left))
+            fetches.unsent_bytes += limit - left
+            if fetches.unsent_bytes >= EAGER_BYTES:
+                fetches.filled()
+        session_id = self._new_session(found) if self.session is None else self.session.id
+        self._answer(0, session_id, found)
+
+    def _read(
+        self, topic: bytes, row: FetchPartition, left: int, deferred_from: int
+    ) -> PartitionData:
+        """Return one partition with at most `left` bytes of records, which are deferred if that is `deferred_from`
+        or less.
+        """
+        number, _, offset, last_epoch, _, _ = row
+        partition = self.fetches.replicas.find(topic, number)
+        if partition is None:
+            error = self.fetches.replicas.error_for_wire(topic, number)
+            return self._refused(topic, number, error)
+        traffic = partition.log.traffic
+        traffic.fetch_requests += 1
+        error = self._refusal(partition, row)
+        if error and error != _DIVERGES:
+            traffic.failed_fetch_requests += 1
+            return self._refused(topic, number, error)
+        start = partition.log.log_start_offset
+        if error:
+            return PartitionData(
+                number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset)
+            )
+        hw, stable = partition.high_watermark, partition.last_stable_offset
+        aborted = () if self.request.read_committed else None
+        if self.rack and (preferred := self._preferred(partition, offset)) != LEADER:
+            return PartitionData(
+                number, 0, hw, stable, start, _NOTHING, 0, None, aborted, preferred
+            )
+        if offset >= (stable if self.request.read_committed else hw) or left <= 0:
+            return PartitionData(number, 0, hw, stable, start, _NOTHING, 0, None, aborted)
+        try:
+            data = self._records(partition, row, left, deferred_from)
+        except StorageFailed as failure:
+            self.fetches.replicas.purgatory.storage_failed(partition, failure)
+            return self._refused(topic, number, _STORAGE_ERROR)
+        traffic.bytes_out += len(data)
+        slices = (data,) if data else _NOTHING
+        return PartitionData(number, 0, hw, stable, start, slices, len(data), None, aborted)
+
+    def _records(
+        self, partition: Partition, row: FetchPartition, left: int, deferred_from: int
+    ) -> bytes | Deferred:
+        """Return records from the offset of the row on. Raises StorageFailed."""
+        fetches = self.fetches
+        _, _, offset, _, _, max_bytes = row
+        _, end = partition.read_limit(self.request.read_committed)
+        position, wanted = fetches.position(partition, offset), min(left, max_bytes)
+        data: bytes | Deferred
+        if end - position > EAGER_BYTES or left <= deferred_from:
+            data, next_offset, next_position = defer(
+                partition.log, position, end, wanted, left <= deferred_from
+            )
+            if type(data) is Deferred:
+                data.failed = partial(fetches.replicas.purgatory.read_failed, partition)
+        else:
+            data, next_offset, next_position = partition.log.read(position, end, wanted)
+        if len(data) > wanted and left < self.max_bytes:
+            return b""  # a batch that does not fit, and it is not the first of the response
+        generation = partition.log.layout_generation
+        fetches.positions[partition] = (next_offset, next_position, generation)
+        return data
+
+    def _refused(self, topic: bytes, number: int, error: int) -> PartitionData:
+        tp = TopicPartition(topic.decode("utf-8", "replace"), number)
+        self.fetches.replicas.refusals.note("Fetch", tp, error)
+        if error == _STORAGE_ERROR and self.version < _STORAGE_ERROR_SINCE:
+            error = _NOT_LEADER
+        return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
+
+    # ---- the end
+
+    def _answer(self, error: int, session_id: int, found: Iterable[_Read]) -> None:
+        topics: dict[bytes, list[PartitionData]] = {}
+        for topic, _, part in found:
+            topics.setdefault(topic, []).append(part)
+        slices: list[Any] = encode_response(
+            self.correlation, self.version, error, session_id, list(topics.items())
+        )
+        self.slot.answer = slices
+        fetches = self.fetches
+        fetches.requests.consumer_fetches.record(fetches.clock.now() - self.arrived)
+        self.forget()
+        fetches.replicas.purgatory.ready[fetches.answers] = None
+
+    def forget(self) -> None:
+        """Stop waiting for the partitions and the timer."""
+        self.done = True
+        if self.fetches.large is self:
+            self.fetches.large = None
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.fetches.waiting.pop(self, False) is None:
+            if self.session is None:
+                for partition in self._partitions():
+                    partition.waiting.pop(self, None)
+            elif self.session.waiting is self:
+                self.session.waiting = None

@@ -1,0 +1,252 @@
+"""Incremental fetch sessions of consumers, in a cache with Kafka's rules of eviction (KIP-227, R50).
+
+A session remembers the partitions that a consumer fetches, so that a request names only those that changed, and so
+does the response. The cost of a fetch grows with the active partitions, not with all of them: a partition of which
+nothing has changed since the last response is not looked at.
+
+Invariant: a partition of an open session that is not in `ConsumerSession.dirty` is among the readers of its
+`Partition`, which marks it dirty when its high watermark, log start offset, role or leader epoch changes. So are the
+dirty ones while a fetch of the session waits, which is woken then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, TypeAlias
+
+from minikafka.replication.partition import Partition
+from minikafka.replication.sessions import Row
+
+EVICTION_MS: Final = 120_000
+"""Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: an unused session may be evicted after this time."""
+_EPOCH_MAX: Final = 0x7FFFFFFF
+FIRST_EPOCH: Final = 1
+
+Response: TypeAlias = tuple[Any, ...]
+"""The fields of `wire.fetch.PartitionData`."""
+
+
+class SessionFetch(Protocol):
+    """The fetch of a session that waits for records."""
+
+    def wake(self) -> None:
+        """Try at the end of this tick whether the fetch can be answered."""
+
+    def supersede(self) -> None:
+        """Answer that the session has gone on without this fetch."""
+
+
+class CachedPartition:
+    """One partition in a session: the last row of the consumer, and what it was last sent.
+
+    `partition` is the replica that has it among its readers, or None.
+    """
+
+    __slots__ = ("high_watermark", "log_start_offset", "partition", "row", "session", "topic")
+
+    def __init__(self, session: ConsumerSession, topic: bytes, row: Row) -> None:
+        self.session = session
+        self.topic = topic
+        self.row = row
+        self.partition: Partition | None = None
+        self.high_watermark = self.log_start_offset = -1
+
+    def mark_dirty(self) -> None:
+        """Look at the partition at the next fetch, or at the one that waits."""
+        self.partition = None
+        session = self.session
+        session.dirty[self] = None
+        if session.waiting is not None:
+            session.waiting.wake()
+
+    def subscribe(self, partition: Partition | None) -> None:
+        """Join the readers of the partition."""
+        self.partition = partition
+        if partition is not None:
+            partition.readers[self] = None
+
+    def unsubscribe(self) -> None:
+        """Leave the readers of the partition."""
+        if self.partition is not None:
+            self.partition.readers.pop(self, None)
+            self.partition = None
+
+    def must_respond(self, response: Response) -> bool:
+        """Remember what the consumer is sent; return False if it need not be, because nothing has changed."""
+        _, error, high_watermark, _, start, _, size, diverging, _, preferred = response
+        is_changed = (
+            bool(error or size)
+            or high_watermark != self.high_watermark
+            or start != self.log_start_offset
+            or diverging is not None
+            or preferred >= 0
+        )
+        self.high_watermark = -1 if error else high_watermark
+        self.log_start_offset = start
+        return is_changed
+
+
+class ConsumerSession:
+    """One session. `epoch` is the one that its next request must have; times are monotonic ms.
+
+    `dirty` holds the partitions to look at, those that have waited longest first. `waiting` is the fetch in progress.
+    """
+
+    __slots__ = ("created", "dirty", "epoch", "id", "is_open", "items", "used", "waiting")
+
+    def __init__(self, session_id: int, now: int) -> None:
+        self.id = session_id
+        self.epoch = FIRST_EPOCH
+        self.items: dict[tuple[bytes, int], CachedPartition] = {}
+        self.dirty: dict[CachedPartition, None] = {}
+        self.waiting: SessionFetch | None = None
+        self.created = self.used = now
+        self.is_open = True
+
+    def update(
+        self,
+        topics: Iterable[tuple[bytes, Iterable[Row]]],
+        forgotten: Iterable[tuple[bytes, Iterable[int]]],
+    ) -> None:
+        """Begin the next fetch: add or change these partitions, remove the forgotten ones."""
+        if self.waiting is not None:
+            self.waiting.supersede()
+        self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
+        for topic, rows in topics:
+            for row in rows:
+                self._add(topic, row)
+        for topic, numbers in forgotten:
+            for number in numbers:
+                item = self.items.pop((topic, number), None)
+                if item is not None:
+                    item.unsubscribe()
+                    self.dirty.pop(item, None)
+
+    def _add(self, topic: bytes, row: Row) -> CachedPartition:
+        item = self.items.get((topic, row[0]))
+        if item is None:
+            item = self.items[topic, row[0]] = CachedPartition(self, topic, row)
+        else:
+            item.row = row
+            item.unsubscribe()
+        self.dirty.setdefault(item)
+        return item
+
+    def watch(self, find: Callable[[bytes, int], Partition | None]) -> None:
+        """Add the dirty partitions to the readers of theirs, before a fetch looks at them and waits."""
+        for item in self.dirty:
+            if item.partition is None:
+                item.subscribe(find(item.topic, item.row[0]))
+
+    def read(
+        self, item: CachedPartition, partition: Partition | None, *, has_records: bool
+    ) -> None:
+        """Note that a dirty partition was read. `partition`: the replica of which all was sent, None if there is more.
+
+        With records sent, the partition goes behind the others, so that each has its turn.
+        """
+        if partition is not None and self.is_open:
+            self.dirty.pop(item, None)
+            if item.partition is not partition:
+                item.unsubscribe()
+                item.subscribe(partition)
+        elif has_records and item in self.dirty:
+            del self.dirty[item]
+            self.dirty[item] = None
+
+    def close(self) -> None:
+        """Leave the readers of all partitions."""
+        self.is_open = False
+        for item in self.items.values():
+            item.unsubscribe()
+
+
+class FetchSessionCache:
+    """The sessions of all consumers, at most `slots` less those of the `followers`, whose sessions are never evicted.
+
+    `random_id()` returns a positive int32. The ids are random, so that a consumer of a former process of this broker
+    does not continue the session of another one.
+    """
+
+    def __init__(self, slots: int, random_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._random_id = random_id
+        self._sessions: dict[int, ConsumerSession] = {}
+        """By id; the one that was not used for the longest time is first."""
+        self._followers = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        """Return the number of sessions, those of followers included."""
+        return len(self._sessions) + self._followers
+
+    def partition_count(self) -> int:
+        """Return the number of partitions in the sessions of consumers."""
+        return sum(len(session.items) for session in self._sessions.values())
+
+    def get(self, session_id: int) -> ConsumerSession | None:
+        """Return the session with this id, None if there is none."""
+        return self._sessions.get(session_id)
+
+    def touch(self, session: ConsumerSession, now: int) -> None:
+        """Note that the session was used."""
+        session.used = now
+        self._sessions[session.id] = self._sessions.pop(session.id)
+
+    def remove(self, session_id: int) -> None:
+        """Close a session, if it exists."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def create(
+        self, rows: Iterable[tuple[bytes, Row, Response]], size: int, now: int
+    ) -> ConsumerSession | None:
+        """Return a session with these `size` partitions and what each was sent, or None if there is no room for it.
+
+        Every partition is dirty.
+        """
+        if len(self) >= self._slots and not self._evict_for(size, now):
+            return None
+        session = ConsumerSession(self._new_id(), now)
+        for topic, row, response in rows:
+            session._add(topic, row).must_respond(response)
+        self._sessions[session.id] = session
+        return session
+
+    def add_follower(self, now: int) -> None:
+        """Take a slot for the session of a follower, if need be that of a consumer."""
+        if len(self) >= self._slots:
+            self._evict_for(_EPOCH_MAX, now, is_follower=True)
+        self._followers += 1
+
+    def remove_follower(self) -> None:
+        """Give the slot of a follower's session back."""
+        self._followers -= 1
+
+    def _new_id(self) -> int:
+        while (session_id := self._random_id()) in self._sessions:
+            pass
+        return session_id
+
+    def _evict_for(self, size: int, now: int, *, is_follower: bool = False) -> bool:
+        """Evict a session for one with `size` partitions; return False if none may be evicted.
+
+        That is the one unused for longest, if that is more than EVICTION_MS. Else it is the smallest one, if it is
+        smaller than the new one and was used for longer than EVICTION_MS; a follower evicts any consumer's.
+        """
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now - oldest.used <= EVICTION_MS:
+            settled = [
+                session
+                for session in self._sessions.values()
+                if is_follower or session.used - session.created > EVICTION_MS
+            ]
+            oldest = min(settled, key=lambda one: (len(one.items), one.id), default=None)
+            if oldest is None or size <= len(oldest.items):
+                return False
+        self.remove(oldest.id)
+        self.evictions += 1
+        return True

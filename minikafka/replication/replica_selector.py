@@ -1,0 +1,50 @@
+"""Kafka's RackAwareReplicaSelector: which replica a consumer should read from (KIP-392)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from minikafka.base.model import BrokerId
+from minikafka.replication.partition import Partition
+
+_READING_MS: Final = 600_000
+"""Twice the default of a consumer's metadata.max.age.ms, after which it asks the leader again."""
+LEADER: Final = -1
+"""Returned when the consumer should read from the leader."""
+
+
+def preferred_read_replica(
+    partition: Partition,
+    offset: int,
+    rack: str,
+    rack_of: Callable[[BrokerId], str | None],
+    now: int,
+) -> BrokerId:
+    """Return the follower in the consumer's rack from which it should read, LEADER if it should read here.
+
+    It is a follower in the ISR that has the offset, the one that is caught up furthest. `rack_of` returns the rack of a
+    live broker that the consumer can connect to, else None. The leader is told to inform that follower of its high
+    watermark promptly from now on. `now`: monotonic ms.
+    """
+    if not rack or not partition.is_leader or rack_of(partition.broker_id) == rack:
+        return LEADER
+    nearby = [
+        progress
+        for progress in partition.followers.values()
+        if progress.broker_id in partition.isr
+        and progress.log_start_offset <= offset <= progress.offset
+        and rack_of(progress.broker_id) == rack
+    ]
+    if not nearby:
+        return LEADER
+    chosen = max(nearby, key=lambda one: (one.offset, one.last_caught_up, one.broker_id))
+    partition.remote_readers[chosen] = now
+    return chosen.broker_id
+
+
+def forget_former_readers(partition: Partition, now: int) -> None:
+    """Stop informing followers promptly to which no consumer was sent for ten minutes. `now`: monotonic ms."""
+    former = [one for one, at in partition.remote_readers.items() if now - at > _READING_MS]
+    for progress in former:
+        del partition.remote_readers[progress]

@@ -1,0 +1,141 @@
+"""A consumer that fetches in an incremental session (KIP-227), over a connection of the native client.
+
+It keeps its side of the session as Kafka's FetchSessionHandler does: a full request first, then only the partitions
+whose fetch position has changed, and a new session after an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from minikafka.client.connection import Connection
+from minikafka.record.batch import records
+from minikafka.wire.codec import decode_response, request
+from minikafka.wire.versions import FETCH
+
+Key = tuple[str, int]
+
+
+class SessionConsumer:
+    """One consumer of one broker. `positions` is the next offset by partition, `received` the values read."""
+
+    def __init__(self, connection: Connection, *, version: int = 12, rack: str = "") -> None:
+        self.connection = connection
+        self.version = version
+        self.rack = rack
+        self.session_id = 0
+        self.epoch = 0
+        self.positions: dict[Key, int] = {}
+        self.sent: dict[Key, int] = {}
+        """Fetch positions that the broker knows."""
+        self.received: dict[Key, list[bytes]] = {}
+        self.high_watermarks: dict[Key, int] = {}
+        self.log_starts: dict[Key, int] = {}
+        self.errors: dict[Key, int] = {}
+        self.answered: list[Key] = []
+        """The partitions in the last response."""
+        self.preferred: dict[Key, int] = {}
+
+    @classmethod
+    async def connect(
+        cls, transport: Any, clock: Any, port: int, **options: Any
+    ) -> SessionConsumer:
+        made = await transport.connect(partial(Connection, "consumer", clock), "127.0.0.1", port)
+        return cls(made, **options)
+
+    def assign(self, positions: dict[Key, int]) -> None:
+        """Read these partitions, and no others, from these offsets on."""
+        self.positions = dict(positions)
+
+    async def poll(
+        self,
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        partition_max_bytes: int = 1 << 20,
+        epoch: int | None = None,
+    ) -> int:
+        """Send one fetch and process its response; return the error code of the whole."""
+        changed = {
+            key: offset for key, offset in self.positions.items() if self.sent.get(key) != offset
+        }
+        forgotten = [key for key in self.sent if key not in self.positions]
+        body = request(
+            FETCH,
+            self.version,
+            replica_id=-1,
+            max_wait=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=0,
+            session_id=self.session_id,
+            session_epoch=self.epoch if epoch is None else epoch,
+            topics=_by_topic(changed, partition_max_bytes),
+            forgotten_topics_data=_forgotten(forgotten),
+            rack_id=self.rack,
+        )
+        data = await self.connection.request(FETCH, self.version, body, max_wait_ms + 30_000)
+        response = decode_response(FETCH, self.version, memoryview(data))
+        error = int(getattr(response, "error_code", 0))
+        if error:
+            self.session_id = self.epoch = 0
+            self.sent.clear()
+            return error
+        self.session_id = getattr(response, "session_id", 0)
+        self.epoch = 0 if not self.session_id else self.epoch + 1
+        self.sent = dict(self.positions) if self.session_id else {}
+        self._process(response)
+        return 0
+
+    def _process(self, response: Any) -> None:
+        self.answered.clear()
+        for topic in response.responses:
+            for row in topic.partitions:
+                key = (topic.topic, row.partition_index)
+                self.answered.append(key)
+                self.errors[key] = int(row.error_code)
+                self.high_watermarks[key] = row.high_watermark
+                self.log_starts[key] = row.log_start_offset
+                self.preferred[key] = getattr(row, "preferred_read_replica", -1)
+                for record in records(bytes(row.records or b"")):
+                    if record.offset >= self.positions[key]:
+                        self.received.setdefault(key, []).append(record.value or b"")
+                        self.positions[key] = record.offset + 1
+
+    async def close_session(self) -> None:
+        """End the session: a fetch with its final epoch and without partitions."""
+        body = request(
+            FETCH,
+            self.version,
+            replica_id=-1,
+            max_wait=30_000,
+            min_bytes=1,
+            max_bytes=1,
+            isolation_level=0,
+            session_id=self.session_id,
+            session_epoch=-1,
+            topics=[],
+            forgotten_topics_data=[],
+            rack_id=self.rack,
+        )
+        await self.connection.request(FETCH, self.version, body, 1_000)
+        self.session_id = self.epoch = 0
+        self.sent.clear()
+
+
+def _by_topic(positions: dict[Key, int], max_bytes: int) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, int]]] = {}
+    for (topic, number), offset in positions.items():
+        row = {"partition": number, "fetch_offset": offset, "partition_max_bytes": max_bytes}
+        topics.setdefault(topic, []).append(row)
+    return [{"topic": topic, "partitions": rows} for topic, rows in topics.items()]
+
+
+def _forgotten(keys: Iterable[Key]) -> list[dict[str, Any]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in keys:
+        topics.setdefault(topic, []).append(number)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]

@@ -1,0 +1,150 @@
+"""The cache of consumers' fetch sessions: which session gives way to which (KIP-227)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from minikafka.replication.consumer_sessions import (
+    EVICTION_MS,
+    ConsumerSession,
+    FetchSessionCache,
+)
+
+pytestmark = pytest.mark.row("R50")
+
+NOTHING = (0, 0, -1, -1, 0, (), 0, None, None, -1)
+"""A response without records, with high watermark -1 and log start offset 0."""
+
+
+def new_cache(slots: int) -> FetchSessionCache:
+    ids = itertools.count(1)
+    return FetchSessionCache(slots, lambda: next(ids))
+
+
+def open_session(cache: FetchSessionCache, size: int, now: int = 0) -> ConsumerSession | None:
+    rows = [(b"t", (number, -1, 0, -1, -1, 1000), NOTHING) for number in range(size)]
+    return cache.create(rows, size, now)
+
+
+def opened(cache: FetchSessionCache, size: int, now: int = 0) -> ConsumerSession:
+    session = open_session(cache, size, now)
+    assert session is not None
+    return session
+
+
+def test_sessions_are_created_while_there_are_slots() -> None:
+    cache = new_cache(2)
+    first, second = opened(cache, 3), opened(cache, 4)
+    assert (len(cache), cache.partition_count()) == (2, 7)
+    assert open_session(cache, 100) is None
+    assert [cache.get(session.id) for session in (first, second)] == [first, second]
+    assert cache.evictions == 0
+
+
+def test_session_that_was_not_used_for_two_minutes_gives_way_to_any_other() -> None:
+    cache = new_cache(2)
+    first, second = opened(cache, 10), opened(cache, 10)
+    cache.touch(first, 1)
+    assert open_session(cache, 1, EVICTION_MS) is None
+    third = opened(cache, 1, EVICTION_MS + 1)
+    assert cache.get(second.id) is None
+    assert (cache.get(first.id), cache.get(third.id)) == (first, third)
+    assert cache.evictions == 1
+
+
+@pytest.mark.parametrize(("size", "evicted"), [(2, None), (3, None), (4, 3), (6, 3)])
+def test_larger_session_evicts_the_smallest_that_is_older_than_two_minutes(
+    size: int, evicted: int | None
+) -> None:
+    cache = new_cache(3)
+    sessions = {count: opened(cache, count) for count in (5, 3)}
+    young = opened(cache, 1, EVICTION_MS)
+    for session in (*sessions.values(), young):
+        cache.touch(session, EVICTION_MS + 1)
+    created = open_session(cache, size, EVICTION_MS + 1)
+    assert (created is not None) == (evicted is not None)
+    gone = [count for count, session in sessions.items() if cache.get(session.id) is None]
+    assert gone == ([] if evicted is None else [evicted])
+    assert cache.get(young.id) is young
+
+
+def test_follower_takes_the_slot_of_the_smallest_session_of_a_consumer() -> None:
+    cache = new_cache(2)
+    large, small = opened(cache, 5), opened(cache, 2)
+    cache.add_follower(0)
+    assert (cache.get(large.id), cache.get(small.id)) == (large, None)
+    cache.add_follower(0)
+    assert len(cache) == 2
+    assert open_session(cache, 1000, 10 * EVICTION_MS) is None
+    cache.add_follower(0)  # followers have their sessions even without a slot
+    assert len(cache) == 3
+    cache.remove_follower()
+    cache.remove_follower()
+    assert open_session(cache, 1) is not None
+
+
+def test_no_session_is_created_without_slots() -> None:
+    assert open_session(new_cache(0), 5) is None
+
+
+def test_id_that_is_taken_is_not_given_again() -> None:
+    ids = iter([7, 7, 7, 9])
+    cache = FetchSessionCache(5, lambda: next(ids))
+    assert [opened(cache, 1).id, opened(cache, 1).id] == [7, 9]
+
+
+def test_session_epoch_wraps_to_one() -> None:
+    session = opened(new_cache(1), 1)
+    session.epoch = 0x7FFFFFFF
+    session.update((), ())
+    assert session.epoch == 1
+
+
+def test_forgotten_and_added_partitions_change_the_session() -> None:
+    cache = new_cache(1)
+    session = opened(cache, 3)
+    session.update([(b"u", [(0, -1, 5, -1, -1, 100)])], [(b"t", [0, 2, 9]), (b"none", [0])])
+    assert list(session.items) == [(b"t", 1), (b"u", 0)]
+    assert [item.row[2] for item in session.dirty] == [0, 5]
+    assert cache.partition_count() == 2
+
+
+def test_partitions_with_records_take_turns() -> None:
+    session = opened(new_cache(1), 3)
+    first, second, third = session.items.values()
+    session.read(first, None, has_records=True)
+    session.read(second, None, has_records=False)
+    assert list(session.dirty) == [second, third, first]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_sent"),
+    [
+        ({}, False),
+        ({2: 7}, True),
+        ({4: 1}, True),
+        ({6: 10}, True),
+        ({1: 3}, True),
+        ({7: (1, 2)}, True),
+        ({9: 2}, True),
+        ({3: 5}, False),
+    ],
+    ids=["nothing", "hw", "log start", "records", "error", "diverging", "preferred", "stable"],
+)
+def test_partition_is_sent_only_when_it_has_changed(
+    change: dict[int, object], is_sent: bool
+) -> None:
+    (item,) = opened(new_cache(1), 1).items.values()
+    response = tuple(change.get(at, value) for at, value in enumerate(NOTHING))
+    assert item.must_respond(response) == is_sent
+
+
+def test_partition_is_sent_again_after_an_error_has_gone() -> None:
+    (item,) = opened(new_cache(1), 1).items.values()
+    fine = (0, 0, 5, 5, 0, (), 0, None, None, -1)
+    assert item.must_respond(fine)
+    assert not item.must_respond(fine)
+    assert item.must_respond((0, 6, -1, -1, -1, (), 0, None, None, -1))
+    assert item.must_respond(fine)
