@@ -24,6 +24,7 @@ from minikafka.groups.records import NO_TIMESTAMP, OffsetAndMetadata, group_meta
 from minikafka.groups.requests import CommitRequest, DeleteOffsetsRequest, Partitions
 from minikafka.groups.responses import (
     CommitResponse,
+    DeleteGroupsResponse,
     DeleteOffsetsResponse,
     FetchedGroup,
     FetchedOffset,
@@ -217,25 +218,40 @@ class Commits:
         for group in groups:
             self.bury(group, group.offsets.remove_topics(topics))
 
-    def delete_group(self, group: Group, done: OnAppended) -> None:
-        """Remove a group that has no members, and its offsets; `done` is called with the outcome."""
-        records = group.offsets.remove_all()
-        self._remove_group(group, commands.DELETED)
-        if group.generation > 0:
-            records.append((group_metadata_key(group.group_id), None))
-        self._append_tombstones(group, records, done)
+    def delete_groups(
+        self, groups: Sequence[Group], errors: dict[str, int], caller: Caller
+    ) -> None:
+        """Remove groups that have no members, and their offsets; answer when all tombstones are written.
+
+        `errors` has the code of every group of the request.
+        """
+        left = {group.group_id for group in groups}
+
+        def buried(group_id: str, error: int, now: int) -> None:
+            errors[group_id] = offsets_error(error)
+            left.discard(group_id)
+            if not left:
+                self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
+
+        for group in groups:
+            records = group.offsets.remove_all()
+            self._remove_group(group, commands.DELETED)
+            self._append_tombstones(group, records, partial(buried, group.group_id))
+        if not groups:
+            self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
 
     def bury(self, group: Group, records: list[KeyValue], done: OnAppended | None = None) -> None:
         """Append tombstones, and remove the group if it holds nothing any more; `done` is called in any case."""
         if group.is_removable():
             self._remove_group(group, commands.EXPIRED)
-            if group.generation > 0:  # else the group was never written
-                records.append((group_metadata_key(group.group_id), None))
         self._append_tombstones(group, records, done)
 
     def _append_tombstones(
         self, group: Group, records: list[KeyValue], done: OnAppended | None
     ) -> None:
+        """Append the tombstones of offsets, and that of a group that was removed, unless it was never written."""
+        if group.state is DEAD and group.generation > 0:
+            records.append((group_metadata_key(group.group_id), None))
         if records:
             self._outbox.append(group.partition, records, partial(self._buried, group, done))
         elif done is not None:

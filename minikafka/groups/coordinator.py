@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from typing import Any
 
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import commands
-from minikafka.groups.append_errors import offsets_error
 from minikafka.groups.commands import Answer, Caller, Command
 from minikafka.groups.commits import Commits
 from minikafka.groups.group import Group, GroupTimer
@@ -40,7 +38,6 @@ from minikafka.groups.requests import (
     SyncRequest,
 )
 from minikafka.groups.responses import (
-    DeleteGroupsResponse,
     DeleteOffsetsResponse,
     DescribedGroup,
     DescribeResponse,
@@ -262,32 +259,17 @@ class GroupCoordinator:
         self, request: DeleteGroupsRequest, caller: Caller, now: int
     ) -> list[Command]:
         """DeleteGroups: answered when the tombstones are written."""
-        errors: dict[str, int] = {}
-        removable: list[Group] = []
-        for group_id in dict.fromkeys(request.group_ids):
-            group = self.groups.get(group_id)
-            if group is None:
-                refusal = self._refusal(group_id, needs_name=False)
-                errors[group_id] = refusal or ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not EMPTY:
-                errors[group_id] = ErrorCode.NON_EMPTY_GROUP
-            else:
-                errors[group_id] = ErrorCode.NONE
-                removable.append(group)
-        left = len(removable)
-
-        def buried(group_id: str, error: int, now: int) -> None:
-            nonlocal left
-            errors[group_id] = offsets_error(error)
-            left -= 1
-            if not left:
-                self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
-
-        for group in removable:
-            self._commits.delete_group(group, partial(buried, group.group_id))
-        if not removable:
-            self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
+        errors = {group_id: self._deletion_error(group_id) for group_id in request.group_ids}
+        removable = [self.groups[group_id] for group_id, error in errors.items() if not error]
+        self._commits.delete_groups(removable, errors, caller)
         return self._outbox.take()
+
+    def _deletion_error(self, group_id: str) -> int:
+        group = self.groups.get(group_id)
+        if group is None:
+            refusal = self._refusal(group_id, needs_name=False)
+            return refusal or ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if group.state is EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     # ---- appends and time
 

@@ -235,8 +235,8 @@ class Group:
         return True
 
     def rebalance_timeout_ms(self) -> int:
-        """Return the longest rebalance timeout of the members, 0 without members."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """Return the longest rebalance timeout of the members, at least 0."""
+        return max(0, *(member.rebalance_timeout_ms for member in self.members.values()), 0)
 
     def check_member(self, member_id: str, instance_id: str | None) -> int:
         """Return the error for a request that names a member by its id, and by its instance id if it is static."""

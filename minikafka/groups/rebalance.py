@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import commands
@@ -22,6 +23,9 @@ from minikafka.groups.responses import JoinResponse, SyncResponse
 from minikafka.groups.settings import GroupSettings
 from minikafka.groups.states import COMPLETING, EMPTY, PREPARING, STABLE
 from minikafka.groups.timers import Timers
+
+_PAUSE_MIN_MS: Final = 100
+"""Shortest time between two attempts to complete a rebalance for which no member has joined."""
 
 
 class Rebalances:
@@ -174,7 +178,8 @@ class Rebalances:
                 self.remove(group, member, commands.NOT_REJOINED)
         if group.members and not group.elect_joined_leader():
             # Only static members are left and none joined: wait until their sessions expire.
-            self._start_join_timer(group, now + group.rebalance_timeout_ms())
+            pause = max(group.rebalance_timeout_ms(), _PAUSE_MIN_MS)
+            self._start_join_timer(group, now + pause)
             return
         if group.join_timer is not None:
             self._timers.cancel(group.join_timer)

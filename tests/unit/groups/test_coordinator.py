@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 from support.group_world import GROUP, GroupWorld
 
@@ -213,3 +216,51 @@ def test_groups_are_listed_by_state_without_regard_to_case():
         ("", "Empty"),
     }
     assert world.coordinator.state_counts() == {STABLE: 1, EMPTY: 1}
+
+
+# Memory.
+
+
+def traced_bytes(build):
+    """Return the bytes that a call leaves allocated, with its result."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = build()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], kept
+    finally:
+        tracemalloc.stop()
+
+
+def test_member_takes_about_a_kilobyte():
+    def build():
+        world = GroupWorld()
+        world.stable(300)
+        world.answers.clear()
+        world.notes.clear()
+        world.log.clear()
+        return world
+
+    size, _ = traced_bytes(build)
+
+    assert 300 < size / 300 < 1_500
+
+
+def test_group_of_one_member_takes_about_three_kilobytes():
+    def build():
+        world = GroupWorld(partitions=50)
+        for number in range(300):
+            group = f"group-{number}"
+            member = world.join(group_id=group).member_id
+            world.sync(member, 1, group_id=group, assignments={member: bytes(30)})
+        world.answers.clear()
+        world.notes.clear()
+        world.log.clear()
+        world._generations.clear()
+        return world
+
+    size, world = traced_bytes(build)
+
+    assert world.coordinator.state_counts() == {STABLE: 300}
+    assert size / 300 < 4_000

@@ -154,6 +154,21 @@ def test_group_is_empty_when_the_absent_static_members_have_expired():
     assert (world.state, world.group.generation, world.group.leader) == ("Empty", 3, None)
 
 
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_absent_static_members_are_waited_for_when_their_rebalance_timeout_is_zero(timeout):
+    world = GroupWorld()
+    ids = world.static("a", "b")
+    for member in world.group.members.values():
+        member.rebalance_timeout_ms = timeout
+    world.leave(ids["b"])
+
+    world.advance(SESSION - 1)
+    assert world.state == "PreparingRebalance"
+    world.advance(1)
+
+    assert world.state == "Empty"
+
+
 # SyncGroup.
 
 
