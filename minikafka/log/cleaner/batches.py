@@ -125,15 +125,17 @@ class BatchFilter:
             return [not (needless and is_past_horizon)] * len(entries.decoded)
         if needless:
             return [False] * len(entries.decoded)
-        latest, mapped_to = self._offsets.get, self._offsets.latest_offset
+        decoded, mapped_to = entries.decoded, self._offsets.latest_offset
+        latest = self._offsets.latest([entry.key for entry in decoded])
         return [
-            entry.offset > mapped_to
+            offset > mapped_to
             or (
-                entry.key is not None
-                and entry.offset >= latest(entry.key)
-                and (entry.value is not None or not is_past_horizon)
+                offset >= newest
+                and entry.key is not None
+                and (not is_past_horizon or entry.value is not None)
             )
-            for entry in entries.decoded
+            for entry, newest in zip(decoded, latest, strict=True)
+            for offset in (entry.offset,)
         ]
 
 

@@ -74,21 +74,41 @@ class OffsetMap:
         if not self._buckets and len(self._latest) + len(found) > self._dict_max:
             self._move_to_buckets()
         if self._buckets:
-            for key, offset in found.items():
-                self._put_in_bucket(_identity(key), offset)
+            self._put_in_buckets(zip(map(_identity, found), found.values(), strict=True))
         elif max(map(len, found), default=0) <= _KEY_MAX:
             self._latest.update(found.items())
         else:
             self._latest.update((_short(key), offset) for key, offset in found.items())
 
-    def get(self, key: bytes) -> int:
-        """Return the latest offset of the key, -1 if it is not in the map."""
-        if not self._buckets:
-            return self._latest.get(key if len(key) <= _KEY_MAX else _short(key), -1)
-        identity = _identity(key)
-        bucket = self._buckets[hash(identity) & self._mask]
-        at = _find(bucket, identity)
-        return -1 if at < 0 else int(_OFFSET.unpack_from(bucket, at + 16)[0])
+    def latest(self, keys: Iterable[bytes | None]) -> list[int]:
+        """Return the latest offset of each key, -1 for one that is not in the map, and for None."""
+        if self._buckets:
+            return self._latest_in_buckets(keys)
+        get = self._latest.get
+        return [
+            -1 if key is None else get(key if len(key) <= _KEY_MAX else _short(key), -1)
+            for key in keys
+        ]
+
+    def _latest_in_buckets(self, keys: Iterable[bytes | None]) -> list[int]:
+        """Return what `latest` does. The loop has no calls of its own, which would take half of its time."""
+        buckets, mask, unpack = self._buckets, self._mask, _OFFSET.unpack_from
+        found = []
+        for key in keys:
+            at = -1
+            if key is not None:
+                size = len(key)
+                identity = (
+                    key + _PAD[size]
+                    if size <= _SHORT
+                    else blake2b(key, digest_size=_SHORT).digest() + _HASHED
+                )
+                bucket = buckets[hash(identity) & mask]
+                at = bucket.find(identity)
+                while at > 0 and at % ENTRY_BYTES:
+                    at = bucket.find(identity, at + 1)
+            found.append(-1 if at < 0 else unpack(bucket, at + 16)[0])
+        return found
 
     def _move_to_buckets(self) -> None:
         number = 1 << (self.capacity // _BUCKET_ENTRIES).bit_length()
@@ -97,25 +117,21 @@ class OffsetMap:
         while self._latest:
             key, offset = self._latest.popitem()
             identity = _identity(key) if isinstance(key, bytes) else _of_hash(key)
-            self._put_in_bucket(identity, offset)
+            self._put_in_buckets(((identity, offset),))
         self._latest = {}  # the emptied dict still has its table
 
-    def _put_in_bucket(self, identity: bytes, offset: int) -> None:
-        bucket = self._buckets[hash(identity) & self._mask]
-        at = _find(bucket, identity)
-        if at < 0:
-            bucket += identity + _OFFSET.pack(offset)
-            self._count += 1
-        else:
-            _OFFSET.pack_into(bucket, at + 16, offset)
-
-
-def _find(bucket: bytearray, identity: bytes) -> int:
-    """Return where the entry of the key begins, -1 without one. A match between two entries is none."""
-    at = bucket.find(identity)
-    while at % ENTRY_BYTES and at >= 0:
-        at = bucket.find(identity, at + 1)
-    return at
+    def _put_in_buckets(self, entries: Iterable[tuple[bytes, int]]) -> None:
+        buckets, mask, pack, pack_into = self._buckets, self._mask, _OFFSET.pack, _OFFSET.pack_into
+        for identity, offset in entries:
+            bucket = buckets[hash(identity) & mask]
+            at = bucket.find(identity)
+            while at > 0 and at % ENTRY_BYTES:  # a match between two entries is none
+                at = bucket.find(identity, at + 1)
+            if at < 0:
+                bucket += identity + pack(offset)
+                self._count += 1
+            else:
+                pack_into(bucket, at + 16, offset)
 
 
 def _identity(key: bytes) -> bytes:

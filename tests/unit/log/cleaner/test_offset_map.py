@@ -29,28 +29,28 @@ def test_map_returns_the_latest_offset_of_each_key(size: int, count: int) -> Non
     keys: list[bytes | None] = [b"%0*d" % (size, i % 10**size) for i in range(count)]
     offsets = filled(keys)
     expected = {key: offset for offset, key in enumerate(keys)}
-    assert {key: offsets.get(key) for key in expected if key is not None} == expected
+    assert offsets.latest(expected) == list(expected.values())
     assert len(offsets) == len(expected)
-    assert offsets.get(b"another") == -1
+    assert offsets.latest([b"another", None]) == [-1, -1]
 
 
 def test_map_moved_to_buckets_takes_later_offsets_of_its_keys() -> None:
     keys: list[bytes | None] = [b"key-%d" % (i % 15_000) for i in range(MANY)]
     offsets = filled(keys)
-    assert [offsets.get(b"key-%d" % i) for i in (0, 4_999, 5_000)] == [15_000, 19_999, 5_000]
+    assert offsets.latest([b"key-%d" % i for i in (0, 4_999, 5_000)]) == [15_000, 19_999, 5_000]
 
 
 def test_zeros_in_keys_are_not_taken_for_other_keys() -> None:
     keys: list[bytes | None] = [bytes(size) for size in range(20)]
     keys += [b"%d" % i for i in range(MANY)]
     offsets = filled(keys)
-    assert [offsets.get(bytes(size)) for size in range(20)] == list(range(20))
+    assert offsets.latest([bytes(size) for size in range(20)]) == list(range(20))
 
 
 def test_records_without_key_and_below_the_start_are_left_out() -> None:
     offsets = OffsetMap(MIB, 0.9)
     assert not offsets.put_all(entries([b"a", b"b", None, b"c"]), 4, 1)
-    assert [offsets.get(key) for key in (b"a", b"b", b"c")] == [-1, 1, 3]
+    assert offsets.latest([b"a", b"b", b"c"]) == [-1, 1, 3]
 
 
 def test_map_is_full_at_the_number_of_keys_that_kafka_maps() -> None:
@@ -63,4 +63,4 @@ def test_map_is_full_at_the_number_of_keys_that_kafka_maps() -> None:
 def test_full_map_takes_no_further_record_even_of_a_known_key() -> None:
     offsets = OffsetMap(100 * ENTRY_BYTES, 0.9)
     assert offsets.put_all(entries([b"%d" % (i % 90) for i in range(100)]), 100, 0)
-    assert (offsets.get(b"0"), offsets.latest_offset) == (0, 89)
+    assert (offsets.latest([b"0"]), offsets.latest_offset) == ([0], 89)
