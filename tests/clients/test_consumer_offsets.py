@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Committed
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.apache_kafka import apache_kafka, needs_kafka, run_java
 
 from benchmarks.kafka import CLIENT_ID, LENGTH, Session
 from minikafka.base.model import TopicPartition
+from minikafka.broker.group_coordinator.transactions import CommittedRecords
+from minikafka.cluster import LocalCluster
 from minikafka.groups.commands import KeyValue
+from minikafka.groups.partitions import Load
 from minikafka.groups.records import (
     GroupKey,
     GroupMetadataValue,
@@ -37,6 +40,7 @@ from minikafka.groups.records import (
     read_offset,
     subscribed_topics,
 )
+from minikafka.groups.states import STABLE
 from minikafka.record.batch import records
 
 pytestmark = [pytest.mark.clients, needs_kafka]
@@ -44,6 +48,14 @@ pytestmark = [pytest.mark.clients, needs_kafka]
 FORMATTERS: Final = Path(__file__).parent.parent / "support" / "OffsetsFormatters.java"
 T0: Final = TopicPartition("t", 0)
 T1: Final = TopicPartition("t", 1)
+SMALL: Final = {
+    "group_initial_rebalance_delay_ms": 0,
+    "offsets_topic_num_partitions": 1,
+    "offsets_topic_replication_factor": 1,
+    "transaction_state_log_num_partitions": 1,
+    "transaction_state_log_replication_factor": 1,
+    "transaction_state_log_min_isr": 1,
+}
 
 
 async def printed_by_kafka(written: Iterable[KeyValue], directory: Path) -> list[str]:
@@ -130,8 +142,24 @@ def commit_with_retention(bootstrap: str, group: str, retention_ms: int) -> None
         assert session.receive().endswith(bytes(2)), "an error code"
 
 
+def commit_in_transactions(bootstrap: str) -> None:
+    """Commit offset 3 of t-0 in a transaction; then offset 4 in one that is aborted."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "transactional"})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "p"})
+    producer.init_transactions()
+    for offset in (3, 4):
+        producer.begin_transaction()
+        offsets = [Committed("t", 0, offset)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
+        if offset == 3:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    consumer.close()
+
+
 def use_groups(bootstrap: str) -> None:
-    """Commit as a static member, as a member, and as none; then delete a group."""
+    """Commit as a static member, as a member, as none, and in transactions; delete a group."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", 2, 1)])["t"].result()
     static = join(bootstrap, "static", group_instance_id="one")
@@ -145,6 +173,25 @@ def use_groups(bootstrap: str) -> None:
     consumer.close()
     admin.delete_consumer_groups(["gone"])["gone"].result()
     commit_with_retention(bootstrap, "simple", 60_000)
+    commit_in_transactions(bootstrap)
+
+
+def check_what_is_loaded(log: bytes) -> None:
+    """The coordinator of a partition that Kafka wrote has Kafka's groups; an aborted commit does not count."""
+    load = Load(0, 0)
+    load.add(CommittedRecords().records(log))
+    groups = {group.group_id: group for group in load.groups()}
+    offsets = {
+        name: {
+            tp: found.offset
+            for tp in group.offsets.partitions()
+            if (found := group.offsets.fetch(tp))
+        }
+        for name, group in groups.items()
+    }
+    assert offsets == {"static": {T0: 5, T1: 7}, "simple": {T1: 11}, "transactional": {T0: 3}}
+    static = groups["static"]
+    assert (static.state, static.generation, list(static.static_ids)) == (STABLE, 1, ["one"])
 
 
 def rewritten(record: KeyValue) -> KeyValue:
@@ -158,12 +205,13 @@ def rewritten(record: KeyValue) -> KeyValue:
 
 
 async def test_records_of_kafka_are_read_and_written_as_by_kafka(tmp_path: Path) -> None:
-    settings = {"offsets_topic_num_partitions": 1, "offsets_topic_replication_factor": 1}
-    async with apache_kafka(tmp_path, group_initial_rebalance_delay_ms=0, **settings) as kafka:
+    async with apache_kafka(tmp_path, **SMALL) as kafka:
         await asyncio.to_thread(use_groups, kafka.bootstrap)
-        [log] = (kafka.log_dir / "__consumer_offsets-0").glob("*.log")
-        theirs = [(each.key or b"", each.value) for each in records(log.read_bytes())]
+        [file] = (kafka.log_dir / "__consumer_offsets-0").glob("*.log")
+        log = file.read_bytes()
+    check_what_is_loaded(log)
 
+    theirs = [(each.key or b"", each.value) for each in records(log)]
     assert [rewritten(record) for record in theirs] == theirs
     last = {read_key(key): value for key, value in theirs}
     offsets = {key: value and read_offset(value) for key, value in last.items() if key[1:]}
@@ -173,6 +221,7 @@ async def test_records_of_kafka_are_read_and_written_as_by_kafka(tmp_path: Path)
         OffsetKey("static", T1): (7, 0, ""),
         OffsetKey("gone", T0): None,
         OffsetKey("simple", T1): (11, -1, ""),
+        OffsetKey("transactional", T0): (4, -1, ""),
     }
     simple = offsets[OffsetKey("simple", T1)]
     assert simple is not None
@@ -186,3 +235,33 @@ async def test_records_of_kafka_are_read_and_written_as_by_kafka(tmp_path: Path)
     assert await printed_by_kafka(map(rewritten, theirs), tmp_path) == await printed_by_kafka(
         theirs, tmp_path
     )
+
+
+async def test_console_consumer_of_kafka_prints_the_topic_of_our_groups(
+    cluster: LocalCluster,
+) -> None:
+    def commit() -> None:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("t", 2, 3)])["t"].result()
+        consumer = join(cluster.bootstrap, "printed", group_instance_id="one")
+        consumer.commit(offsets=[Committed("t", 0, 5, "first")], asynchronous=False)
+        consumer.close()
+
+    await asyncio.to_thread(commit)
+    formatters = "kafka.coordinator.group.GroupMetadataManager$"
+    offsets, groups = [
+        await run_java(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            "--bootstrap-server", cluster.bootstrap, "--topic", "__consumer_offsets",
+            "--from-beginning", "--timeout-ms", "5000", "--formatter", f"{formatters}{name}",
+        )
+        for name in ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter")
+    ]  # fmt: skip
+
+    [committed] = [line for line in offsets.splitlines() if line.startswith("[printed,")]
+    assert committed.startswith(
+        "[printed,t,0]::OffsetAndMetadata(offset=5, leaderEpoch=Optional.empty, metadata=first"
+    )
+    [group] = [line for line in groups.splitlines() if line.startswith("printed::")]
+    assert "generation=1, protocolType=Some(consumer), currentState=Stable" in group
+    assert "groupInstanceId=Some(one), clientId=me, clientHost=/127.0.0.1" in group

@@ -85,8 +85,8 @@ async def _wait_until_open(port: int, process: asyncio.subprocess.Process) -> No
                 return
 
 
-async def run_java(program: Path, *arguments: str) -> str:
-    """Run a Java source file on Kafka's jars, which must succeed; return its standard output."""
+async def run_java(program: Path | str, *arguments: str) -> str:
+    """Run a Java source file, or a class of Kafka's jars, which must succeed; return its standard output."""
     process = await asyncio.create_subprocess_exec(
         "java",
         *QUICK,

@@ -57,6 +57,7 @@ class GroupLedgerWorld(GroupWorld):
                 "wall_ms": self.wall_ms(),
                 "answers": answers,
                 "history": self.entries(),
+                "lags": [],
                 **more,
             }
         )

@@ -14,13 +14,16 @@ from typing import Any, Final
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock, Rng
 from minikafka.client import Client
+from minikafka.client.log_offsets import LATEST
 from minikafka.cluster import LocalCluster
 from minikafka.explain.gather import gather
 from minikafka.explain.groups.history import Entry, history
 from minikafka.explain.groups.lag import (
     QUIET_MS,
+    SAMPLES,
     WINDOW_MS,
     Commit,
     Lag,
@@ -34,7 +37,6 @@ from minikafka.groups.records import OffsetKey, read_key, read_offset
 from minikafka.ledger.reader import Line, read_group
 from minikafka.rpc.messages import EXPLAIN_GROUP
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 TIMEOUT_MS: Final = 3_000
 """Time for all questions about offsets."""
 _AWAY_MAX: Final = 20
@@ -88,7 +90,7 @@ async def collect(sources: Sources, group: str) -> GroupPicture:
     number = known.partition if known.partition is not None else _last_partition(past)
     home = None
     if number is not None and (report is None or report["is_writing"]):
-        home = await sources.partition(TopicPartition(OFFSETS_TOPIC, number))
+        home = await sources.partition(TopicPartition(GROUP_TOPIC, number))
     if report is None or known.coordinator is None or number is None:
         return GroupPicture(group, known.wall_ms, answers, past, home)
     leaders = {
@@ -148,7 +150,7 @@ class OffsetsReader:
             for topic, number, offset, time in report["offsets"]
             if (tp := TopicPartition(topic, number)) in readable
         }
-        ends = await self._offsets(committed, "latest")
+        ends = await self._offsets(committed, LATEST)
         behind = [tp for tp in ends if ends[tp] > committed[tp].offset]
         behind.sort(key=lambda tp: committed[tp].offset - ends[tp])
         behind = behind[:_LAGS_MAX]
@@ -170,35 +172,25 @@ class OffsetsReader:
         ]
 
     async def _offsets(
-        self, partitions: Iterable[TopicPartition], at: Any
+        self, partitions: Iterable[TopicPartition], at: int
     ) -> dict[TopicPartition, int]:
-        """Return the offsets of the partitions at a time; those of deleted topics are left out."""
-        numbers: defaultdict[str, list[int]] = defaultdict(list)
-        for topic, number in partitions:
-            numbers[topic].append(number)
-        found = {}
-        for topic, some in numbers.items():
-            try:
-                offsets = await self._client.list_offsets(topic, at, some)
-            except KafkaError:
-                continue
-            found.update({TopicPartition(topic, n): offset for n, offset in offsets.items()})
-        return found
+        """Return the offsets of the partitions at a time (`LogOffsets`)."""
+        wanted = dict.fromkeys(partitions, at)
+        return await self._client.log_offsets(wanted) if wanted else {}
 
     async def _commits(
         self, wanted: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[Commit]]:
         """Return the commits of the last WINDOW_MS, oldest first."""
-        numbers = [self._number]
-        since = self._now - WINDOW_MS
-        start = (await self._client.list_offsets(OFFSETS_TOPIC, since, numbers))[self._number]
-        end = (await self._client.list_offsets(OFFSETS_TOPIC, "latest", numbers))[self._number]
+        home = TopicPartition(GROUP_TOPIC, self._number)
+        start = (await self._offsets([home], self._now - WINDOW_MS))[home]
+        end = (await self._offsets([home], LATEST))[home]
         found: defaultdict[TopicPartition, list[Commit]] = defaultdict(list)
         if start < 0 or start >= end:
             return found
         first = max(start, end - _RECORDS_MAX)
         async for record in self._client.consume(
-            OFFSETS_TOPIC, start={self._number: first}, until_end={self._number: end}
+            GROUP_TOPIC, start={self._number: first}, until_end={self._number: end}
         ):
             with suppress(ValueError):  # no reader can tell what such a record means
                 key = read_key(record.key or b"")
@@ -211,9 +203,12 @@ class OffsetsReader:
     ) -> dict[TopicPartition, dict[int, int]]:
         """Return by partition the offsets of the first records since each sample time."""
         found: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
-        for topic, times in sample_times(commits).items():
-            partitions = [tp for tp in commits if tp.topic == topic]
-            for time in times:
-                for tp, offset in (await self._offsets(partitions, time)).items():
-                    found[tp][time] = offset
+        times = sample_times(commits)
+        for number in range(SAMPLES):
+            wanted = {
+                tp: times[tp.topic][number] for tp in commits if number < len(times[tp.topic])
+            }
+            if wanted:
+                for tp, offset in (await self._client.log_offsets(wanted)).items():
+                    found[tp][wanted[tp]] = offset
         return found

@@ -82,9 +82,11 @@ class Entry:
             return [f"{words} ({_phases(joined, stable)})" if joined is not None else words]
         if self.find(commands.EMPTY) is not None:
             return [f"no member is left in generation {self.generation}"]
-        if self.interrupted:
-            return [f"not finished: {self.interrupted}"]
-        return ["not finished yet"]
+        so_far = [describe(joined)] if joined is not None else []
+        return [
+            *so_far,
+            f"not finished: {self.interrupted}" if self.interrupted else "not finished yet",
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as JSON-able values, each line with all its fields, its name and its text."""

@@ -318,8 +318,13 @@ def _lags(picture: GroupPicture) -> Iterator[Finding]:
     steady = [lag for lag in behind if not (lag.grows or lag.is_stuck)]
     if steady:
         total = sum(lag.records for lag in steady)
-        text = f"{total} records of {count(len(steady), 'partition')} are not committed; the lag does not grow"
+        text = (
+            f"{total} records of {count(len(steady), 'partition')} are not committed; "
+            "the lag did not grow from commit to commit"
+        )
         yield Finding("lag", text, is_problem=False)
+    if picture.lags is None and picture.report is not None:
+        yield Finding("lag-unknown", "the lag could not be read in time", is_problem=False)
 
 
 def _lag(picture: GroupPicture, lag: Lag) -> Finding:

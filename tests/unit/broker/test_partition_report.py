@@ -12,9 +12,9 @@ from support.memory_cluster import MemoryCluster
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
-from minikafka.broker.partition_report import partition_asked
+from minikafka.broker.partition_report import leaders_of, partition_asked
 from minikafka.client import NewTopic
-from minikafka.rpc.messages import EXPLAIN, PLAN
+from minikafka.rpc.messages import EXPLAIN, EXPLAIN_GROUP, PLAN
 
 T0 = TopicPartition("t", 0)
 
@@ -82,3 +82,21 @@ def test_call_without_a_partition_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(KafkaError) as refused:
         partition_asked(body)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+async def test_broker_that_does_not_coordinate_a_group_says_so(cluster: MemoryCluster) -> None:
+    broker = leader(cluster)
+    found = await broker.on_call(Call(EXPLAIN_GROUP, {"group": "g"}))
+    assert found["error"] == ErrorCode.NOT_COORDINATOR
+    assert (found["group"], found["leaders"]) == (None, [])
+    with pytest.raises(KafkaError, match="name a group"):
+        await broker.on_call(Call(EXPLAIN_GROUP, {"group": 7}))
+
+
+async def test_report_of_a_group_has_the_leaders_of_what_it_reads(cluster: MemoryCluster) -> None:
+    broker = leader(cluster)
+    mine = [["t", 0, broker.config.broker_id]]
+    for topics, offsets in ((["t"], []), (None, [["t", 0, 5, 1]]), ([], [["t", 0, 5, 1]])):
+        report = {"topics": topics, "offsets": offsets}
+        assert leaders_of(broker.metadata, report) == mine
+    assert leaders_of(broker.metadata, {"topics": ["other"], "offsets": []}) == []

@@ -91,8 +91,9 @@ def test_rebalance_that_a_further_one_interrupts_is_not_finished():
     world.join()
     world.send_join()
 
+    joined = "1 member joined in 0 ms, client-1 last; leader client-1, protocol range"
     assert summaries(world) == [
-        "client-1 joined; not finished: the next one began",
+        f"client-1 joined; {joined}; not finished: the next one began",
         "client-2 joined; not finished yet",
     ]
     assert [entry.is_open for entry in world.entries()] == [False, True]
@@ -104,8 +105,9 @@ def test_write_that_fails_begins_the_next_rebalance():
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.send_sync(member, 1, assignments={})
 
+    joined = "1 member joined in 0 ms, client-1 last; leader client-1, protocol range"
     assert summaries(world) == [
-        "client-1 joined; not finished: the next one began",
+        f"client-1 joined; {joined}; not finished: the next one began",
         "the assignment could not be written; not finished yet",
     ]
     [failed] = [line for line in world.lines if line["fact"] == "append failed"]

@@ -344,7 +344,10 @@ def test_lag_that_does_not_grow_is_no_problem():
     [found] = world.why(**lag(40, 20, 40, 20))
 
     assert not found.is_problem
-    assert found.text == "40 records of 1 partition are not committed; the lag does not grow"
+    assert (
+        found.text
+        == "40 records of 1 partition are not committed; the lag did not grow from commit to commit"
+    )
 
 
 def test_topic_that_does_not_exist_is_named():
@@ -361,6 +364,15 @@ def test_members_without_partitions_are_counted():
     [found] = world.why()
 
     assert (found.text, found.is_problem) == ("1 of 1 member have no partition", False)
+
+
+def test_lag_that_cannot_be_read_is_said():
+    world = GroupLedgerWorld()
+    world.stable()
+
+    [found] = world.why(lags=None)
+
+    assert (found.name, found.is_problem) == ("lag-unknown", False)
 
 
 def test_group_without_members_is_a_problem_only_with_lag():
