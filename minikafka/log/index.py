@@ -118,7 +118,14 @@ class TimeIndex:
 
     def encode(self) -> bytes:
         """Return the bytes of Kafka's `.timeindex` file, without preallocated zeros."""
-        return b"".join(map(TIME_ENTRY.pack, self.timestamps, self.offsets))
+        timestamps, offsets = array("q", self.timestamps), array("i", self.offsets)
+        if sys.byteorder == "little":
+            timestamps.byteswap()
+            offsets.byteswap()
+        halves = array("i", timestamps.tobytes())
+        columns = array("i", bytes(TIME_ENTRY.size * len(offsets)))
+        columns[0::3], columns[1::3], columns[2::3] = halves[0::2], halves[1::2], offsets
+        return columns.tobytes()
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex | None:
@@ -126,12 +133,16 @@ class TimeIndex:
         if len(data) % TIME_ENTRY.size:
             return None
         index = cls()
-        for timestamp, offset in TIME_ENTRY.iter_unpack(data):
-            index.timestamps.append(timestamp)
-            index.offsets.append(offset)
-            index.last_timestamp = timestamp
+        columns = array("i", data)
+        halves = array("i", bytes(8 * (len(columns) // 3)))
+        halves[0::2], halves[1::2] = columns[0::3], columns[1::3]
+        index.timestamps, index.offsets = array("q", halves.tobytes()), columns[2::3]
+        if sys.byteorder == "little":
+            index.timestamps.byteswap()
+            index.offsets.byteswap()
         if not len(index):
             return index
+        index.last_timestamp = index.timestamps[-1]
         if index.timestamps[0] < 0 or index.offsets[0] < 0:
             return None
         return index if _rises(index.timestamps) and _rises(index.offsets) else None

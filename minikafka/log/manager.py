@@ -27,7 +27,7 @@ from minikafka.log.segment import LOG as LOG_SUFFIX
 logger = logging.getLogger(__name__)
 
 _META_VERSION: Final = "0"
-_RETIRED_MAX: Final = 256
+_RETIRED_MAX: Final = 32
 """The most segments that are closed in one turn of the event loop."""
 
 

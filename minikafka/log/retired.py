@@ -6,19 +6,23 @@ can be read: a response that names records of a removed segment is still sent.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+from itertools import count
+
 from minikafka.log.segment import Segment
 
 
 class RetiredSegments:
     """The removed segments of the logs of one directory."""
 
-    __slots__ = ("_delayed", "_new")
+    __slots__ = ("_delayed", "_new", "_order")
 
     def __init__(self) -> None:
         self._new: list[tuple[int, Segment]] = []
         """Each with the delay in milliseconds, which begins with the next call of `take_due`."""
-        self._delayed: list[tuple[int, Segment]] = []
-        """Each with the monotonic time (ms) from which its files may be deleted."""
+        self._delayed: list[tuple[int, int, Segment]] = []
+        """A heap: the monotonic time (ms) from which its files may be deleted, a rising number, the segment."""
+        self._order = count()
 
     def add(self, segment: Segment, delay_ms: int) -> None:
         """Keep a segment whose files were renamed until the delay is over."""
@@ -26,17 +30,20 @@ class RetiredSegments:
 
     def take_due(self, now: int, most: int) -> list[Segment]:
         """Return at most `most` segments whose delay is over at this time (monotonic ms), and forget them."""
-        self._delayed += [(now + delay_ms, segment) for delay_ms, segment in self._new]
+        for delay_ms, segment in self._new:
+            heappush(self._delayed, (now + delay_ms, next(self._order), segment))
         self._new.clear()
-        due = [entry for entry in self._delayed if entry[0] <= now][:most]
-        if due:
-            taken = {id(segment) for _, segment in due}
-            self._delayed = [entry for entry in self._delayed if id(entry[1]) not in taken]
-        return [segment for _, segment in due]
+        due: list[Segment] = []
+        while len(due) < most and self._delayed and self._delayed[0][0] <= now:
+            due.append(heappop(self._delayed)[-1])
+        return due
 
     def close(self, directory: str = "") -> None:
         """Close the segments of the log in this directory, or all of them; their files stay."""
-        for entries in (self._new, self._delayed):
-            for entry in [entry for entry in entries if directory in ("", entry[1].directory)]:
-                entries.remove(entry)
-                entry[1].close()
+        every = [*(segment for *_, segment in self._delayed), *(item[-1] for item in self._new)]
+        self._delayed = [row for row in self._delayed if directory not in ("", row[-1].directory)]
+        self._new = [row for row in self._new if directory not in ("", row[-1].directory)]
+        heapify(self._delayed)
+        for segment in every:
+            if directory in ("", segment.directory):
+                segment.close()

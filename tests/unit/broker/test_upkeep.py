@@ -5,16 +5,25 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
-from support.memory_cluster import LOG_DIR, MemoryCluster
+from support.logs import produce as produce_to
+from support.loop_clock import LoopClock
+from support.memory_cluster import LOG_DIR, InlineExecutor, MemoryCluster
+from support.memory_storage import MemoryStorage
 from support.seeded_loop import run_seeded
 
+from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.broker.upkeep import Upkeep
 from minikafka.client import Client, NewTopic, Record
+from minikafka.log.manager import LogManager
+from minikafka.log.retention import SEGMENTS_MAX
 from minikafka.record.batch import build
 from minikafka.replication.partition import Partition
+from minikafka.runtime.tasks import TaskRegistry
 
 T0 = TopicPartition("t", 0)
 DIRECTORY = f"{LOG_DIR}/t-0"
@@ -268,3 +277,48 @@ def test_state_shows_bytes_and_the_oldest_record_of_each_log() -> None:
         assert row["earliest_timestamp"] is None
 
     run(scenario, log_retention_bytes=KEPT)
+
+
+class SlowClock(LoopClock):
+    """A clock on which 3 ms pass from one look to the next; it counts the pauses of the event loop's user."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = self.pauses = 0
+
+    def now(self) -> int:
+        self.time += 3
+        return self.time
+
+    async def sleep(self, ms: float) -> None:
+        self.pauses += ms == 0
+
+
+async def test_pass_gives_way_to_the_event_loop_after_every_few_segments() -> None:
+    clock, storage = SlowClock(), MemoryStorage()
+    broker = BrokerConfig.from_mapping(
+        {"broker.id": 0, "log.dirs": "/d", "zookeeper.connect": "h:1", "log.retention.ms": 1}
+    )
+    logs = LogManager(storage, broker, clock, InlineExecutor())
+    await logs.start("c")
+    partitions = {}
+    settings = replace(TopicConfig.from_broker(broker, {}), segment_bytes=BATCH)
+    for number in range(3):
+        tp = TopicPartition("t", number)
+        log = logs.create(tp, None, settings, is_new=True)
+        produce_to(log, *[1] * 100, size=50)
+        partitions[tp] = Partition(tp, 0, log, 1_000, lambda _: True)
+        partitions[tp].restore_high_watermark(100)
+    upkeep = Upkeep(
+        logs,
+        partitions,
+        broker,
+        clock,
+        TaskRegistry(print),
+        Partition.advance_log_start_offset,
+        print,
+    )
+    await upkeep.apply_retention()
+    assert upkeep.deleted_segments == 300
+    plans, removals = 3 * (100 // SEGMENTS_MAX + 1), 3 * (100 // 16 + 1)
+    assert clock.pauses >= plans + removals
