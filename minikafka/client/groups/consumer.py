@@ -22,7 +22,7 @@ from minikafka.base.ports import Clock
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.groups.commits import Commits
 from minikafka.client.groups.coordinator import Coordinator
-from minikafka.client.groups.fetching import Fetching
+from minikafka.client.groups.fetching import UNKNOWN, Fetching
 from minikafka.client.groups.member import GroupMember
 from minikafka.client.groups.offsets import NoOffset, OffsetAndMetadata
 from minikafka.client.groups.settings import GroupSettings
@@ -179,7 +179,7 @@ class GroupConsumer:
             raise ValueError(f"an offset must not be negative, got {offset}")
         self._require(tp)
         self._resets.pop(tp, None)
-        self._fetching.places[tp].move(offset)
+        self._fetching.move(tp, offset)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -301,7 +301,8 @@ class GroupConsumer:
             self._commit_due = now + self._settings.auto_commit_interval_ms
             if changed := self._processed():
                 self.commit_async(changed)
-        await self._find_positions()
+        if self._fetching.without_position:
+            await self._find_positions()
 
     async def _fetch(self) -> None:
         """Take the responses that have arrived; if there is none, wait until one does or something is due."""
@@ -438,21 +439,20 @@ class GroupConsumer:
 
     async def _find_positions(self) -> None:
         """Look up the position of every assigned partition that has none."""
-        missing = self._fetching.without_position()
+        missing = sorted(self._fetching.without_position)
         if not missing:
             return
         unknown = [tp for tp in missing if tp not in self._resets]
         committed = await self._commits.committed(unknown)
         self._commits.last.update(committed)
         for tp, found in committed.items():
-            if tp in self._fetching.places:
-                self._fetching.places[tp].move(found.offset)
+            self._fetching.move(tp, found.offset)
         without = [tp for tp in unknown if tp not in committed]
         self._reset_by_policy(without, "it has no committed offset")
         resets = {tp: at for tp, at in self._resets.items() if tp in self._fetching.places}
         for tp, offset in (await self._log_offsets(resets)).items() if resets else ():
-            if self._resets.pop(tp, None) is not None and tp in self._fetching.places:
-                self._fetching.places[tp].move(offset)
+            if self._resets.pop(tp, None) is not None:
+                self._fetching.move(tp, offset)
 
     def _reset_by_policy(self, partitions: Sequence[TopicPartition], why: str) -> None:
         policy = self._settings.auto_offset_reset
@@ -465,7 +465,7 @@ class GroupConsumer:
     ) -> None:
         for tp in partitions or (() if named else list(self._fetching.places)):
             self._require(tp)
-            self._fetching.places[tp].move(-1)
+            self._fetching.move(tp, UNKNOWN)
             self._resets[tp] = timestamp
         self._wake()
 

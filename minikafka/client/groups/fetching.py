@@ -29,6 +29,8 @@ from minikafka.wire.versions import FETCH
 
 logger = logging.getLogger(__name__)
 
+BUFFERED_BYTES_MAX: Final = 2 * PARTITION_BYTES
+"""A partition with this much unread data is not fetched: one response in work, and the next one."""
 UNKNOWN: Final = -1
 """Position of a partition whose offset was not looked up."""
 
@@ -99,6 +101,8 @@ class Fetching:
         self._timeout_ms = max_wait_ms + request_timeout_ms
         self._on_change = on_change
         self.places: dict[TopicPartition, Place] = {}
+        self.without_position: set[TopicPartition] = set()
+        """The partitions whose position must be looked up before they are read."""
         self._turn: deque[TopicPartition] = deque()
         self._in_flight: dict[Address, _Fetch] = {}
 
@@ -106,15 +110,23 @@ class Fetching:
         """Begin to read partitions once they have a position."""
         for tp in partitions:
             self.places[tp] = Place()
+            self.without_position.add(tp)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading partitions."""
         for tp in partitions:
             self.places.pop(tp, None)
+        self.without_position.difference_update(partitions)
 
-    def without_position(self) -> list[TopicPartition]:
-        """Return the partitions whose position must be looked up before they are read."""
-        return [tp for tp, place in self.places.items() if place.position == UNKNOWN]
+    def move(self, tp: TopicPartition, offset: int) -> None:
+        """Go on at this offset of a partition, if it was not given up meanwhile; UNKNOWN: it must be looked up."""
+        place = self.places.get(tp)
+        if place is not None:
+            place.move(offset)
+            if offset == UNKNOWN:
+                self.without_position.add(tp)
+            else:
+                self.without_position.discard(tp)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the known positions."""
@@ -146,7 +158,7 @@ class Fetching:
         for fetch in self._in_flight.values():
             fetch.answer.cancel()
         self._in_flight.clear()
-        self.places.clear()
+        self.drop(list(self.places))
 
     def receive(self) -> list[TopicPartition]:
         """Take the records of the responses that have arrived.
@@ -205,7 +217,7 @@ class Fetching:
         return (
             place.position >= 0
             and not place.is_paused
-            and place.buffered_bytes < PARTITION_BYTES
+            and place.buffered_bytes < BUFFERED_BYTES_MAX
             and place.retry_at <= now
         )
 
