@@ -30,9 +30,9 @@ XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 LZ4_MAGIC: Final = bytes.fromhex("04224d18")
 LZ4_STORED: Final = 1 << 31
 """Bit of an LZ4 block's length: the block is not compressed."""
-CHUNK_MAX: Final = 4 << 20
-"""Largest chunk: one block of snappy or LZ4, which can only be decompressed as a whole. Snappy allows larger ones; no
-client writes them with its default settings, and they are refused."""
+CHUNK_MAX: Final = 24 << 20
+"""Largest chunk: one block of snappy, which can only be decompressed as a whole. librdkafka writes a whole batch as one
+block; no block of 1 MiB, the default of `max.message.bytes`, inflates to more. Chunks of other codecs are smaller."""
 
 _PIECE_BYTES: Final = 32 << 10
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"

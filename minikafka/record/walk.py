@@ -56,6 +56,8 @@ _OVERREAD: Final = bytes(64)
 """The compiled reader checks a length before it uses it, but reads up to this many bytes behind the end for it."""
 _VARINT_MAX: Final = 5
 """Bytes of the longest length or delta that the Java client reads; timestamps may have ten."""
+_LONG_VARINT: Final = bytes((0x80, 0x80, 0x00))
+"""Bytes in every number below 2^20 that takes more than `_VARINT_MAX` bytes. Records with them are walked here."""
 _LEAST_BODY: Final = 6
 """Attributes, two deltas, key length, value length, header count."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
@@ -125,7 +127,12 @@ def _padded(view: memoryview, start: int, end: int) -> memoryview:
 
 
 def _reads_well(batch: memoryview, needs_keys: bool) -> bool:
-    """Return True if the compiled reader reads a batch without compression to its end, and finds the keys needed."""
+    """Return True if the compiled reader reads a batch without compression to its end, and finds the keys needed.
+
+    False also if a number may be longer than Java reads, which the compiled reader does not notice.
+    """
+    if _LONG_VARINT in bytes(batch):
+        return False
     try:
         records = DefaultRecordBatch(batch)
         if needs_keys:

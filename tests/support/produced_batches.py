@@ -54,6 +54,11 @@ def _fields(body: bytes, count: int = 1) -> bytes:
     return raw_batch(varint(len(body)) + body, count)
 
 
+def record_batch(value: bytes) -> bytes:
+    """Return a batch of one record with this value."""
+    return raw_batch(record(value=value), 1)
+
+
 def batches() -> dict[str, tuple[bytes, bool]]:
     """Return (batch, whether consumers can read it) by name."""
     found = dict(_uncompressed())
@@ -82,6 +87,16 @@ def _uncompressed() -> Iterator[tuple[str, tuple[bytes, bool]]]:
     yield "header key that is not UTF-8", (_fields(b"\0\0\0\1\1\2\2\xff\1"), True)
     yield "attributes with the high bit", (_fields(b"\x85\0\0\1\1\0"), True)
     yield "padded length", (raw_batch(b"\x8e\x80\0" + record()[1:], 1), True)
+    six, minus_one = b"\x80" * 5 + b"\0", b"\x81" + b"\x80" * 4 + b"\0"
+    yield (
+        "record length of six bytes",
+        (raw_batch(b"\x8e" + b"\x80" * 4 + b"\0" + record()[1:], 1), False),
+    )
+    yield "offset of six bytes", (_fields(b"\0\0" + six + b"\1\1\0"), False)
+    yield "key length of six bytes", (_fields(b"\0\0\0" + minus_one + b"\1\0"), False)
+    yield "value length of six bytes", (_fields(b"\0\0\0\1" + minus_one + b"\0"), False)
+    yield "header count of six bytes", (_fields(b"\0\0\0\1\1" + six), False)
+    yield "value with the bytes of a long number", (record_batch(b"\x80" * 9 + bytes(9)), True)
     yield "timestamp of ten bytes", (_fields(b"\0" + b"\xff" * 9 + b"\1\0\1\1\0"), True)
     yield "timestamp of eleven bytes", (_fields(b"\0" + b"\xff" * 10 + b"\1\0\1\1\0"), False)
     yield "huge key", (_fields(b"\0\0\0" + b"\xfe" + b"\xff" * 8 + b"\1" + b"\1\0"), False)
