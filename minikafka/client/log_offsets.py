@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.client.metadata import Leader, Metadata, error_code
+from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries
 from minikafka.wire.versions import LIST_OFFSETS
@@ -41,43 +41,58 @@ class LogOffsets:
 
         async def attempt() -> None:
             left = {tp: at for tp, at in wanted.items() if tp not in found}
-            leaders: defaultdict[Leader, dict[TopicPartition, int]] = defaultdict(dict)
-            for tp, at in left.items():
-                leader = await self._metadata.leader(*tp)
-                leaders[leader._replace(leader_epoch=-1)][tp] = at
-            asked = (self._ask(leader.address, some) for leader, some in leaders.items())
-            codes: dict[TopicPartition, ErrorCode] = {}
-            for offsets, refused in await asyncio.gather(*asked):
-                found.update(offsets)
-                codes.update(refused)
-            for tp, code in codes.items():
-                raise KafkaError(code, str(tp))
+            offsets, errors = await self.look_up_once(left)
+            found.update(offsets)
+            for error in errors.values():
+                raise error
 
         await self._retries(attempt)
         return {tp: found[tp] for tp in wanted}
 
+    async def look_up_once(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+        """Return the offsets that are found without a retry, and the errors of the other partitions."""
+        errors: dict[TopicPartition, KafkaError] = {}
+        leaders: defaultdict[Address, dict[TopicPartition, int]] = defaultdict(dict)
+        for tp, at in wanted.items():
+            try:
+                leader = await self._metadata.leader(*tp)
+                leaders[leader.address][tp] = at
+            except KafkaError as error:
+                errors[tp] = error
+            except OSError as error:
+                errors[tp] = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
+        offsets: dict[TopicPartition, int] = {}
+        answers = await asyncio.gather(*(self._ask(*asked) for asked in leaders.items()))
+        for some, refused in answers:
+            offsets |= some
+            errors |= refused
+        if errors:
+            self._metadata.invalidate()
+        return offsets, errors
+
     async def _ask(
         self, address: Address, wanted: Mapping[TopicPartition, int]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ErrorCode]]:
-        """Return the offsets that one leader knows, and the codes of the others."""
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+        """Return the offsets that one leader knows, and the errors of the other partitions."""
         topics: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
         for tp, timestamp in wanted.items():
-            topics[tp.topic].append(
-                {
-                    "partition_index": tp.partition,
-                    "current_leader_epoch": -1,
-                    "timestamp": timestamp,
-                }
-            )
+            row = {"partition_index": tp.partition, "timestamp": timestamp}
+            topics[tp.topic].append({**row, "current_leader_epoch": -1})
         body: Any = request(
             LIST_OFFSETS,
             replica_id=-1,
             isolation_level=0,
             topics=[{"name": topic, "partitions": some} for topic, some in topics.items()],
         )
-        response = await self._network.call(address, LIST_OFFSETS, self._timeout_ms, body)
+        try:
+            response = await self._network.call(address, LIST_OFFSETS, self._timeout_ms, body)
+        except OSError as error:
+            failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
+            return {}, dict.fromkeys(wanted, failure)
         offsets: dict[TopicPartition, int] = {}
-        codes: dict[TopicPartition, ErrorCode] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
         for topic in response.topics:
             for p in topic.partitions:
                 tp = TopicPartition(topic.name, p.partition_index)
@@ -85,5 +100,5 @@ class LogOffsets:
                 if code is ErrorCode.NONE:
                     offsets[tp] = int(p.offset)
                 else:
-                    codes[tp] = code
-        return offsets, codes
+                    errors[tp] = KafkaError(code, str(tp))
+        return offsets, errors

@@ -16,7 +16,7 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
-from minikafka.base.errors import KafkaError, MinikafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.consumer import ConsumedRecord
@@ -29,7 +29,7 @@ from minikafka.client.groups.settings import GroupSettings
 from minikafka.client.log_offsets import EARLIEST, LATEST, LogOffsets
 from minikafka.client.metadata import Metadata
 from minikafka.client.network import Network
-from minikafka.client.retries import Retries
+from minikafka.client.retries import RETRY_BACKOFF_MS, Retries
 from minikafka.runtime.tasks import TaskRegistry
 
 logger = logging.getLogger(__name__)
@@ -95,8 +95,8 @@ class GroupConsumer:
             request_timeout_ms,
             self._wake,
         )
-        retries = Retries(clock, metadata, api_timeout_ms)
-        self._log_offsets = LogOffsets(network, metadata, retries, request_timeout_ms)
+        self._retries = Retries(clock, metadata, api_timeout_ms)
+        self._log_offsets = LogOffsets(network, metadata, self._retries, request_timeout_ms)
         self._background = TaskRegistry()
         self._committing = TaskRegistry()
         self._is_joining = False
@@ -106,6 +106,7 @@ class GroupConsumer:
         self._in_hand: ConsumedRecord | None = None
         self._returned_at: int | None = None
         self._metadata_due = 0
+        self._positions_due = 0
         self._commit_due = clock.now() + settings.auto_commit_interval_ms
         self._is_started = False
         self._is_closed = False
@@ -170,8 +171,17 @@ class GroupConsumer:
     async def position(self, tp: TopicPartition) -> int:
         """Return the offset of the next record of an assigned partition. Raises KafkaError, ValueError."""
         self._require(tp)
-        await self._find_positions()
-        return self._fetching.places[tp].position
+
+        async def find() -> int:
+            if tp in self._fetching.without_position:
+                await self._find_positions()
+            self._require(tp)
+            position = self._fetching.places[tp].position
+            if position == UNKNOWN:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(tp))
+            return position
+
+        return await self._retries(find)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Read an assigned partition from this offset. Raises ValueError if it is not assigned."""
@@ -301,7 +311,7 @@ class GroupConsumer:
             self._commit_due = now + self._settings.auto_commit_interval_ms
             if changed := self._processed():
                 self.commit_async(changed)
-        if self._fetching.without_position:
+        if self._fetching.without_position and now >= self._positions_due:
             await self._find_positions()
 
     async def _fetch(self) -> None:
@@ -316,6 +326,8 @@ class GroupConsumer:
         due = self._metadata_due
         if self._settings.enable_auto_commit and self._fetching.places:
             due = min(due, self._commit_due)
+        if self._fetching.without_position:
+            due = min(due, self._positions_due)
         timer = self._clock.call_later(max(1, due - self._clock.now()), self._wake)
         try:
             await self._awake.wait()
@@ -450,9 +462,15 @@ class GroupConsumer:
         without = [tp for tp in unknown if tp not in committed]
         self._reset_by_policy(without, "it has no committed offset")
         resets = {tp: at for tp, at in self._resets.items() if tp in self._fetching.places}
-        for tp, offset in (await self._log_offsets(resets)).items() if resets else ():
+        offsets, errors = await self._log_offsets.look_up_once(resets)
+        for tp, offset in offsets.items():
             if self._resets.pop(tp, None) is not None:
                 self._fetching.move(tp, offset)
+        for error in errors.values():
+            if not error.code.retriable:
+                raise error
+        if errors:  # a partition without a leader does not hold up the others
+            self._positions_due = self._clock.now() + RETRY_BACKOFF_MS
 
     def _reset_by_policy(self, partitions: Sequence[TopicPartition], why: str) -> None:
         policy = self._settings.auto_offset_reset

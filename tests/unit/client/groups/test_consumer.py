@@ -409,6 +409,16 @@ async def test_leader_assigns_partitions_that_were_added(
         assert cluster.reasons[1] == "the partitions of a topic have changed"
 
 
+async def test_partition_without_a_leader_does_not_hold_up_the_others(
+    cluster: StubGroups, client: Client
+) -> None:
+    cluster.lead("t", 1, -1)
+    async with client.group_consumer("g", ["t"], MANUAL) as consumer:
+        assert await take(consumer, 5) == [(0, offset) for offset in range(5)]
+        cluster.lead("t", 1, 3)
+        assert await take(consumer, 5) == [(1, offset) for offset in range(5)]
+
+
 async def test_topic_is_read_when_it_appears(cluster: StubGroups, client: Client) -> None:
     settings = GroupSettings(auto_offset_reset="earliest", metadata_max_age_ms=30)
     async with client.group_consumer("g", ["t", "later"], settings) as consumer:

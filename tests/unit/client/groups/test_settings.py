@@ -1,0 +1,18 @@
+"""Settings that contradict each other are refused with the values."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.client import GroupSettings
+
+
+def test_unknown_assignor_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"assignors must be some of range, .* got spread"):
+        GroupSettings(assignors=("range", "spread"))
+
+
+def test_heartbeats_must_come_more_often_than_the_session_ends() -> None:
+    with pytest.raises(ConfigError, match=r"heartbeat_interval_ms \(6000\) must be below"):
+        GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=6_000)

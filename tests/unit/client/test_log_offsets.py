@@ -1,0 +1,55 @@
+"""Offsets of partitions of several leaders, also while leaders move."""
+
+from __future__ import annotations
+
+import pytest
+from support.stub_cluster import StubCluster
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.client import Client, Record
+from minikafka.client.log_offsets import EARLIEST, LATEST
+from minikafka.record.batch import build
+from minikafka.wire import versions
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def client_of(cluster: StubCluster) -> Client:
+    return Client(cluster.bootstrap, transport=cluster.transport, api_timeout_ms=500)
+
+
+def fill(cluster: StubCluster) -> None:
+    cluster.create("t", [1, 2])
+    cluster.create("u", [2])
+    for tp in (T0, T1, U0):
+        for stamp in (1, 2):
+            record = Record(timestamp=stamp, value=b"v")
+            cluster.topics[tp.topic][tp.partition].append(build([record]))
+
+
+async def test_one_request_per_leader_finds_the_offsets(cluster: StubCluster) -> None:
+    fill(cluster)
+    async with client_of(cluster) as client:
+        found = await client.log_offsets({T0: EARLIEST, T1: LATEST, U0: 2})
+    assert found == {T0: 0, T1: 2, U0: 1}
+    assert sorted(cluster.asked(versions.LIST_OFFSETS)) == [1, 2]
+
+
+async def test_leader_that_moved_is_asked_again(cluster: StubCluster) -> None:
+    fill(cluster)
+    async with client_of(cluster) as client:
+        await client.log_offsets({T0: LATEST})
+        cluster.lead("t", 0, 3)
+        assert await client.log_offsets({T0: LATEST, T1: LATEST}) == {T0: 2, T1: 2}
+
+
+async def test_partition_without_a_leader_is_named(cluster: StubCluster) -> None:
+    fill(cluster)
+    cluster.lead("t", 0, -1)
+    async with client_of(cluster) as client:
+        offsets, errors = await client.log_offsets.look_up_once({T0: LATEST, T1: LATEST})
+        assert offsets == {T1: 2}
+        assert errors[T0].code is ErrorCode.LEADER_NOT_AVAILABLE
+        with pytest.raises(KafkaError, match="t-0"):
+            await client.log_offsets({T0: LATEST, T1: LATEST})
