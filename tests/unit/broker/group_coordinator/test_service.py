@@ -133,3 +133,58 @@ def test_ledger_records_the_rebalances_of_a_group() -> None:
         member.close()
 
     run(scenario)
+
+
+def test_group_of_200_members_becomes_stable() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        members = [Member(cluster, "g") for _ in range(200)]
+        await asyncio.gather(*(member.join() for member in members))
+        while any(await asyncio.gather(*(member.beat() for member in members))):
+            await asyncio.gather(*(member.join() for member in members))
+        assert len({member.member_id for member in members}) == 200
+        assert {member.generation for member in members} == {members[0].generation}
+        for member in members:
+            assert member.assignment == f"{member.generation} {member.member_id}".encode()
+            member.close()
+
+    run(
+        scenario,
+        brokers=1,
+        offsets_topic_replication_factor=1,
+        group_initial_rebalance_delay_ms=500,
+    )
+
+
+def test_group_commits_and_fetches_1000_partitions_at_once() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.admin.create_topics([NewTopic("wide", 1000, 1)])
+        client = GroupClient(cluster, "g")
+        offsets = {("wide", number): number + 1 for number in range(1000)}
+        assert await client.commit(offsets) == {0}
+        assert await client.committed() == offsets
+        await cluster.stop(0)
+        await cluster.start(0)
+        assert await client.committed() == offsets
+        client.close()
+
+    run(scenario, brokers=1, offsets_topic_replication_factor=1)
+
+
+def test_broker_coordinates_1000_groups_and_loads_them_again() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        members = [Member(cluster, f"group-{number}") for number in range(1000)]
+        await asyncio.gather(*(member.join() for member in members))
+        commits = await asyncio.gather(
+            *(member.commit_as_member({("t", 0): 5}) for member in members)
+        )
+        assert all(codes == {0} for codes in commits)
+        await cluster.stop(0)
+        await cluster.start(0)
+        beats = await asyncio.gather(*(member.beat() for member in members))
+        assert set(beats) == {0}
+        totals = cluster.brokers[0].metrics.totals()
+        assert (totals["NumGroupsStable"], totals["NumOffsets"]) == (1000, 1000)
+        for member in members:
+            member.close()
+
+    run(scenario, brokers=1, offsets_topic_replication_factor=1)

@@ -1,0 +1,132 @@
+"""Measures the memory of the group coordinator: bytes per group, per member and per committed offset.
+
+    python -m benchmarks.group_memory
+
+It allocates them in the core, as JoinGroup and OffsetCommit requests do, and counts with tracemalloc. Members send the
+metadata and get the assignment of a consumer with one topic of a name of eleven characters.
+"""
+
+from __future__ import annotations
+
+import gc
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from minikafka.groups.commands import Answer, Append, Command
+from minikafka.groups.coordinator import GroupCoordinator
+from minikafka.groups.requests import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
+from minikafka.groups.settings import GroupSettings
+
+TOPIC = "some-topic0"
+MEMBERS = 1_000
+GROUPS = 1_000
+OFFSETS = 50_000
+
+
+class Bench:
+    """A coordinator of one partition whose appends succeed at once."""
+
+    def __init__(self) -> None:
+        self.ids = 0
+        self.now = 0
+        settings = GroupSettings(group_initial_rebalance_delay_ms=1)
+        self.core = GroupCoordinator(settings, self.new_id, lambda: 1_700_000_000_000, 1)
+        self.core.begin_load(0, 0)
+        self.carry_out(self.core.loaded(0, 0, 0))
+        self.answers: dict[Any, Any] = {}
+
+    def new_id(self) -> str:
+        """Return an id as long as a UUID."""
+        self.ids += 1
+        return f"{self.ids:036}"
+
+    def carry_out(self, commands: Iterable[Command]) -> None:
+        """Acknowledge appends and keep answers."""
+        for command in commands:
+            if isinstance(command, Append):
+                self.carry_out(self.core.appended(command.token, 0, 0))
+            elif isinstance(command, Answer):
+                self.answers[command.caller] = command.response
+
+    def fill(self, group: str, members: int) -> None:
+        """Bring a group with this many members to Stable."""
+        name = TOPIC.encode()
+        metadata = struct.pack(">hih", 1, 1, len(name)) + name + struct.pack(">ii", -1, 0)
+        assignment = struct.pack(">hih", 1, 1, len(name)) + name + struct.pack(">iii", 1, 0, -1)
+        for number in range(members):
+            request = JoinRequest(
+                group,
+                "",
+                None,
+                f"consumer-{number}",
+                "/127.0.0.1",
+                session_timeout_ms=1_800_000,
+                rebalance_timeout_ms=1_800_000,
+                protocol_type="consumer",
+                protocols=[
+                    ("range", bytes(bytearray(metadata))),
+                    ("cooperative-sticky", bytes(bytearray(metadata))),
+                ],
+            )
+            self.carry_out(self.core.join(request, number, self.now))
+        while len(self.answers) < members:  # the first rebalance waits for more members
+            self.now += 1
+            self.carry_out(self.core.handle_timer(self.now))
+        ids = list(self.core.groups[group].members)
+        generation = self.core.groups[group].generation
+        leader = self.core.groups[group].leader or ""
+        sync = SyncRequest(
+            group,
+            generation,
+            leader,
+            assignments=[(id_, bytes(bytearray(assignment))) for id_ in ids],
+        )
+        self.carry_out(self.core.sync(sync, "sync", self.now))
+        self.answers.clear()
+
+    def fill_groups(self) -> None:
+        """Make groups of one member each."""
+        for number in range(GROUPS):
+            self.fill(f"group-{number}", 1)
+
+    def commit_all(self) -> None:
+        """Commit offsets in requests for 100 partitions."""
+        for first in range(0, OFFSETS, 100):
+            self.commit("simple", first, 100)
+
+    def commit(self, group: str, first: int, count: int) -> None:
+        """Commit this many partitions."""
+        offsets = [OffsetToCommit(first + number, 1_000_000 + number) for number in range(count)]
+        self.carry_out(
+            self.core.commit(
+                CommitRequest(group, -1, "", None, [(TOPIC, offsets)]), "commit", self.now
+            )
+        )
+        self.answers.clear()
+
+
+def grown(work: Callable[[], None]) -> int:
+    """Return the bytes that are allocated after the work and were not before."""
+    gc.collect()
+    before, _ = tracemalloc.get_traced_memory()
+    work()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - before
+
+
+def main() -> None:
+    """Print the three figures."""
+    tracemalloc.start()
+    bench = Bench()
+    groups = grown(bench.fill_groups)
+    members = grown(lambda: bench.fill("large", MEMBERS))
+    offsets = grown(bench.commit_all)
+    print(f"a group of one member: {groups / GROUPS:,.0f} bytes")
+    print(f"a further member: {members / MEMBERS:,.0f} bytes")
+    print(f"a committed offset: {offsets / OFFSETS:,.0f} bytes")
+
+
+if __name__ == "__main__":
+    main()

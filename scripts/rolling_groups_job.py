@@ -1,0 +1,165 @@
+"""Rolling restarts under consumer groups: restarts every broker in turn while groups commit, then checks every commit.
+
+    rolling-groups [--rounds N] [--groups N]
+
+Each group is one librdkafka consumer, which commits after every record and waits for the answer. The exit code is 0
+only if no acknowledged commit was lost or fell back, every group processed every record, and no group rebalanced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import endings
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from load import create_topic
+
+from minikafka.cluster import LocalCluster
+
+TOPIC = "work"
+BROKERS = 3
+SESSION_MS = 30_000
+QUIET_SECONDS = 2.0
+RECORDS_PER_SECOND = 20
+DRAIN_SECONDS = 60.0
+
+
+class Group:
+    """A group of one consumer in a thread of its own; `problems` are violations in words."""
+
+    def __init__(self, bootstrap: str, number: int) -> None:
+        self.name = f"group-{number}"
+        self.processed: set[int] = set()
+        self.acked = 0
+        """The highest offset whose commit was acknowledged."""
+        self.commits = 0
+        self.failed_commits = 0
+        self.assignments = 0
+        self.problems: list[str] = []
+        self.begun = threading.Event()
+        """Set after the first acknowledged commit."""
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": self.name,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": 500,
+                "log_level": 2,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._consumer.subscribe([TOPIC], on_assign=self._assigned)
+        while not self._stop.is_set():
+            message = self._consumer.poll(0.1)
+            if message is None or message.error() is not None:
+                continue
+            self.processed.add(int(message.value()))
+            self._commit(message.offset() + 1)
+
+    def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self.assignments += 1
+        (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+        if max(found.offset, 0) < self.acked:
+            self.problems.append(f"{self.name}: committed {found.offset} after {self.acked}")
+
+    def _commit(self, offset: int) -> None:
+        try:
+            self._consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+        except KafkaException:
+            self.failed_commits += 1
+        else:
+            self.commits += 1
+            self.acked = max(self.acked, offset)
+            self.begun.set()
+
+    def finish(self, records: int) -> None:
+        """Wait until every record is processed, stop, and compare what is committed."""
+        end = time.monotonic() + DRAIN_SECONDS
+        while len(self.processed) < records and time.monotonic() < end:
+            time.sleep(0.05)
+        self._stop.set()
+        self._thread.join()
+        (found,) = self._consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+        self._consumer.close()
+        if found.offset < self.acked:
+            self.problems.append(
+                f"{self.name}: committed {found.offset}, acknowledged {self.acked}"
+            )
+        if len(self.processed) != records:
+            self.problems.append(f"{self.name}: processed {len(self.processed)} of {records}")
+        if self.assignments != 1:
+            self.problems.append(f"{self.name}: {self.assignments} assignments instead of one")
+
+
+def main() -> bool:
+    """Run the restarts; True if every commit is there."""
+    parser = argparse.ArgumentParser(
+        prog="rolling-groups", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="restarts of every broker (3)")
+    parser.add_argument("--groups", type=int, default=20, help="number of groups (20)")
+    arguments = parser.parse_args(sys.argv[1:])
+    return asyncio.run(roll(arguments.rounds, arguments.groups))
+
+
+async def roll(rounds: int, count: int) -> bool:
+    """Restart every broker `rounds` times under the groups; print the verdict."""
+    async with LocalCluster(BROKERS) as cluster:
+        await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, 1, {})
+        groups = [Group(cluster.bootstrap, number) for number in range(count)]
+        stop = threading.Event()
+        producing = asyncio.create_task(asyncio.to_thread(produce, cluster.bootstrap, stop))
+        try:
+            await asyncio.gather(*(asyncio.to_thread(group.begun.wait) for group in groups))
+            for turn in range(rounds):
+                for broker in range(1, BROKERS + 1):
+                    await cluster.restart(broker)
+                    await asyncio.sleep(QUIET_SECONDS)
+                    print(f"round {turn + 1}: broker {broker} was restarted", flush=True)
+        finally:
+            stop.set()
+            records = await producing
+            await asyncio.gather(*(asyncio.to_thread(group.finish, records) for group in groups))
+    return verdict(groups, records)
+
+
+def produce(bootstrap: str, stop: threading.Event) -> int:
+    """Write 0, 1, 2, … until stopped; return how many."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 2}
+    )
+    number = 0
+    while not stop.is_set():
+        producer.produce(TOPIC, b"%d" % number)
+        producer.poll(1 / RECORDS_PER_SECOND)
+        number += 1
+    if producer.flush(DRAIN_SECONDS):
+        raise RuntimeError("not every record was acknowledged")
+    return number
+
+
+def verdict(groups: Sequence[Group], records: int) -> bool:
+    """Print the counts and the problems; True if there are none."""
+    commits = sum(group.commits for group in groups)
+    failed = sum(group.failed_commits for group in groups)
+    problems = [problem for group in groups for problem in group.problems]
+    print(
+        f"{records} records, {len(groups)} groups, {commits} commits acknowledged, {failed} commits refused"
+    )
+    print("\n".join(problems) or "no acknowledged commit was lost, no group rebalanced")
+    return not problems
+
+
+if __name__ == "__main__":
+    endings.run("rolling-groups", main)
