@@ -229,7 +229,7 @@ async def test_topic_node_made_by_hand_gets_its_live_replicas_as_isr(cluster: Ne
         assert topic_id is not None
 
 
-@pytest.mark.row("C20", "A2")
+@pytest.mark.row("C20", "C21", "A2")
 async def test_topics_are_created_or_refused_one_by_one(cluster: NewCluster) -> None:
     async with cluster() as brokers, brokers.client() as client:
         outcomes = await client.admin.create_topics(

@@ -128,7 +128,7 @@ async def test_isr_stays_pending_while_the_read_back_loses_its_connection(
     assert asked == 4
 
 
-@pytest.mark.row("T18", "R3", "R28")
+@pytest.mark.row("R3", "R28")
 async def test_isr_stays_pending_when_another_writer_changed_the_state(
     bench: Bench,
 ) -> None:

@@ -416,6 +416,18 @@ class TestStaleResponses:
         log = self.out_of_range(5)[1].log
         assert (log.log_start_offset, log.log_end_offset) == (5, 5)
 
+    @pytest.mark.row("R42")
+    def test_log_beyond_the_leaders_end_is_truncated_to_that_end(self) -> None:
+        world = Replicas((0, 1))
+        world.elect(0)
+        for value in (b"a", b"b", b"c"):
+            world.produce(0, value)
+        world.sync(0, 1)
+        world[0].partition.truncate_to(1)
+        world.elect(0)
+        world.ask(1, 0)
+        assert world[1].entries() == world[0].entries() == [(0, b"a")]
+
     def test_log_with_records_in_the_leaders_range_does_not_restart(self) -> None:
         world = self.out_of_range(1)
         assert (world[1].log.log_start_offset, world[1].log.log_end_offset) == (0, 2)

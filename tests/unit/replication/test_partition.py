@@ -153,7 +153,6 @@ def test_diverging_response_does_not_move_the_high_watermark() -> None:
     assert machine.epoch_questions()
 
 
-@pytest.mark.row("T15")
 def test_truncation_lowers_the_high_watermark() -> None:
     r = Replicas((0, 1))
     r.elect(0)

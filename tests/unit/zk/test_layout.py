@@ -210,7 +210,7 @@ def test_node_data_is_decoded_or_refused_with_value_error(data: bytes) -> None:
             assert "/brokers" not in str(refused), name
 
 
-@pytest.mark.row("X22", "A11")
+@pytest.mark.row("A11")
 @pytest.mark.parametrize("broker", [2**31, -(2**31), 10**30])
 def test_broker_id_beyond_the_protocol_is_refused_as_replica(broker: int) -> None:
     """With such a replica in a topic's node, no broker could encode a Metadata response."""

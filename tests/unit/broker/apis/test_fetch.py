@@ -327,6 +327,7 @@ def test_large_fetch_is_answered_when_its_time_is_over(replicas: Replicas) -> No
     assert consumer.received() == [[-1] * (2 * ROWS_MAX)]
 
 
+@pytest.mark.row("R49")
 def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
