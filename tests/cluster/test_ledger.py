@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -326,24 +326,38 @@ async def test_step_line_survives_sigkill_of_the_controller(
     assert steps == list(STEPS[CREATION])
 
 
+def come_and_go(bootstrap: str) -> None:
+    """Let a client join a group and leave it three times, beside one that stays until the end."""
+
+    def join(client: str) -> tuple[Consumer, list[int]]:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "shop", "client.id": client}
+        consumer = Consumer({**settings, "heartbeat.interval.ms": 100})
+        sizes: list[int] = []
+        consumer.subscribe(["t"], on_assign=lambda _, partitions: sizes.append(len(partitions)))
+        return consumer, sizes
+
+    def poll_until(condition: Callable[[], bool], *consumers: Consumer) -> None:
+        while not condition():
+            for consumer in consumers:
+                consumer.poll(0.05)
+
+    steady, shares = join("steady")
+    poll_until(lambda: shares == [PARTITIONS], steady)
+    for number in range(1, 4):
+        till, mine = join("till")
+        poll_until(lambda mine=mine: bool(mine) and shares[-1] < PARTITIONS, till, steady)
+        till.close()
+        poll_until(lambda number=number: shares.count(PARTITIONS) == number + 1, steady)
+    steady.close()
+
+
 async def test_trace_and_why_of_a_group_name_a_client_that_comes_and_goes(
     cluster: LocalCluster,
 ) -> None:
-    def come_and_go() -> None:
-        consumer = Consumer(
-            {"bootstrap.servers": cluster.bootstrap, "group.id": "shop", "client.id": "till"}
-        )
-        assigned: list[Any] = []
-        consumer.subscribe(["t"], on_assign=lambda _, partitions: assigned.append(partitions))
-        while not assigned:
-            consumer.poll(0.1)
-        consumer.close()
-
-    for _ in range(3):
-        await asyncio.to_thread(come_and_go)
+    await asyncio.to_thread(come_and_go, cluster.bootstrap)
     entries = minikafka(cluster, "trace", "--group", "shop")["entries"]
     triggers = [entry["trigger"] for entry in entries if entry["rebalance"]]
-    assert triggers == ["member joined", "member left"] * 3
+    assert triggers == ["member joined", *["member joined", "member left"] * 3, "member left"]
     joined = [entry for entry in entries if entry["trigger"] == "member joined"]
     assert all(entry["finished"] and entry["rebalance_ms"] >= 0 for entry in joined)
     alive = minikafka(cluster, "why", "--group", "shop")

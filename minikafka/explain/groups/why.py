@@ -42,6 +42,7 @@ _PREPARING: Final = "PreparingRebalance"
 _COMPLETING: Final = "CompletingRebalance"
 _STABLE: Final = "Stable"
 _EMPTY: Final = "Empty"
+_COMINGS_AND_GOINGS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED)
 _STEADY: Final = (commands.JOINED, commands.LEFT)
 """Causes that are no sign of a loop unless the same client comes back."""
 
@@ -208,24 +209,34 @@ def _loop(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
-    """Yield the clients that were removed and joined again."""
+    """Yield the clients that were removed and joined again.
+
+    A client that leaves a group without other members holds nobody up, and may come back as often as it likes.
+    """
     causes: defaultdict[str, list[Line]] = defaultdict(list)
     returns: Counter[str] = Counter()
     gone: Counter[str] = Counter()
-    for line in (line for entry in recent for line in entry.lines):
-        if line["fact"] == commands.MEMBER_REMOVED:
-            client = _client(line)
-            causes[client].append(line)
-            gone[client] += 1
-        elif line["fact"] == commands.MEMBER_ADDED and gone[_client(line)]:
-            gone[_client(line)] -= 1
-            returns[_client(line)] += 1
+    for entry in recent:
+        for line in entry.lines:
+            client = _client(line) if line["fact"] in _COMINGS_AND_GOINGS else ""
+            if line["fact"] == commands.MEMBER_ADDED and gone[client]:
+                gone[client] -= 1
+                returns[client] += 1
+            elif line["fact"] == commands.MEMBER_REMOVED and _disturbs(entry, line):
+                causes[client].append(line)
+                gone[client] += 1
     for client, times in returns.most_common(_SHOWN):
         if times >= _RETURNS_MIN:
             reasons = Counter(f"{line['trigger']}{_said(line)}" for line in causes[client])
             words = ", ".join(f"{number} × {reason}" for reason, number in reasons.most_common())
             text = f"{client} was removed {len(causes[client])} times ({words}) and joined again {times} times"
             yield Finding("returning-client", text, (), (reference(causes[client][-1]),))
+
+
+def _disturbs(entry: Entry, removal: Line) -> bool:
+    """True unless the member left on its own and no other member was left when the rebalance began."""
+    has_others: bool = entry.start is not None and entry.start["members"] > 0
+    return has_others or removal["trigger"] != commands.LEFT
 
 
 def _client(line: Line) -> str:

@@ -14,6 +14,7 @@ from minikafka.explain.groups.lag import Lag, Past
 from minikafka.explain.past import Past as PartitionPast
 from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, Picture
 from minikafka.explain.why import Finding
+from minikafka.groups.requests import LeavingMember
 
 T3 = TopicPartition("t", 3)
 OTHER = (("range", subscription("t", "u")),)
@@ -178,6 +179,31 @@ def test_members_that_join_one_after_the_other_are_no_loop():
     world.stable(20)
 
     assert world.why() == []
+
+
+def test_client_that_leaves_and_joins_is_a_loop_when_others_wait_for_it():
+    world = GroupLedgerWorld()
+    steady = world.stable(client_id="steady")[0]
+    for _ in range(3):
+        caller = world.send_join(client_id="restless")
+        world.send_join(steady)
+        world.leave(LeavingMember(world.answers[caller].member_id, None, "poll timeout"))
+        world.send_join(steady)
+
+    found = problem(world)
+
+    assert texts(found)[1] == (
+        'restless at 127.0.0.1 was removed 3 times (3 × member left ("poll timeout")) and joined '
+        "again 2 times"
+    )
+
+
+def test_only_consumer_that_comes_and_goes_is_no_loop():
+    world = GroupLedgerWorld()
+    for _ in range(5):
+        world.leave(*world.stable())
+
+    assert names(world.why()) == []
 
 
 def test_loop_that_is_over_is_not_reported():
