@@ -34,8 +34,13 @@ class StubGroups(StubCluster):
         self.reasons: list[str] = []
         self.left: list[str] = []
         self.subscriptions: list[bytes] = []
+        self.listed: dict[int, list[tuple[str, str, str]]] = {}
+        self.members: dict[str, list[tuple[str, str, bytes]]] = {}
+        self.refused: dict[str, int] = {}
 
     def answer(self, broker: int, api: int, request: Any) -> Any:
+        if api == versions.LIST_GROUPS:
+            return self.list_groups(broker)
         handler = _ANSWERS.get(api)
         if handler is None:
             return super().answer(broker, api, request)
@@ -120,6 +125,44 @@ class StubGroups(StubCluster):
             topics.append({"name": topic.name, "partitions": rows})
         return {"groups": [{"group_id": group.group_id, "topics": topics, "error_code": error}]}
 
+    def list_groups(self, broker: int) -> Any:
+        groups = [
+            {"group_id": name, "protocol_type": protocol, "group_state": state}
+            for name, protocol, state in self.listed.get(broker, [])
+        ]
+        return {"error_code": self.failure(versions.LIST_GROUPS), "groups": groups}
+
+    def describe(self, request: Any, error: int) -> Any:
+        groups = []
+        for name in request.groups:
+            rows = [
+                {"member_id": id_, "member_assignment": share, "client_host": "/1.2.3.4"}
+                for id_, _, share in self.members.get(name, [])
+            ]
+            head = {"group_id": name, "group_state": "Stable", "protocol_type": "consumer"}
+            groups.append({"error_code": error, "members": rows, **head})
+        return {"groups": groups}
+
+    def delete(self, request: Any, error: int) -> Any:
+        results = [
+            {"group_id": name, "error_code": error or self.refused.get(name, 0)}
+            for name in request.groups_names
+        ]
+        return {"results": results}
+
+    def delete_offsets(self, request: Any, error: int) -> Any:
+        topics = [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": p.partition_index, "error_code": 0}
+                    for p in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+        return {"error_code": error, "topics": topics}
+
 
 _ANSWERS = {
     versions.FIND_COORDINATOR: StubGroups.find,
@@ -129,4 +172,7 @@ _ANSWERS = {
     versions.LEAVE_GROUP: StubGroups.leave,
     versions.OFFSET_COMMIT: StubGroups.commit,
     versions.OFFSET_FETCH: StubGroups.fetch_offsets,
+    versions.DESCRIBE_GROUPS: StubGroups.describe,
+    versions.DELETE_GROUPS: StubGroups.delete,
+    versions.OFFSET_DELETE: StubGroups.delete_offsets,
 }
