@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.cleaning import latest
+from support.logs import read_all
 from support.memory_cluster import LOG_DIR, MemoryCluster
 from support.seeded_loop import run_seeded
 
@@ -14,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.client.admin import Resource, ResourceType
 from minikafka.log.log import Log
-from minikafka.record.batch import Record
+from minikafka.record.batch import Record, records
 
 T0 = TopicPartition("t", 0)
 TOPIC = Resource(ResourceType.TOPIC, "t")
@@ -170,6 +171,48 @@ def test_log_of_another_policy_is_not_compacted() -> None:
         await until_clean(cluster)
 
     run(scenario, settings={**COMPACT, "cleanup.policy": "delete"})
+
+
+def test_next_cleaning_obeys_settings_that_are_altered_at_run_time() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        changes = {
+            "log.cleaner.io.max.bytes.per.second": "12345.0",
+            "log.cleaner.backoff.ms": "700",
+        }
+        await user.admin.alter_configs({Resource(ResourceType.BROKER, ""): changes})
+        await update(user, 60)
+        await until_clean(cluster)
+        assert cluster.cleaners[0].tasks[-1].bytes_per_second == 12_345
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_update_is_lost_when_brokers_are_killed_in_the_middle_of_cleanings(seed: int) -> None:
+    """Each broker is killed once while a cleaning is in progress there, and started again."""
+
+    async def scene() -> None:
+        keys = {"log_cleaner_backoff_ms": 200, "log_cleaner_io_max_bytes_per_second": 20_000.0}
+        async with MemoryCluster(3, **keys) as cluster, cluster.client() as user:
+            await user.create_topics(NewTopic("t", 1, 3, configs=COMPACT))
+            for victim in range(3):
+                await update(user, 30, value=b"before-%d" % victim)
+                while not cluster.cleaners[victim].running:
+                    await update(user, 1, value=b"waiting")
+                session = cluster.sessions[victim].session_id
+                cluster.kill(victim)
+                cluster.ensemble.end_session(session)
+                await update(user, 10, value=b"after-%d" % victim)
+                await cluster.start(victim)
+            await cluster.clock.sleep(60 * SECOND)
+            for broker in range(3):
+                names = cluster.storages[broker].names(f"{LOG_DIR}/t-0")
+                assert [name for name in names if name.endswith((".cleaned", ".swap"))] == []
+                assert cluster.brokers[broker].cleaner.uncleanable == {}
+                found = latest(records(read_all(log_of(cluster, broker))))
+                assert found == {b"key-%d" % key: b"after-2-9" for key in range(5)}
+
+    run_seeded(seed, scene())
 
 
 async def damage(cluster: MemoryCluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from minikafka.log.cleaner.offset_map import ENTRY_BYTES, OffsetMap
@@ -64,3 +66,20 @@ def test_full_map_takes_no_further_record_even_of_a_known_key() -> None:
     offsets = OffsetMap(100 * ENTRY_BYTES, 0.9)
     assert offsets.put_all(entries([b"%d" % (i % 90) for i in range(100)]), 100, 0)
     assert (offsets.latest([b"0"]), offsets.latest_offset) == ([0], 89)
+
+
+def test_full_map_takes_no_more_memory_than_its_buffer() -> None:
+    """The peak, which is the move of the keys from the dict to the buckets or the end."""
+    keys = [b"key-%020d" % i for i in range(4 * MIB // ENTRY_BYTES)]
+    tracemalloc.start()
+    try:
+        offsets = OffsetMap(4 * MIB, 0.9)
+        for first in range(0, len(keys), 1_000):
+            part = entries([*keys[first : first + 1_000]], first)
+            if offsets.put_all(part, len(part), 0):
+                break
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(offsets) == offsets.capacity
+    assert peak < 1.1 * 4 * MIB
