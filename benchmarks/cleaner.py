@@ -1,7 +1,8 @@
 """`python -m benchmarks.cleaner`: how fast logs are cleaned, next to Apache Kafka's cleaner on the same bytes.
 
 Kafka's jars are those in the directory that MINIKAFKA_KAFKA_JARS names; without them only this cleaner runs. Both
-open the log, map its keys and copy it, in turn, in one process each; the time is that of the cleaning alone.
+open the log, map its keys and copy it, in turn, in one process each; the time is that of the cleaning alone. At the
+end a broker serves producers, in turn without and with a cleaning in progress: latency of one request in flight.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from time import perf_counter, time
 from typing import Any, NamedTuple
 
 from benchmarks import report
+from minikafka.client import Client, NewTopic
+from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.cluster import LocalCluster
 from minikafka.log.cleaner.task import CleaningTask
 from minikafka.record.batch import Record, build
 from minikafka.runtime.cleaner_processes import CleanerProcesses
@@ -30,6 +34,9 @@ VALUE_BYTES = 76
 """With its key, such a record takes 100 bytes."""
 SEGMENT_BYTES = 1 << 30
 MAP_BYTES = 128 << 20
+FILL_BATCH = 1_000
+RATIO = "min.cleanable.dirty.ratio"
+NEVER, ALWAYS = "1.0", "0.0001"
 
 
 class Load(NamedTuple):
@@ -147,16 +154,69 @@ def measure(load: Load, rounds: int, jars: str) -> None:
     print(line, flush=True)
 
 
+async def fill(client: Client, records: int, rng: Random) -> None:
+    """Write records of 100 bytes to the compacted topic, ten to a key."""
+    for _ in range(0, records, FILL_BATCH):
+        made = [
+            Record(key=KEY % rng.randrange(records // 10), value=rng.randbytes(VALUE_BYTES))
+            for _ in range(FILL_BATCH)
+        ]
+        await client.produce("compacted", made, partition=0)
+
+
+async def latencies(client: Client, seconds: float) -> list[float]:
+    """Return the rising milliseconds of single produce requests, 500 a second."""
+    found = []
+    begun = due = perf_counter()
+    while due < begun + seconds:
+        due += 0.002
+        await asyncio.sleep(max(due - perf_counter(), 0))
+        sent = perf_counter()
+        await client.produce("other", [Record(value=bytes(100))], partition=0)
+        found.append((perf_counter() - sent) * 1_000)
+    return sorted(found)
+
+
+async def measure_produce(records: int, rounds: int, seconds: float) -> None:
+    """Print the p99 of produce requests without and with a cleaning, the median of the rounds."""
+    settings = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20)}
+    resource = Resource(ResourceType.TOPIC, "compacted")
+    found: dict[str, list[float]] = {NEVER: [], ALWAYS: []}
+    async with (
+        LocalCluster(1, config={"log.cleaner.backoff.ms": 100}) as cluster,
+        Client(cluster.bootstrap) as client,
+    ):
+        await client.create_topics(NewTopic("compacted", 1, 1, configs=settings))
+        await client.create_topics(NewTopic("other", 1, 1))
+        for number in range(rounds):
+            await client.admin.alter_configs({resource: {RATIO: NEVER}})
+            await fill(client, records, Random(number))
+            await latencies(client, seconds / 5)
+            for ratio, results in found.items():
+                await client.admin.alter_configs({resource: {RATIO: ratio}})
+                await asyncio.sleep(0.3)
+                took = await latencies(client, seconds)
+                results.append(took[len(took) * 99 // 100])
+    without, during = (median(results) for results in found.values())
+    print(
+        f"produce p99 {without:.2f} ms, during a cleaning {during:.2f} ms: {during / without:.2f}x"
+    )
+
+
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cleaner", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000, help="records of a log (2000000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load (3)")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="time of each load on a broker (5)"
+    )
     options = parser.parse_args()
     jars = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
     print(report.machine(), flush=True)
     for load in loads(options.records):
         measure(load, options.rounds, jars)
+    asyncio.run(measure_produce(options.records, options.rounds, options.seconds))
 
 
 if __name__ == "__main__":

@@ -415,10 +415,17 @@ class Log:
                 self._roll_position = segment.start
 
     def _roll_age(self) -> int:
-        """Return segment.ms less the jitter of the active segment, which stays the same over restarts."""
-        jitter_max = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        """Return segment.ms less the jitter of the active segment, which stays the same over restarts.
+
+        In a compacted topic max.compaction.lag.ms takes the place of a larger segment.ms: no active segment is cleaned.
+        """
+        config = self.config
+        age = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            age = min(age, config.max_compaction_lag_ms)
+        jitter_max = min(config.segment_jitter_ms, config.segment_ms)
         seed = f"{self.directory}/{self._active.base_offset}".encode()
-        return self.config.segment_ms - (crc32c(seed) % jitter_max if jitter_max else 0)
+        return age - (crc32c(seed) % jitter_max if jitter_max else 0)
 
     def _end_at(self, offset: int, position: int) -> None:
         self.log_end_offset = self.written_log_end_offset = offset

@@ -15,9 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def run(*options: str) -> subprocess.CompletedProcess[str]:
+def run(*options: str, module: str = "benchmarks") -> subprocess.CompletedProcess[str]:
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *options],
+        [sys.executable, "-m", module, *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -54,6 +54,17 @@ def test_catch_up_benchmark_produces_the_records_that_it_reads(tmp_path):
     assert facts["produce"] == []
     assert [row["partitions"] for row in facts["catch_up"]] == [1, 6]
     assert all(row["bytes"] > 1_000_000 for row in facts["catch_up"])
+
+
+def test_cleaner_benchmark_measures_every_load_and_producers():
+    options = ["--records=3200", "--rounds=1", "--seconds=0.3"]
+
+    ran = run(*options, module="benchmarks.cleaner")
+
+    *loads, produce = ran.stdout.splitlines()[1:]
+    assert len(loads) == 5
+    assert all(" MB/s" in line for line in loads)
+    assert "during a cleaning" in produce
 
 
 def test_controller_benchmark_measures_every_scenario(tmp_path):

@@ -157,6 +157,15 @@ class TestRolling:
         assert all(600 < age <= 1000 for age in ages)
         assert len(set(ages)) > 10
 
+    @pytest.mark.parametrize(("policy", "segments"), [("compact", 2), ("delete", 1)])
+    def test_segment_of_a_compacted_log_rolls_after_the_maximum_lag(
+        self, storage: MemoryStorage, policy: str, segments: int
+    ) -> None:
+        log = open_log(storage, cleanup_policy=(policy,), max_compaction_lag_ms=1000)
+        for timestamp in (5_000, 6_000, 6_001):
+            produce(log, 1, timestamp=timestamp)
+        assert len(log.segments) == segments
+
     def test_jitter_of_a_segment_is_the_same_after_a_restart(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_ms=1000, segment_jitter_ms=1 << 40)
         produce(log, 1, timestamp=1000)
