@@ -59,7 +59,7 @@ def expiry_rule(
 
 
 class GroupOffsets:
-    """The committed offsets of one group. Each takes 100 to 150 bytes, plus its metadata."""
+    """The committed offsets of one group. Each takes 130 to 180 bytes, plus its metadata."""
 
     __slots__ = ("_commits", "_expiring", "_group", "_oldest", "_pending", "_topics")
 

@@ -210,8 +210,7 @@ def test_offset_with_a_pending_commit_does_not_expire():
 
 
 @pytest.mark.parametrize("partitions", [10, 1_000])
-def test_committed_offset_takes_at_most_150_bytes(partitions):
-    names = [TopicPartition("topic", number) for number in range(partitions)]
+def test_committed_offset_takes_at_most_180_bytes(partitions):
     groups = 20_000 // partitions
     tracemalloc.start()
     try:
@@ -220,7 +219,8 @@ def test_committed_offset_takes_at_most_150_bytes(partitions):
         kept = []
         for number in range(groups):
             group = GroupOffsets(f"group-{number}")
-            for tp in names:
+            for partition in range(partitions):
+                tp = TopicPartition("topic", partition)  # as a request or a record brings it
                 group.load(tp, value(10**6 + number, leader_epoch=7))
             kept.append(group)
         gc.collect()
@@ -228,7 +228,7 @@ def test_committed_offset_takes_at_most_150_bytes(partitions):
     finally:
         tracemalloc.stop()
     assert len(kept) == groups
-    assert used / (groups * partitions) < 150
+    assert used / (groups * partitions) < 180
 
 
 class Commits(RuleBasedStateMachine):
