@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
+from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
 from minikafka.broker.assignments import (
     PARTITIONS_MAX,
@@ -105,6 +106,11 @@ class PartitionAdmin:
     def _planned(self, item: MorePartitions, existing: Assignment) -> Assignment:
         """Return the new partitions. Raises KafkaError with the reason when they cannot be added."""
         topic, count, given = item
+        if topic == GROUP_TOPIC:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"the number of partitions of {topic} is fixed: a group is found by it",
+            )
         if any(assignment.is_being_reassigned for assignment in existing.values()):
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,

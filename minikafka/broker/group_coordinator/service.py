@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -43,6 +43,10 @@ from minikafka.record.batch import Record, build
 from minikafka.replication.reader import PartitionReader
 
 logger = logging.getLogger(__name__)
+
+_LATE_MS: Final = 1_000
+_GRACE_MS: Final = 500
+"""Pause before the timers of a process that woke up more than `_LATE_MS` late."""
 
 Respond: TypeAlias = Callable[[Any], None]
 """Sends one response of `minikafka.groups.responses`; called exactly once."""
@@ -248,6 +252,11 @@ class GroupService:
     def _wake(self) -> None:
         self._timer = None
         now = self._clock.now()
+        if now - self._wakes_at > _LATE_MS:
+            # The process was paused: heartbeats that came meanwhile must be handled before sessions expire.
+            self._wakes_at = now + _GRACE_MS
+            self._timer = self._clock.call_later(_GRACE_MS, self._wake)
+            return
         self._give_up_appends(now)
         deadline = self._core.next_deadline()
         if deadline is not None and deadline <= now:

@@ -39,6 +39,8 @@ def test_json_has_null_for_a_missing_leader() -> None:
     assert [row["adding"] for row in found["partitions"]] == [[3], []]
     assert found["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
     assert found["configs"] == {"retention.ms": "5"}
+    assert found["internal"] is False
+    assert as_json_topic(TOPIC._replace(is_internal=True), VIEW)["internal"] is True
 
 
 @pytest.mark.parametrize("option", ["under_replicated", "unavailable"])

@@ -339,6 +339,20 @@ def test_topics_are_replicated_without_a_configuration_file(
     assert (file.default_replication_factor, file.min_insync_replicas) == (1, 1)
 
 
+@pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 2), (3, 3), (5, 3)])
+def test_groups_are_replicated_as_far_as_there_are_brokers(
+    tmp_path: Path, brokers: int, replicas: int
+) -> None:
+    cluster = LocalCluster(brokers, data=tmp_path, config=ClusterConfig.parse(""))
+    planned(cluster)
+    file = BrokerConfig.parse(cluster.directory.broker_file(brokers).read_text())
+    assert file.offsets_topic_replication_factor == replicas
+    given = ClusterConfig.parse("[broker]\noffsets.topic.replication.factor = 1")
+    planned(LocalCluster(data=tmp_path, config=given))
+    file = BrokerConfig.parse(cluster.directory.broker_file(brokers).read_text())
+    assert file.offsets_topic_replication_factor == 1
+
+
 async def test_error_of_a_failed_first_start_has_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

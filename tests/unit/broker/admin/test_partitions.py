@@ -11,6 +11,7 @@ from support.cold import Cold, state
 
 from minikafka.base.errors import BadArguments, ErrorCode
 from minikafka.base.model import ReplicaAssignment
+from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Check, Set
 from minikafka.broker.admin.partitions import MorePartitions, Result
 from minikafka.zk import layout
@@ -233,3 +234,13 @@ async def test_unreadable_topic_node_is_not_overwritten() -> None:
     (result,) = await world.cold.admin.partitions.create_partitions(asked, 0)
     assert result.error == ErrorCode.UNKNOWN_SERVER_ERROR
     assert world.ensemble.nodes[layout.topic_path("t")].data == b"nonsense"
+
+
+async def test_offsets_topic_keeps_its_partitions() -> None:
+    """Every broker finds a group by their number: others would have no committed offsets."""
+    cold = Cold()
+    cold.ensemble.put(layout.topic_path(GROUP_TOPIC), layout.encode_topic(ID, TWO))
+    cold.update(*(state(GROUP_TOPIC, p, entry.replicas) for p, entry in TWO.items()))
+    asked = [MorePartitions(GROUP_TOPIC, 3, None)]
+    (result,) = await cold.admin.partitions.create_partitions(asked, 60_000)
+    assert result.error == ErrorCode.INVALID_PARTITIONS

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from support.group_client import GroupClient, Member
 from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
+from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.names import GROUP_TOPIC
@@ -188,3 +188,34 @@ def test_broker_coordinates_1000_groups_and_loads_them_again() -> None:
             member.close()
 
     run(scenario, brokers=1, offsets_topic_replication_factor=1)
+
+
+def test_members_outlive_a_pause_that_is_longer_than_their_session() -> None:
+    """Their heartbeats wait in the sockets; the session timers are due in the same moment."""
+
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop)
+        members = [Member(cluster, "g", session_ms=2_000) for _ in range(3)]
+        await asyncio.gather(*(member.join() for member in members))
+        while any(await asyncio.gather(*(member.beat() for member in members))):
+            await asyncio.gather(*(member.join() for member in members))
+        generations = [member.generation for member in members]
+        loop.pause(cluster.processes[0])
+        beats = [loop.create_task(member.beat()) for member in members]
+        await cluster.clock.sleep(5_000)
+        loop.resume(cluster.processes[0])
+        assert await asyncio.gather(*beats) == [0, 0, 0]
+        await cluster.clock.sleep(1_000)
+        assert await asyncio.gather(*(member.beat() for member in members)) == [0, 0, 0]
+        assert [member.generation for member in members] == generations
+        for member in members:
+            member.close()
+
+    run(
+        scenario,
+        brokers=1,
+        offsets_topic_replication_factor=1,
+        group_min_session_timeout_ms=1_000,
+        zookeeper_session_timeout_ms=60_000,
+    )
