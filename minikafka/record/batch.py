@@ -117,29 +117,6 @@ def check_produced(
     return 0 if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
 
 
-def check_timestamps(batch: memoryview, header: Header, earliest: int, latest: int) -> int:
-    """Return INVALID_TIMESTAMP if a record has a timestamp outside of earliest … latest (Unix ms, -1 is none).
-
-    Returns 0 if all are inside, INVALID_RECORD if a record is cut off. The CRC must have been checked.
-    The header decides first: it has the first timestamp, and what the producer calls the largest.
-    """
-    base = header[BASE_TIMESTAMP]
-    if header[MAX_TIMESTAMP] > latest or not (base >= earliest or base == NO_TIMESTAMP):
-        return _INVALID_TIMESTAMP
-    try:
-        body = decompress(header[ATTRIBUTES] & CODEC_MASK, batch[HEADER_BYTES:], DECOMPRESSED_LIMIT)
-        pos = 0
-        for _ in range(header[COUNT]):
-            size, pos = read_varint(body, pos)
-            delta, _ = read_varint(body, pos + 1)
-            if not earliest <= base + delta <= latest and base + delta != NO_TIMESTAMP:
-                return _INVALID_TIMESTAMP
-            pos += max(size, 0)
-    except CorruptBatch:
-        return _INVALID_RECORD
-    return 0
-
-
 def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
     """Return the error code for a records field too short for a batch header, including null and
     empty ones.

@@ -10,19 +10,21 @@ than 5 ms, and a walk keeps at most two chunks in memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from operator import attrgetter
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import CorruptBatch, ErrorCode
+from minikafka.base.keys import LONG_MAX
 from minikafka.base.ports import Buffer
 from minikafka.record.batch import (
     ATTRIBUTES,
+    BASE_TIMESTAMP,
     BATCH_LENGTH,
     CODEC_MASK,
     COUNT,
@@ -30,6 +32,8 @@ from minikafka.record.batch import (
     DECOMPRESSED_LIMIT,
     HEADER,
     HEADER_BYTES,
+    MAX_TIMESTAMP,
+    NO_TIMESTAMP,
     OVERHEAD,
     Header,
 )
@@ -66,11 +70,23 @@ _unpack_header: Final = HEADER.unpack_from
 _UINT32: Final = Struct(">I")
 _group_head: Final = Struct(">57xi").pack
 """A batch header of zeros with a record count: all that the compiled reader needs."""
+_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _key: Final = attrgetter("key")
+_timestamp: Final = attrgetter("timestamp")
+
+Span: TypeAlias = tuple[int, int]
+"""The earliest and the latest timestamp that a record may have; NO_TIMESTAMP is always allowed."""
+
+
+class _OutsideOfSpan(Exception):
+    """A record has a timestamp outside of the span."""
 
 
 class Rules(NamedTuple):
-    """What a topic asks of a batch: its largest size, keys if it is compacted, and its codec and level."""
+    """What a topic asks of a batch: its largest size, keys if it is compacted, its codec and level, its timestamps.
+
+    `distances`: how far (ms) timestamps may lie before and after the time of the append; None: they are not limited.
+    """
 
     size_max: int
     needs_keys: bool = False
@@ -78,6 +94,7 @@ class Rules(NamedTuple):
     level: int | None = None
     is_demanding: bool = False
     """True if the records must be read even where nobody asks whether consumers can read them."""
+    distances: tuple[int, int] | None = None
 
 
 def rules_of(config: TopicConfig) -> Rules:
@@ -89,21 +106,36 @@ def rules_of(config: TopicConfig) -> Rules:
         ZSTD: config.compression_zstd_level,
     }
     needs_keys = "compact" in config.cleanup_policy
+    distances = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    is_limited = (
+        distances != (LONG_MAX, LONG_MAX) and config.message_timestamp_type != "LogAppendTime"
+    )
     return Rules(
-        config.max_message_bytes, needs_keys, codec, levels.get(codec), needs_keys or codec != KEEP
+        config.max_message_bytes,
+        needs_keys,
+        codec,
+        levels.get(codec),
+        needs_keys or codec != KEEP or is_limited,
+        distances if is_limited else None,
     )
 
 
 def judge(
-    view: memoryview, start: int, end: int, rules: Rules, room: int = AT_ONCE_BYTES
+    view: memoryview,
+    start: int,
+    end: int,
+    rules: Rules,
+    room: int = AT_ONCE_BYTES,
+    wall_ms: int = 0,
 ) -> int | Walk:
     """Return the error code of the records in the produced batch [start, end), 0 if consumers can read them.
 
     Return a `Walk` if that takes several steps, if the batch is larger than `room` bytes, or if it gets another
-    codec. A batch with an invalid header is 0: `check_produced` refuses it. The CRC is not checked here.
+    codec. A batch with an invalid header is 0: `check_produced` refuses it. The CRC is not checked here. `wall_ms` is
+    the time (Unix ms) from which the limits of timestamps count.
     """
     size = end - start
-    size_max, needs_keys, wanted, _, _ = rules
+    size_max, needs_keys, wanted, _, _, distances = rules
     if size > size_max:
         return _TOO_LARGE
     if size < HEADER_BYTES:
@@ -113,12 +145,34 @@ def judge(
     codec = attributes & CODEC_MASK
     if magic != 2 or length != size - OVERHEAD or count <= 0 or codec > ZSTD:
         return 0
+    span = None
+    if distances is not None:
+        span = wall_ms - distances[0], wall_ms + distances[1]
+        if not _header_is_within(header, span):
+            return _INVALID_TIMESTAMP
     if codec == NONE and wanted <= NONE and size <= room and size <= AT_ONCE_BYTES:
         is_padded = end + len(_OVERREAD) <= len(view)
         batch = view[start:end] if is_padded else _padded(view, start, end)
-        if _reads_well(batch, needs_keys):
-            return 0
-    return Walk(view[start:end], header, rules)
+        try:
+            if _reads_well(batch, needs_keys, span, 0):
+                return 0
+        except _OutsideOfSpan:
+            return _INVALID_TIMESTAMP
+    return Walk(view[start:end], header, rules, span)
+
+
+def _header_is_within(header: Header, span: Span) -> bool:
+    """Return True if the first timestamp, and what the producer calls the largest, are within the span."""
+    base = header[BASE_TIMESTAMP]
+    return bool(header[MAX_TIMESTAMP] <= span[1] and (base >= span[0] or base == NO_TIMESTAMP))
+
+
+def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
+    """Raise _OutsideOfSpan if one of the timestamps, which count from `base`, is outside of the span."""
+    found = set(timestamps)
+    found.discard(NO_TIMESTAMP - base)
+    if found and not (span[0] - base <= min(found) and max(found) <= span[1] - base):
+        raise _OutsideOfSpan
 
 
 def _padded(view: memoryview, start: int, end: int) -> memoryview:
@@ -126,18 +180,21 @@ def _padded(view: memoryview, start: int, end: int) -> memoryview:
     return memoryview(bytes(view[start:end]) + _OVERREAD)[: end - start]
 
 
-def _reads_well(batch: memoryview, needs_keys: bool) -> bool:
+def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: int) -> bool:
     """Return True if the compiled reader reads a batch without compression to its end, and finds the keys needed.
 
-    False also if a number may be longer than Java reads, which the compiled reader does not notice.
+    False also if a number may be longer than Java reads, which the compiled reader does not notice. Raises
+    _OutsideOfSpan for a timestamp, which counts from `base`, outside of the span.
     """
     if _LONG_VARINT in bytes(batch):
         return False
     try:
-        records = DefaultRecordBatch(batch)
+        if span is not None:
+            _check_span(map(_timestamp, DefaultRecordBatch(batch)), span, base)
         if needs_keys:
-            return None not in map(_key, records)
-        deque(records, 0)
+            return None not in map(_key, DefaultRecordBatch(batch))
+        if span is None:
+            deque(DefaultRecordBatch(batch), 0)
     except (CorruptRecordException, ValueError, MemoryError, OverflowError):
         return False
     return True
@@ -156,14 +213,18 @@ class Walk:
         "_header",
         "_needs_keys",
         "_size_max",
+        "_span",
         "_steps",
         "inflated",
         "is_done",
         "verdict",
     )
 
-    def __init__(self, batch: memoryview, header: Header, rules: Rules) -> None:
+    def __init__(
+        self, batch: memoryview, header: Header, rules: Rules, span: Span | None = None
+    ) -> None:
         self._batch = batch
+        self._span = span
         self._header = header
         self._needs_keys = rules.needs_keys
         self._size_max = rules.size_max
@@ -214,6 +275,8 @@ class Walk:
                 if not stream.more():
                     return 0 if self._deflater is None else self._recompressed(*self._deflater)
                 yield
+        except _OutsideOfSpan:
+            return _INVALID_TIMESTAMP
         except CorruptBatch:
             pass
         return _INVALID
@@ -245,7 +308,8 @@ class Walk:
 
     def _read_group(self, records: bytes, count: int) -> bool:
         group = memoryview(b"".join((_group_head(count), records, _OVERREAD)))
-        return _reads_well(group[: HEADER_BYTES + len(records)], self._needs_keys)
+        base = self._header[BASE_TIMESTAMP]
+        return _reads_well(group[: HEADER_BYTES + len(records)], self._needs_keys, self._span, base)
 
     def _read_each(self, records: bytes, count: int) -> Generator[None, None, None]:
         """Walk whole records that the compiled reader refused. Raises CorruptBatch."""
@@ -255,12 +319,14 @@ class Walk:
             yield
 
     def _read_record(self, stream: _Stream) -> Generator[None, None, None]:
-        """Walk one record by the rules of Kafka's DefaultRecord. Raises CorruptBatch."""
+        """Walk one record by the rules of Kafka's DefaultRecord. Raises CorruptBatch, _OutsideOfSpan."""
         size, stream.position = _varint(stream.data, stream.position)
         end = stream.passed + stream.position + size
         yield from stream.skip(1, end)  # attributes
         yield from stream.fill()
-        _, stream.position = read_varint(stream.data, stream.position)  # timestamp
+        timestamp, stream.position = read_varint(stream.data, stream.position)
+        if self._span is not None:
+            _check_span((timestamp,), self._span, self._header[BASE_TIMESTAMP])
         _, stream.position = _varint(stream.data, stream.position)  # offset
         key, stream.position = _varint(stream.data, stream.position)
         if key < 0 and self._needs_keys:

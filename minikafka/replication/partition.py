@@ -34,7 +34,6 @@ from minikafka.record.batch import (
 from minikafka.record.walk import rules_of
 from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
-from minikafka.replication.limits import check_limits, unchecked_bytes
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.throttle import Throttle
 from minikafka.replication.waiters import Reader, Waiter
@@ -48,6 +47,7 @@ _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _DUPLICATE: Final = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 UNKNOWN_OFFSET: Final = -1
@@ -98,6 +98,7 @@ class Partition:
         "leader_throttle",
         "log",
         "log_append_time",
+        "max_message_bytes",
         "min_isr",
         "offline",
         "produce_waiting",
@@ -108,7 +109,6 @@ class Partition:
         "replicas",
         "topic",
         "tp",
-        "unchecked_bytes",
         "under_min_isr",
         "waiting",
         "zk_version",
@@ -145,7 +145,7 @@ class Partition:
         self._positions_generation = _NO_GENERATION
         self.min_isr = 1
         self.log_append_time = False
-        self.unchecked_bytes = -1
+        self.max_message_bytes = log.config.max_message_bytes
         self.record_rules = rules_of(log.config)
         self.leader_throttle: Throttle | None = None
         self.follower_throttle: Throttle | None = None
@@ -378,10 +378,8 @@ class Partition:
         error = check_produced(view, start, end, header, internal) or invalid
         if error:
             return -error
-        if end - start > self.unchecked_bytes and (
-            error := check_limits(log.config, view[start:end], header, wall_ms)
-        ):
-            return -error
+        if end - start > self.max_message_bytes:
+            return -_TOO_LARGE
         if header[PRODUCER_ID] >= 0 and not internal:
             known = log.producers.check(header)
             if known != APPEND and (result := self._unexpected(header, known, now)):
@@ -583,7 +581,7 @@ class Partition:
         self.log.configure(config)
         self.min_isr = config.min_insync_replicas
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
-        self.unchecked_bytes = unchecked_bytes(config)
+        self.max_message_bytes = config.max_message_bytes
         self.record_rules = rules_of(config)
         if self.is_leader:
             self._isr_changed()

@@ -429,7 +429,8 @@ class ProduceApi:
         known = self.verdicts.pop(start, None) if self.verdicts else None
         if known is not None:
             return known
-        verdict = judge(view, start, end, partition.record_rules, _WALKED_MAX - self.walked)
+        rules = partition.record_rules
+        verdict = judge(view, start, end, rules, _WALKED_MAX - self.walked, self.wall_ms)
         if isinstance(verdict, int):
             self._count_walked(end - start)
         elif self.walked < _WALKED_MAX:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 import cramjam
 import pytest
@@ -14,7 +16,7 @@ from support.produced_batches import MANY, MANY_COUNT, THREE, batches, record
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.record import walk
-from minikafka.record.batch import HEADER, check_produced, records
+from minikafka.record.batch import HEADER, MAX_TIMESTAMP, Record, build, check_produced, records
 from minikafka.record.codecs import compress
 from minikafka.record.walk import KEEP, Rules, Walk, judge, rules_of
 
@@ -23,9 +25,11 @@ RULES = Rules(1 << 30)
 CASES = batches()
 
 
-def walked(batch: bytes, rules: Rules = RULES, room: int = 1 << 30) -> tuple[int | bytearray, int]:
+def walked(
+    batch: bytes, rules: Rules = RULES, room: int = 1 << 30, wall_ms: int = 0
+) -> tuple[int | bytearray, int]:
     """Return the verdict and the number of steps, 0 if it was known at once."""
-    outcome = judge(memoryview(batch), 0, len(batch), rules, room)
+    outcome = judge(memoryview(batch), 0, len(batch), rules, room, wall_ms)
     if isinstance(outcome, int):
         return outcome, 0
     steps = 1
@@ -208,3 +212,81 @@ def test_rules_of_a_topic_follow_its_settings() -> None:
     )
     assert of(compression_type="uncompressed").codec == 0
     assert of(compression_type="producer").codec == KEEP
+
+
+class TestTimestamps:
+    """Limits of 1000 ms before and 2000 ms after the time of the append, 10 000."""
+
+    RULES = RULES._replace(distances=(1000, 2000))
+
+    @pytest.mark.key("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+    @pytest.mark.parametrize("codec", range(5))
+    @pytest.mark.parametrize("room", [1 << 30, 0], ids=["at once", "in steps"])
+    @pytest.mark.parametrize("piece", [16, 32 << 10], ids=["tiny pieces", "whole pieces"])
+    @pytest.mark.parametrize(
+        ("timestamps", "is_valid"),
+        [
+            ([10_000], True),
+            ([9_000, 12_000], True),
+            ([8_999], False),
+            ([12_001], False),
+            ([10_000, 8_999, 10_000], False),
+            ([10_000, 12_001, 10_000], False),
+            ([-1, 10_000], True),
+            ([10_000, -1], True),
+        ],
+    )
+    def test_records_outside_of_the_limits_are_refused(
+        self,
+        timestamps: list[int],
+        is_valid: bool,
+        codec: int,
+        room: int,
+        piece: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(walk, "_PIECE_BYTES", piece)
+        made = [Record(timestamp=timestamp, value=b"m") for timestamp in timestamps]
+        batch = build(made, codec=codec)
+        verdict, _ = walked(batch, self.RULES, room, wall_ms=10_000)
+        assert verdict == (0 if is_valid else ErrorCode.INVALID_TIMESTAMP)
+
+    def test_header_is_looked_at_first(self) -> None:
+        batch = bytearray(raw_batch(b"no record", 1))
+        header = list(HEADER.unpack_from(batch))
+        header[MAX_TIMESTAMP] = 12_001
+        HEADER.pack_into(batch, 0, *header)
+        assert walked(batch, self.RULES, wall_ms=10_000) == (ErrorCode.INVALID_TIMESTAMP, 0)
+
+    def test_no_step_looks_at_more_records_than_a_piece_holds(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A small compressed batch can hold a million timestamps."""
+        looked: list[int] = []
+        check = walk._check_span
+
+        def counted(timestamps: Iterable[int], *limits: Any) -> None:
+            found = list(timestamps)
+            looked.append(len(found))
+            check(found, *limits)
+
+        monkeypatch.setattr(walk, "_check_span", counted)
+        count = 100_000
+        batch = build([Record(timestamp=10_000, value=b"")] * count, codec=4)
+        verdict, steps = walked(batch, self.RULES, wall_ms=10_000)
+        assert (verdict, sum(looked)) == (0, count)
+        assert max(looked) <= (32 << 10) // 7 + 1
+        assert steps >= count * 7 // (32 << 10)
+
+    def test_keys_are_needed_too(self) -> None:
+        rules = self.RULES._replace(needs_keys=True)
+        batch = build([Record(timestamp=10_000, value=b"m")])
+        assert walked(batch, rules, wall_ms=10_000)[0] == INVALID
+
+    def test_distances_do_not_count_with_append_time(self) -> None:
+        limits = {"message.timestamp.before.max.ms": "5"}
+        broker = BrokerConfig.from_mapping({"broker.id": 0, "zookeeper.connect": "h:1"})
+        limited = rules_of(TopicConfig.from_broker(broker, limits))
+        assert (limited.distances, limited.is_demanding) == ((5, 2**63 - 1), True)
+        limits["message.timestamp.type"] = "LogAppendTime"
+        assert rules_of(TopicConfig.from_broker(broker, limits)).distances is None

@@ -555,46 +555,6 @@ def test_follower_does_not_advance_its_high_watermark_by_itself() -> None:
     assert r[1].hw == 0
 
 
-@pytest.mark.key("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
-@pytest.mark.parametrize("codec", [0, 1])
-@pytest.mark.parametrize(
-    ("timestamps", "error"),
-    [
-        ([10_000], 0),
-        ([9_000, 12_000], 0),
-        ([8_999], ErrorCode.INVALID_TIMESTAMP),
-        ([12_001], ErrorCode.INVALID_TIMESTAMP),
-        ([10_000, 8_999, 10_000], ErrorCode.INVALID_TIMESTAMP),
-        ([10_000, 12_001, 10_000], ErrorCode.INVALID_TIMESTAMP),
-        ([-1, 10_000], 0),
-    ],
-)
-def test_records_outside_of_the_timestamp_limits_are_refused(
-    timestamps: list[int], error: int, codec: int
-) -> None:
-    limits = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "2000"}
-    r = Replicas((0,), **limits)
-    r.elect(0)
-    records = [Record(timestamp=timestamp, value=b"m") for timestamp in timestamps]
-    batch = bytearray(build(records, codec=codec))
-    append = r[0].partition.append_as_leader
-    appended = append(batch, memoryview(batch), 0, len(batch), -1, r.now, 10_000)
-    assert appended == (-error if error else len(timestamps))
-
-
-def test_timestamps_are_not_limited_by_default_nor_with_append_time() -> None:
-    append_time = {
-        "message_timestamp_type": "LogAppendTime",
-        "message_timestamp_before_max_ms": "0",
-    }
-    for config in ({}, append_time):
-        r = Replicas((0,), **config)
-        r.elect(0)
-        batch = bytearray(build([Record(timestamp=1, value=b"m"), Record(timestamp=2**60)]))
-        append = r[0].partition.append_as_leader
-        assert append(batch, memoryview(batch), 0, len(batch), -1, r.now, 10_000) == 2
-
-
 def test_offline_leader_neither_advances_nor_answers() -> None:
     r = Replicas((0,))
     r.elect(0)
