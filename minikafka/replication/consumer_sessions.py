@@ -215,7 +215,7 @@ class FetchSessionCache:
         return session
 
     def add_follower(self, now: int) -> None:
-        """Take a slot for the session of a follower, if need be that of a consumer."""
+        """Reserve a slot for the session of a follower; evict the session of a consumer if all slots are in use."""
         if len(self) >= self._slots:
             self._evict_for(_EPOCH_MAX, now, is_follower=True)
         self._followers += 1

@@ -39,10 +39,10 @@ class EarlyBatches:
         self._refused: dict[int, _Refused] = {}
 
     def end_of_wait(self, producer_id: int, after: tuple[int, int], now: int) -> int:
-        """Note that a batch of the producer comes too early now; return until when it is refused.
+        """Return the time (ms) until which early batches of the producer are refused; one arrives now.
 
-        `after`: epoch and last sequence number of the producer in the log. When they change, or nothing came for
-        `WAIT_MS`, the wait begins again.
+        `after`: epoch and last sequence number of the producer in the log. A new wait begins when they have changed,
+        or when no early batch has arrived for `WAIT_MS`.
         """
         refused = self._refused.get(producer_id)
         if refused is None or refused.after != after or now - refused.last_at > WAIT_MS:

@@ -99,8 +99,8 @@ class Item:
     def mark_dirty(self) -> None:
         """Add the partition to those that the session has to send.
 
-        A partition with no new records is not listed in the follower's fetches, but the follower was caught up
-        with it at the time of the last fetch.
+        A fetch does not list partitions without new records. Until now the follower had every record of this one,
+        so the time of the session's last fetch is when it was last caught up.
         """
         if not self.dirty:
             self.dirty = True

@@ -115,8 +115,16 @@ class Consumer:
         response = decode_response(FETCH, VERSION, memoryview(self.sent.pop())[4:])
         return response.responses[0].partitions[0]
 
-    def send_rows(self, rows: int, offset: int, *, wait_ms: int = 0, min_bytes: int = 1) -> bool:
-        """Send a fetch that names the partition so many times; return True if no further request may be parsed."""
+    def send_rows(
+        self,
+        rows: int,
+        offset: int,
+        *,
+        wait_ms: int = 0,
+        min_bytes: int = 1,
+        is_new_tick: bool = True,
+    ) -> bool:
+        """Send a fetch that names the partition `rows` times; return True if no further request may be parsed."""
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         topics = [{"topic": "t", "partitions": [row] * rows}]
         body = request(
@@ -129,7 +137,9 @@ class Consumer:
             topics=topics,
         )
         frame = bytearray(encode_request(FETCH, VERSION, 7, "", body))
-        self.api.consumers.rows, self.api.now = 0, self.clock.now()
+        if is_new_tick:
+            self.api.consumers.rows = 0
+        self.api.now = self.clock.now()
         stop = self.api.on_request(frame, memoryview(frame), VERSION, 7, 0, 4 + 8 + 2, len(frame))
         self.replica.purgatory.finish_tick(0)
         return stop
@@ -288,6 +298,14 @@ def test_fetch_of_many_partitions_is_handled_in_a_later_turn(replicas: Replicas)
     assert not consumer.api.is_full()
     assert not consumer.send_rows(ROWS_MAX, 3)
     assert consumer.received() == [[3] * ROWS_MAX]
+
+
+def test_small_fetches_of_one_tick_are_limited_together(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    assert not consumer.send_rows(ROWS_MAX, 3)
+    assert consumer.send_rows(1, 3, is_new_tick=False)
+    assert not consumer.send_rows(1, 3)
+    assert len(consumer.received()) == 3
 
 
 def test_work_for_a_large_fetch_ends_with_the_turn(
