@@ -8,9 +8,9 @@ and at most for its maximum wait.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import BrokerId, TopicPartition
@@ -67,7 +67,9 @@ class ConsumerFetches:
         "clock",
         "filled",
         "is_queued",
+        "is_selecting",
         "large",
+        "max_bytes",
         "positions",
         "replicas",
         "requests",
@@ -98,6 +100,9 @@ class ConsumerFetches:
         """The work for this connection, counted by `turns`."""
         self.rows = 0
         """Partitions of the fetches of this tick; the connection sets it to 0."""
+        self.max_bytes = replicas.config.fetch_max_bytes
+        self.is_selecting = replicas.config.replica_selector_class is not None
+        """True if consumers are sent to followers in their rack."""
         self.client = client
         self.replicas = replicas
         self.answers = answers
@@ -192,17 +197,17 @@ class ConsumerFetch:
         version: int,
         now: int,
     ) -> None:
-        config = fetches.replicas.config
         self.fetches = fetches
         self.arrived = now
         self.request = request
         self.correlation = correlation
         self.version = version
-        self.max_bytes = min(max(request.max_bytes, 1), config.fetch_max_bytes)
-        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        limit = self.max_bytes = min(max(request.max_bytes, 1), fetches.max_bytes)
+        self.min_bytes = min(limit, request.min_bytes)
         self.is_leader_only = version < _RACKS_SINCE or request.replica_id >= 0
-        is_selecting = config.replica_selector_class is not None and not self.is_leader_only
-        self.rack = request.rack.decode("utf-8", "replace") if is_selecting else ""
+        self.rack = ""
+        if request.rack and fetches.is_selecting and not self.is_leader_only:
+            self.rack = request.rack.decode("utf-8", "replace")
         self.rows: list[_Named] = []
         """The partitions to read; in a session they are those that may have changed."""
         self.session: ConsumerSession | None = None
@@ -214,9 +219,13 @@ class ConsumerFetch:
 
     def begin(self) -> None:
         """Answer, or wait for the partitions and the timer."""
-        error = self._find_session()
-        if error:
-            self._answer(error, 0, ())
+        if self.request.session_id:
+            error = self._find_session()
+            if error:
+                self._answer(error, 0, ())
+                return
+        elif self.request.session_epoch > 0:
+            self._answer(SESSION_NOT_FOUND, 0, ())
             return
         if self.session is None:
             self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
@@ -248,12 +257,11 @@ class ConsumerFetch:
     # ---- the session
 
     def _find_session(self) -> int:
-        """Continue the request's session, or close it; return 0 or the error code."""
+        """Continue the session that the request names, or close it; return 0 or the error code."""
         request = self.request
         cache = self.fetches.replicas.fetch_sessions.consumers
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if request.session_id:
-                cache.remove(request.session_id)
+            cache.remove(request.session_id)
             return 0
         session = cache.get(request.session_id)
         if session is None:
@@ -295,12 +303,9 @@ class ConsumerFetch:
         return partition
 
     def _new_session(self, found: list[_Read]) -> int:
-        """Create a session with these partitions if the consumer asked for one; return its id or 0."""
-        if self.request.session_epoch != INITIAL_EPOCH:
-            return 0
+        """Create a session with these partitions; return its id, 0 if there is no room for it."""
         cache = self.fetches.replicas.fetch_sessions.consumers
-        rows = [(topic, row, part) for topic, row, part in found]
-        session = cache.create(rows, len(rows), self.fetches.clock.now())
+        session = cache.create(found, len(found), self.fetches.clock.now())
         if session is None:
             return 0
         for topic, row, part in found:
@@ -437,7 +442,11 @@ class ConsumerFetch:
             fetches.unsent_bytes += limit - left
             if fetches.unsent_bytes >= EAGER_BYTES:
                 fetches.filled()
-        session_id = self._new_session(found) if self.session is None else self.session.id
+        session_id = 0
+        if self.session is not None:
+            session_id = self.session.id
+        elif self.request.session_epoch == INITIAL_EPOCH:
+            session_id = self._new_session(found)
         self._answer(0, session_id, found)
 
     def _read(
@@ -511,14 +520,15 @@ class ConsumerFetch:
 
     # ---- the end
 
-    def _answer(self, error: int, session_id: int, found: Iterable[_Read]) -> None:
+    def _answer(self, error: int, session_id: int, found: Sequence[_Read]) -> None:
         topics: dict[bytes, list[PartitionData]] = {}
         for topic, _, part in found:
-            topics.setdefault(topic, []).append(part)
-        slices: list[Any] = encode_response(
-            self.correlation, self.version, error, session_id, list(topics.items())
-        )
-        self.slot.answer = slices
+            if topic in topics:
+                topics[topic].append(part)
+            else:
+                topics[topic] = [part]
+        rows = list(topics.items())
+        self.slot.answer = encode_response(self.correlation, self.version, error, session_id, rows)
         fetches = self.fetches
         fetches.requests.consumer_fetches.record(fetches.clock.now() - self.arrived)
         self.forget()
