@@ -22,6 +22,7 @@ from benchmarks import (
     lifetime,
     load_catch_up,
     load_end_to_end,
+    load_lagging,
     load_produce,
     report,
 )
@@ -31,6 +32,7 @@ Address = tuple[str, int]
 
 RECORD_BYTES = 1024 + kafka.ONE_RECORD_OVERHEAD
 IDLE_SECONDS = 1.0
+LAGGING_REQUESTS = 1_000
 CHECK = "minikafka.records.check.enable"
 """The targets are for brokers that do not walk the records; the produce loads run again on brokers that do."""
 
@@ -70,6 +72,8 @@ async def run(options: argparse.Namespace) -> None:
             facts["catch_up"] = [
                 await _catch_up(bootstrap, partitions, options) for partitions in (1, 6)
             ]
+        if options.only in "lagging consumer":
+            facts["lagging"] = await _lagging(bootstrap, options)
     if options.bootstrap is None and facts["produce"]:
         async with _cluster(None, checks_records=True) as bootstrap:
             print(f"\n{CHECK}=true", flush=True)
@@ -135,6 +139,28 @@ async def _catch_up(
         "gigabytes_per_second": round(rate, 2),
         "bytes": reads[0].bytes,
     }
+
+
+async def _lagging(bootstrap: Address, options: argparse.Namespace) -> dict[str, Any]:
+    stored = int(load_catch_up.FILL_REQUESTS * load_catch_up.FILL_BYTES * options.scale)
+    count = max(int(LAGGING_REQUESTS * options.scale), 50)
+    async with (
+        kafka.new_topic(bootstrap, 1, stored) as (old, (leader,)),
+        kafka.new_topic(bootstrap, 3) as (topic, leaders),
+    ):
+        await load_catch_up.fill(old, (leader,), options.scale)
+        end = await _in_thread(partial(kafka.end_offset, leader, old))
+        (beside,) = (other for other in leaders if other[1:] == leader[1:])
+        work = partial(
+            load_lagging.run, old, topic, leader, beside, end, rounds=options.rounds, count=count
+        )
+        found = await _in_thread(work)
+    print(
+        f"produce beside a lagging consumer   p99 {median(found.alone):.2f} ms without, "
+        f"{median(found.beside):.2f} ms with, ratio {found.ratio:.2f}   ({found.bytes / 1e6:.0f} MB read)",
+        flush=True,
+    )
+    return {"ratio": round(found.ratio, 3), **found._asdict()}
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ def test_benchmarks_compare_the_cluster_with_the_floor(tmp_path):
     ran = run("--rounds=1", "--scale=0.01", f"--json={results}")
 
     facts = json.loads(results.read_text())
-    loads = {"end_to_end", "produce", "produce_checked", "catch_up"}
+    loads = {"end_to_end", "produce", "produce_checked", "catch_up", "lagging"}
     assert set(facts) == {"commit", "time", "machine", *loads}
     scenarios = [row["scenario"] for row in facts["produce"]]
     assert [row["scenario"] for row in facts["produce_checked"]] == scenarios
@@ -42,6 +42,8 @@ def test_benchmarks_compare_the_cluster_with_the_floor(tmp_path):
     assert {"259 B, 64 in flight", "16 KiB, 32 in flight"} <= {row["scenario"] for row in compared}
     assert all(row["ratio"] > 0 and row["p50_ms"] <= row["p99_ms"] for row in compared)
     assert sum(row["bytes"] for row in facts["catch_up"]) > 0
+    assert facts["lagging"]["bytes"] > 0
+    assert facts["lagging"]["ratio"] > 0
 
 
 def test_catch_up_benchmark_produces_the_records_that_it_reads(tmp_path):
