@@ -54,6 +54,8 @@ REQUEST_ELEMENTS_MAX: Final = 100_000
 """Limit of array elements and tagged fields in one request; requests of a small cluster stay far below it."""
 RESPONSE_ELEMENTS_MAX: Final = 10_000_000
 
+_request_schema: Final = cache(load_request_schema)
+_response_schema: Final = cache(load_response_schema)
 _REQUEST_HEADER: Final = Struct(">hhi")
 _FIRST_PRODUCE: Final = 3
 """kio has no schema of Produce 0 to 2; the broker refuses these versions before decoding."""
@@ -68,7 +70,7 @@ def decode_request(api: int, version: int, view: Buffer) -> Entity:
     """
     data = bytes(view)
     pos = skip_tags(data, 0) if is_flexible(api, version) else 0
-    shape, read = _reader(load_request_schema(api, version))
+    shape, read = _reader(_request_schema(api, version))
     return _read(api, version, read, checked(shape, data, pos, REQUEST_ELEMENTS_MAX))
 
 
@@ -79,7 +81,7 @@ def decode_response(api: int, version: int, view: Buffer) -> Entity:
     """
     data = bytes(view)
     pos = skip_tags(data, 4) if has_flexible_response_header(api, version) else 4
-    shape, read = _reader(load_response_schema(api, version))
+    shape, read = _reader(_response_schema(api, version))
     return _read(api, version, read, checked(shape, data, pos, RESPONSE_ELEMENTS_MAX))
 
 
@@ -112,14 +114,14 @@ def encode_body(entity: Entity) -> bytes:
 
 def response(api: int, version: int, **values: Any) -> Entity:
     """Return a response entity made from plain values, as `request` does for requests."""
-    names = partial(_field_names, load_response_schema, api)
-    return _build(load_response_schema(api, version), values, names)
+    names = partial(_field_names, _response_schema, api)
+    return _build(_response_schema(api, version), values, names)
 
 
 def encode_element(api: int, version: int, name: str, values: Mapping[str, Any]) -> bytes:
     """Return one encoded element of the array `name` of a response, made from plain values."""
-    element = _element_type(load_response_schema(api, version), name)
-    return encode_body(_build(element, values, partial(_field_names, load_response_schema, api)))
+    element = _element_type(_response_schema(api, version), name)
+    return encode_body(_build(element, values, partial(_field_names, _response_schema, api)))
 
 
 def with_elements(api: int, version: int, elements: Sequence[bytes], **values: Any) -> bytes:
@@ -128,7 +130,7 @@ def with_elements(api: int, version: int, elements: Sequence[bytes], **values: A
     `values` are its other fields.
     """
     empty = encode_body(response(api, version, **values))
-    return _filled(empty, elements, load_response_schema(api, version).__flexible__)
+    return _filled(empty, elements, _response_schema(api, version).__flexible__)
 
 
 def elements_in_steps(
@@ -150,7 +152,7 @@ def element_with_rows(
 ) -> bytes:
     """Return what `encode_element` returns, for an element whose last field is an array of these encoded rows."""
     empty = encode_element(api, version, name, values)
-    return _filled(empty, rows, load_response_schema(api, version).__flexible__)
+    return _filled(empty, rows, _response_schema(api, version).__flexible__)
 
 
 def row_encoder(
@@ -169,7 +171,7 @@ _INTEGERS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "erro
 
 @cache
 def _row(api: int, version: int, name: str, rows: str) -> tuple[Struct, tuple[str, ...], bytes]:
-    element = _element_type(load_response_schema(api, version), name)
+    element = _element_type(_response_schema(api, version), name)
     row = _element_type(element, rows)
     columns = fields(row)
     layout = Struct(">" + "".join(_INTEGERS[field.metadata["kafka_type"]] for field in columns))
@@ -196,8 +198,8 @@ def request(api: int, version: int, **values: Any) -> Entity:
     times milliseconds. A field that only other versions have is ignored. A field that is not given has Kafka's
     default. Raises TypeError for a field that no version has.
     """
-    names = partial(_field_names, load_request_schema, api)
-    return _build(load_request_schema(api, version), values, names)
+    names = partial(_field_names, _request_schema, api)
+    return _build(_request_schema(api, version), values, names)
 
 
 def milliseconds(duration: timedelta) -> int:

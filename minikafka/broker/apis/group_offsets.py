@@ -18,7 +18,7 @@ OffsetDelete 47, version 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
@@ -37,16 +37,18 @@ from minikafka.groups.responses import (
     FetchOffsetsResponse,
     PartitionErrors,
 )
-from minikafka.wire.codec import milliseconds, response
+from minikafka.wire.codec import encode_body, milliseconds, response
 from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 
 _DEFAULT_RETENTION: Final = -1
 _GROUPS_SINCE: Final = 8
 _GROUP_ERROR_SINCE: Final = 2
+_CACHED_PARTITIONS_MAX: Final = 16
+"""Partitions of a commit up to which its encoded response is kept."""
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def offset_commit(services: Services, request: Entity, context: RequestContext) -> Entity | Later:
+def offset_commit(services: Services, request: Entity, context: RequestContext) -> bytes | Later:
     """Handle an OffsetCommit request."""
     known = services.metadata.topics
     topics = [
@@ -90,16 +92,23 @@ def _offset(partition: Entity) -> OffsetToCommit:
 
 def _committed(
     asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
-) -> Entity:
-    """Return the response for the partitions of the request; those without an outcome do not exist."""
+) -> bytes:
+    """Return the encoded response for the partitions of the request; those without an outcome do not exist."""
     errors = {
         (name, number): error for name, partitions in outcome.topics for number, error in partitions
     }
-    topics = [
-        (name, [(number, errors.get((name, number), _UNKNOWN)) for number in numbers])
+    topics = tuple(
+        (name, tuple((number, errors.get((name, number), _UNKNOWN)) for number in numbers))
         for name, numbers in asked
-    ]
-    return response(OFFSET_COMMIT, version, topics=_error_rows(topics))
+    )
+    encode = _encoded if len(errors) <= _CACHED_PARTITIONS_MAX else _encoded.__wrapped__
+    return encode(version, topics)
+
+
+@lru_cache(maxsize=1024)
+def _encoded(version: int, topics: PartitionErrors) -> bytes:
+    """Return the encoded response: consumers commit the same few partitions again and again."""
+    return encode_body(response(OFFSET_COMMIT, version, topics=_error_rows(topics)))
 
 
 def offset_fetch(services: Services, request: Entity, context: RequestContext) -> Later:

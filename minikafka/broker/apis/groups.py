@@ -30,7 +30,7 @@ one reads the group's partition after an election.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
@@ -55,7 +55,7 @@ from minikafka.groups.responses import (
     ListResponse,
     SyncResponse,
 )
-from minikafka.wire.codec import milliseconds, response
+from minikafka.wire.codec import encode_body, milliseconds, response
 from minikafka.wire.versions import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -215,8 +215,10 @@ def heartbeat(services: Services, request: Entity, context: RequestContext) -> L
     return LATER
 
 
-def _beat(version: int, answer: HeartbeatResponse) -> Entity:
-    return response(HEARTBEAT, version, error_code=answer.error)
+@lru_cache(maxsize=64)
+def _beat(version: int, answer: HeartbeatResponse) -> bytes:
+    """Return the encoded response: there are few different ones, and each member beats every few seconds."""
+    return encode_body(response(HEARTBEAT, version, error_code=answer.error))
 
 
 def leave_group(services: Services, request: Entity, context: RequestContext) -> Later:
