@@ -123,10 +123,16 @@ class Consumer:
         wait_ms: int = 0,
         min_bytes: int = 1,
         is_new_tick: bool = True,
+        wanting: int | None = None,
     ) -> bool:
-        """Send a fetch that names the partition `rows` times; return True if no further request may be parsed."""
+        """Send a fetch that names the partition `rows` times; return True if no further request may be parsed.
+
+        Only the first `wanting` rows (None: all) have room for records.
+        """
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
-        topics = [{"topic": "t", "partitions": [row] * rows}]
+        count = rows if wanting is None else wanting
+        full = {**row, "partition_max_bytes": 0}
+        topics = [{"topic": "t", "partitions": [row] * count + [full] * (rows - count)}]
         body = request(
             FETCH,
             VERSION,
@@ -351,7 +357,7 @@ def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
 ) -> None:
     consumer = Consumer(replicas[0])
     monkeypatch.setattr(consumer_fetch, "TURN_MS", 0)
-    consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
+    consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000, wanting=1)
     consumer.api.consumers.work()
     replicas.produce(0, b"005")
     consumer.clock.advance(0)
