@@ -85,7 +85,7 @@ _NO_PRODUCER: Final = _Producer(-1, -1)
 
 
 class Client:
-    """A client of one cluster: `async with Client("host:port") as client`. It starts no tasks."""
+    """A client of one cluster: `async with Client("host:port") as client`. Only its group consumers start tasks."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ from minikafka.client.groups.protocol import (
 from minikafka.client.groups.settings import GroupSettings
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import request
-from minikafka.client.retries import RETRY_BACKOFF_MS
+from minikafka.client.retries import RETRY_BACKOFF_MS, WARN_AFTER_MS
 from minikafka.wire import versions
 
 logger = logging.getLogger(__name__)
@@ -74,6 +74,8 @@ class GroupMember:
         self._late = late
         self._on_change = on_change
         self._last = NOTHING_OWNED
+        self._failing_since: int | None = None
+        self._has_warned = False
 
     async def try_to_join(
         self, topics: Sequence[str], owned: Sequence[TopicPartition]
@@ -89,15 +91,13 @@ class GroupMember:
             joined = await self._join(topics, owned)
             found = None if joined is None else await self._sync(joined)
         except OSError as error:
-            logger.debug("joining group %s: %s", self._coordinator.group, error)
-            await self._retry_join()
+            await self._retry_join(str(error))
             return None
         except KafkaError as error:
             if not error.code.retriable:
                 membership.abort_join()
                 raise
-            logger.debug("joining group %s: %s", self._coordinator.group, error)
-            await self._retry_join()
+            await self._retry_join(str(error))
             return None
         except BaseException:
             membership.abort_join()
@@ -107,8 +107,16 @@ class GroupMember:
             return found.partitions
         return None
 
-    async def _retry_join(self) -> None:
+    async def _retry_join(self, reason: str) -> None:
+        """Wait for the backoff before another attempt; warn once if attempts have failed for some time."""
         self.membership.abort_join()
+        now = self._clock.now()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= WARN_AFTER_MS and not self._has_warned:
+            self._has_warned = True
+            group = self._coordinator.group
+            logger.warning("group %s cannot be joined yet: %s (retrying)", group, reason)
         await self._clock.sleep(RETRY_BACKOFF_MS)
 
     async def _join(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> Any | None:
@@ -180,6 +188,8 @@ class GroupMember:
             await self._after(reaction, code)
             return None
         membership.synced()
+        self._failing_since = None
+        self._has_warned = False
         try:
             return decode_assignment(response.assignment)
         except ProtocolViolation as error:
@@ -211,8 +221,7 @@ class GroupMember:
         if reaction is Reaction.FIND_COORDINATOR:
             self._coordinator.forget()
         if reaction in (Reaction.FIND_COORDINATOR, Reaction.BACK_OFF):
-            self.membership.abort_join()
-            await self._clock.sleep(RETRY_BACKOFF_MS)
+            await self._retry_join(code.name)
 
     def _fail(self, code: ErrorCode) -> NoReturn:
         self.membership.abort_join()

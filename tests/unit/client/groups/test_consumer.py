@@ -237,6 +237,30 @@ async def test_passing_error_delays_the_consumer_only(
     assert not cluster.failures[api]
 
 
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (versions.FIND_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (versions.JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+async def test_group_that_cannot_be_joined_for_some_time_is_a_warning(
+    cluster: StubGroups,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    api: int,
+    code: ErrorCode,
+) -> None:
+    monkeypatch.setattr("minikafka.client.groups.member.WARN_AFTER_MS", 150)
+    cluster.failures[api] += [code] * 5
+    async with client.group_consumer("g", ["t"], MANUAL) as consumer:
+        await take(consumer, 1)
+    (warning,) = caplog.messages
+    assert warning.startswith("group g cannot be joined yet: ")
+    assert code.name in warning
+
+
 @pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS])
 async def test_rebalance_revokes_and_assigns_again(
     cluster: StubGroups, client: Client, code: ErrorCode
