@@ -1,4 +1,4 @@
-"""Generates the pages of docs/ that repeat the code: configuration.md, protocol.md, conformance.md.
+"""Generates the pages of docs/ that repeat the code: configuration.md, protocol.md, conformance.md, clients.md.
 
     .venv/bin/python scripts/write_docs.py
 
@@ -114,6 +114,21 @@ be *later*.
 {counts}
 
 {groups}
+"""
+
+CLIENTS = """\
+# Clients
+
+{generated}
+One scenario runs with every client library, unmodified, against a cluster of three brokers
+(`tests/clients/test_matrix.py`). The table has the outcomes of the last recorded run (`pytest --record-rows`). In a
+run without a client's toolchain its tests are skipped: kafkajs needs `npm`, franz-go needs `go`, and Java's client
+needs `javac` and the environment variable `MINIKAFKA_KAFKA_JARS`, which names a folder with Apache Kafka's jars.
+`minikafka consume --group` and the consumer of `minikafka.client` have tests of their own.
+
+{table}
+
+{skipped}
 """
 
 
@@ -283,7 +298,38 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def clients() -> str:
+    """Return the page on client libraries."""
+    if TESTS not in sys.path:
+        sys.path.insert(0, TESTS)
+    from support import client_outcomes
+    from support.client_drivers import CLIENTS as LIBRARIES
+
+    outcomes = client_outcomes.read()
+    reasons = sorted(
+        {o for found in outcomes.values() for o in found.values()} - {"passed", "failed"}
+    )
+    notes = {reason: f"{number}" for number, reason in enumerate(reasons, 1)}
+    rows = [
+        [
+            test.removeprefix("test_").replace("_", " "),
+            *(_outcome(found.get(library.name, ""), notes) for library in LIBRARIES),
+        ]
+        for test, found in outcomes.items()
+    ]
+    return CLIENTS.format(
+        generated=GENERATED,
+        table=_table(["", *(f"{library.name} {library.version}" for library in LIBRARIES)], rows),
+        skipped="\n".join(f"{number}. Skipped: {reason}." for reason, number in notes.items()),
+    )
+
+
+def _outcome(outcome: str, notes: Mapping[str, str]) -> str:
+    return f"skipped ({notes[outcome]})" if outcome in notes else outcome or "not run"
+
+
 PAGES = {
+    "clients.md": clients,
     "configuration.md": configuration,
     "protocol.md": protocol,
     "conformance.md": conformance,

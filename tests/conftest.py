@@ -18,6 +18,7 @@ from typing import Any
 import hypothesis
 import pytest
 from support import proof
+from support.client_outcomes import MatrixOutcomes
 from support.conformance_rows import RowOutcomes
 
 from minikafka.cluster import directory
@@ -40,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
+    config.pluginmanager.register(MatrixOutcomes())
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         give_own_ports(int(worker.removeprefix("gw")))
 

@@ -159,7 +159,9 @@ def test_every_key_is_documented():
         assert [name for name, key in keys.items() if not key.doc.endswith(".")] == []
 
 
-@pytest.mark.parametrize("page", ["configuration.md", "protocol.md", "conformance.md"])
+@pytest.mark.parametrize(
+    "page", ["clients.md", "configuration.md", "protocol.md", "conformance.md"]
+)
 def test_generated_pages_are_up_to_date(page):
     """If this fails: .venv/bin/python scripts/write_docs.py"""
     pages = runpy.run_path(str(ROOT / "scripts" / "write_docs.py"))["PAGES"]

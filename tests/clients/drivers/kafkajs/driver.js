@@ -1,0 +1,90 @@
+// A driver of the client matrix with kafkajs: `node driver.js VERB …`.
+// The verbs and their output are described in tests/support/client_drivers.py.
+const {
+  Kafka, CompressionTypes, CompressionCodecs, AssignerProtocol, logLevel,
+} = require('kafkajs')
+CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
+
+const say = (fact) => process.stdout.write(JSON.stringify(fact) + '\n')
+const inputEnds = () => new Promise((resolve) => process.stdin.on('end', resolve).resume())
+const record = (number) => ({ key: String(number % 7), value: String(number) })
+const clientOf = (bootstrap) =>
+  new Kafka({ clientId: 'kafkajs', brokers: bootstrap.split(','), logLevel: logLevel.NOTHING,
+    retry: { initialRetryTime: 100, retries: 20, maxRetryTime: 300 } })
+const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
+
+async function produce(bootstrap, topic, codec, first, count) {
+  const producer = clientOf(bootstrap).producer({ idempotent: true })
+  await producer.connect()
+  const messages = Array.from({ length: Number(count) }, (_, i) => record(Number(first) + i))
+  await producer.send({ topic, messages, acks: -1, compression: CODECS[codec] })
+  await producer.disconnect()
+}
+
+async function stream(bootstrap, topic) {
+  const producer = clientOf(bootstrap).producer()
+  await producer.connect()
+  let ended = false
+  inputEnds().then(() => { ended = true })
+  for (let number = 0; !ended; number++) {
+    await producer.send({ topic, messages: [{ value: String(number) }], acks: -1 })
+    say({ acked: number })
+  }
+  await producer.disconnect()
+}
+
+async function consume(bootstrap, topic, groupId) {
+  const consumer = clientOf(bootstrap).consumer({
+    groupId, sessionTimeout: 6000, heartbeatInterval: 300, rebalanceTimeout: 6000,
+    metadataMaxAge: 1000, maxWaitTimeInMs: 200,
+  })
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) =>
+    say({ assigned: payload.memberAssignment[topic] || [] }))
+  consumer.on(consumer.events.REBALANCING, () => say({ revoked: null }))
+  await consumer.connect()
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  await consumer.run({
+    autoCommit: false,
+    eachMessage: async ({ partition, message }) => {
+      say({ value: Number(message.value), partition, offset: Number(message.offset) })
+      try {
+        await consumer.commitOffsets([{ topic, partition, offset: String(Number(message.offset) + 1) }])
+      } catch (refused) {
+        say({ refused: refused.type || refused.name })
+      }
+    },
+  })
+  await inputEnds()
+  await consumer.disconnect()
+}
+
+async function time(bootstrap, topic, partitions, timestamp) {
+  const admin = clientOf(bootstrap).admin()
+  await admin.connect()
+  const ends = await admin.fetchTopicOffsets(topic)
+  const found = await admin.fetchTopicOffsetsByTimestamp(topic, Number(timestamp))
+  await admin.disconnect()
+  // kafkajs returns the end offset where no record is that late.
+  const high = Object.fromEntries(ends.map((end) => [end.partition, end.high]))
+  const offsets = found.map(({ partition, offset }) =>
+    [partition, offset === high[partition] ? -1 : Number(offset)])
+  say({ offsets: Object.fromEntries(offsets) })
+}
+
+async function admin(bootstrap, topic, partitions) {
+  const client = clientOf(bootstrap).admin()
+  await client.connect()
+  await client.createTopics({
+    topics: [{ topic, numPartitions: Number(partitions), replicationFactor: 3 }],
+  })
+  const { topics } = await client.fetchTopicMetadata({ topics: [topic] })
+  await client.deleteTopics({ topics: [topic] })
+  await client.disconnect()
+  say({ partitions: topics[0].partitions.length })
+}
+
+const verbs = { produce, stream, consume, time, admin }
+verbs[process.argv[2]](...process.argv.slice(3)).catch((error) => {
+  process.stderr.write(`${error.stack}\n`)
+  process.exit(1)
+})

@@ -1,0 +1,198 @@
+"""One scenario with every client library: what it writes, how it shares a group, and what it reads after a death.
+
+The outcomes are the table of docs/clients.md (`pytest --record-rows`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from support.client_drivers import CLIENTS, Driver, MatrixClient, Running
+from support.running_cluster import create_topic, heal, kill
+
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.cluster import LocalCluster
+from minikafka.groups.partitions import partition_of
+
+PARTITIONS = 4
+BATCH = 40
+OFFSETS_PARTITIONS = 50
+
+
+@pytest.fixture(params=CLIENTS, ids=[client.name for client in CLIENTS])
+def client(request: pytest.FixtureRequest) -> MatrixClient:
+    chosen: MatrixClient = request.param
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def commands() -> dict[str, list[str]]:
+    """The commands of the drivers that were built so far."""
+    return {}
+
+
+@pytest.fixture
+async def driver(
+    client: MatrixClient,
+    commands: dict[str, list[str]],
+    cluster: LocalCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Driver]:
+    if client.name not in commands:
+        folder = tmp_path_factory.mktemp("drivers") / client.name
+        commands[client.name] = await asyncio.to_thread(client.build, folder)
+    driver = Driver(commands[client.name], cluster.bootstrap)
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+def assigned_to(member: Running) -> set[int]:
+    """Return the partitions that a member consumes, from the changes it printed."""
+    current: set[int] = set()
+    for change in member.changes():
+        if "assigned" in change:
+            current |= set(change["assigned"])
+        elif change["revoked"] is None:
+            current.clear()
+        else:
+            current -= set(change["revoked"])
+    return current
+
+
+async def share(*members: Running) -> None:
+    """Wait until the members have all partitions among them, equally many each."""
+    each = PARTITIONS // len(members)
+    for member in members:
+        await member.until(lambda member=member: len(assigned_to(member)) == each)  # type: ignore[misc]
+
+
+async def read_all(members: tuple[Running, ...], count: int) -> None:
+    """Wait until the members have read the records 0 to count - 1 among them."""
+    expected = set(range(count))
+
+    def is_complete() -> bool:
+        return expected <= {value for member in members for value in member.values}
+
+    async with asyncio.timeout(60):
+        while not is_complete():
+            waits = [asyncio.ensure_future(_another_fact(member)) for member in members]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+
+async def _another_fact(member: Running) -> None:
+    known = len(member.facts)
+    await member.until(lambda: len(member.facts) > known)
+
+
+async def test_group_reads_every_codec_through_a_rebalance_and_resumes(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster
+) -> None:
+    topic = f"codecs-{client.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    for number, codec in enumerate(client.codecs):
+        await driver.run("produce", topic, codec, number * BATCH, BATCH)
+    count = len(client.codecs) * BATCH
+    first = await driver.start("consume", topic, topic, "eager", "")
+    await read_all((first,), count)
+    second = await driver.start("consume", topic, topic, "eager", "")
+    await share(first, second)
+    await driver.run("produce", topic, "none", count, BATCH)
+    await read_all((first, second), count + BATCH)
+    await second.stop()
+    await share(first)
+    await first.stop()
+    read = first.values + second.values
+    assert len(read) == len(set(read)), "a record was read twice although it was committed"
+    await driver.run("produce", topic, "none", count + BATCH, BATCH)
+    third = await driver.start("consume", topic, topic, "eager", "")
+    new = set(range(count + BATCH, count + 2 * BATCH))
+    await third.until(lambda: new <= set(third.values))
+    await third.stop()
+    assert set(third.values) == new
+
+
+async def test_static_member_returns_to_its_partitions_without_a_rebalance(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster
+) -> None:
+    if not client.is_static:
+        pytest.skip(f"{client.name} has no static members")
+    topic = f"static-{client.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    killed = await driver.start("consume", topic, topic, "eager", "one")
+    await share(killed)
+    other = await driver.start("consume", topic, topic, "eager", "two")
+    await share(killed, other)
+    had, seen = assigned_to(killed), len(other.changes())
+    await killed.kill()
+    returned = await driver.start("consume", topic, topic, "eager", "one")
+    await returned.until(lambda: assigned_to(returned) == had)
+    await driver.run("produce", topic, "none", 0, BATCH)
+    await read_all((returned, other), BATCH)
+    assert len(other.changes()) == seen
+
+
+async def test_cooperative_member_keeps_partitions_during_a_rebalance(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster
+) -> None:
+    if not client.is_cooperative:
+        pytest.skip(f"{client.name} has no cooperative assignor")
+    topic = f"cooperative-{client.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    first = await driver.start("consume", topic, topic, "cooperative", "")
+    await share(first)
+    second = await driver.start("consume", topic, topic, "cooperative", "")
+    await share(first, second)
+    revoked = [fact["revoked"] for fact in first.changes() if "revoked" in fact]
+    assert sorted(itertools.chain(*revoked)) == sorted(assigned_to(second))
+    await driver.run("produce", topic, "none", 0, BATCH)
+    await read_all((first, second), BATCH)
+
+
+async def test_offsets_are_found_by_time(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster
+) -> None:
+    topic = f"time-{client.name}"
+    await create_topic(cluster, topic, 1)
+    await driver.run("produce", topic, "none", 0, BATCH)
+    middle = int(time.time() * 1000) + 2
+    await asyncio.sleep(0.005)
+    await driver.run("produce", topic, "gzip", BATCH, BATCH)
+    late = int(time.time() * 1000) + 60_000
+    found = [
+        (await driver.run("time", topic, 1, timestamp))[0]["offsets"]["0"]
+        for timestamp in (1, middle, late)
+    ]
+    assert found == [0, BATCH, -1]
+
+
+async def test_topics_are_created_described_and_deleted(
+    client: MatrixClient, driver: Driver
+) -> None:
+    assert await driver.run("admin", f"admin-{client.name}", 3) == [{"partitions": 3}]
+
+
+async def test_nothing_acknowledged_is_lost_when_leader_and_coordinator_die(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster
+) -> None:
+    topic = f"deaths-{client.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    producer = await driver.start("stream", topic)
+    consumer = await driver.start("consume", topic, topic, "eager", "")
+    await consumer.until(lambda: len(consumer.values) > BATCH)
+    # The topic has more partitions than there are brokers, so every broker leads one.
+    victim = (await cluster.state()).leader_of(GROUP_TOPIC, partition_of(topic, OFFSETS_PARTITIONS))
+    assert victim is not None
+    await kill(cluster, victim)
+    acked = len(producer.acked)
+    await producer.until(lambda: len(producer.acked) > acked + 2 * BATCH)
+    await heal(cluster)
+    await producer.stop()
+    await consumer.until(lambda: set(producer.acked) <= set(consumer.values))
