@@ -84,8 +84,11 @@ def below_start(log: Log) -> str:
 
 def earliest_timestamp(log: Log) -> int:
     """Return the timestamp (Unix ms) of the first batch that can be read, -1 if there is none. Raises StorageFailed."""
-    slot = log.segments.count_below(log.log_start_offset)
-    return log.segments[slot].timestamp_at(log.log_start_offset)
+    for slot in range(log.segments.count_below(log.log_start_offset), len(log.segments)):
+        timestamp = log.segments[slot].timestamp_at(log.log_start_offset)
+        if timestamp >= 0:  # compaction may have left nothing in a segment
+            return timestamp
+    return -1
 
 
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:

@@ -6,6 +6,7 @@ import pytest
 from support.logs import (
     append,
     batch,
+    clean,
     compacted,
     config,
     open_log,
@@ -220,6 +221,12 @@ class TestEarliestTimestamp:
         append(log, data)
         log.flush()
         assert earliest_timestamp(log) == 700
+
+    def test_it_is_that_of_the_next_segment_when_compaction_has_emptied_one(self) -> None:
+        log = dated(100, 200, 300, cleanup_policy=("compact",))
+        clean(log, 0, lambda offset: False)
+        clean(log, 1, lambda offset: False)
+        assert (log.log_start_offset, earliest_timestamp(log)) == (0, 300)
 
     def test_it_follows_a_truncation(self) -> None:
         log = open_log(MemoryStorage())
