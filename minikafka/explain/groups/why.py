@@ -97,7 +97,7 @@ def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
     """Yield what the current rebalance waits for."""
     if report["state"] not in (_PREPARING, _COMPLETING):
         return
-    started = next((e.start for e in reversed(picture.history) if e.is_rebalance), None)
+    started = _start_of(picture.history, report["since"])
     began = report["since"] if started is None else started["time"]
     took = picture.wall_ms - began
     why = "" if started is None else f": {cause_of(started)}"
@@ -110,6 +110,17 @@ def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
     text = f"the group has been rebalancing for {duration(took)}{why}"
     is_normal = took < SLOW_MS or report["waits_for_more"]
     yield Finding("rebalancing", text, (), events, tuple(waits), is_problem=not is_normal)
+
+
+def _start_of(history: Sequence[Entry], since: int) -> Line | None:
+    """Return the line that started the rebalance whose current phase began at `since` (Unix ms).
+
+    None if the ledger does not have it, for example because the coordinator has not written it yet.
+    """
+    last = next((entry for entry in reversed(history) if entry.is_rebalance), None)
+    if last is None or not (last.is_open or last.lines[-1]["time"] >= since):
+        return None
+    return last.start
 
 
 def _waiting_to_join(report: Answer, took: int) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from support.group_world import REBALANCE, SESSION, subscription
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.explain.groups.lag import Lag, Past
+from minikafka.explain.groups.why import explain_group
 from minikafka.explain.past import Past as PartitionPast
 from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, Picture
 from minikafka.explain.why import Finding
@@ -66,6 +68,37 @@ def test_rebalance_names_the_member_that_does_not_rejoin():
         "(probably it is busy with records)",
     ]
     assert [str(event) for event in found.events] == [f"1#{len(world.lines)}"]
+
+
+def test_rebalance_has_no_cause_while_the_ledger_has_only_the_one_before():
+    world = GroupLedgerWorld()
+    first, second = world.stable(2, client_id="app")
+    world.advance(5_000)
+    world.heartbeat(first, 2)
+    written = len(world.lines)
+    world.send_join(second, protocols=OTHER)
+    world.advance(7_000)
+    del world.lines[written:]
+
+    found = problem(world)
+
+    assert found.text == "the group has been rebalancing for 7.0 s"
+    assert found.events == ()
+
+
+def test_rebalance_names_its_cause_when_it_has_ended_since_the_answer():
+    world = GroupLedgerWorld()
+    world.advance(5_000)
+    member = world.join().member_id
+    world.advance(6_000)
+    answered = world.picture()
+    world.send_sync(member, 1, assignments={})
+    lines = world.picture().history
+
+    [found] = explain_group(replace(answered, history=lines))
+
+    assert lines[-1].find("assignment written") is not None
+    assert found.text.startswith("the group has been rebalancing for 6.0 s: client-1 joined")
 
 
 def test_rebalance_names_the_member_that_is_silent():
