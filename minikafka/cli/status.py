@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import data_option, json_option, timeout_option
@@ -139,7 +141,8 @@ def _partitions(rows: list[dict[str, Any]]) -> Table:
     )
     has_compacted = any(row["compaction"] for row in rows)
     table = Table(*columns, *["dirty"] * has_compacted, box=None)
-    for row in rows:
+    counted = Counter(row["topic"] for row in rows if _is_in_sync_internal(row))
+    for row in (row for row in rows if not _is_in_sync_internal(row)):
         table.add_row(
             f"{row['topic']}-{row['partition']}",
             _or_none(row["leader"]),
@@ -152,7 +155,16 @@ def _partitions(rows: list[dict[str, Any]]) -> Table:
             _utc(row["earliest_timestamp"]),
             *[_dirt(row["compaction"])] * has_compacted,
         )
+    for topic, count in counted.items():
+        table.add_row(f"{topic}: {count} partitions in sync")
     return table
+
+
+def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:
+    """True for a partition of an internal topic whose replicas are in sync and cleanable: the table counts those."""
+    is_uncleanable = row["compaction"] and row["compaction"]["uncleanable"]
+    is_in_sync = set(row["isr"]) == set(row["replicas"])
+    return row["topic"] in INTERNAL_TOPICS and is_in_sync and not is_uncleanable
 
 
 def _dirt(compaction: Mapping[str, Any] | None) -> str:

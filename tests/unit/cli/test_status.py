@@ -95,3 +95,35 @@ def test_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:
     assert lines[1][-4:] == ["70", "1970-01-01", "00:00:01", "25%"]
     assert lines[2][-4:] == ["70", str(2**62), "none,", "uncleanable"]
     assert lines[3][-2:] == ["70", "none"]
+
+
+def test_table_counts_partitions_of_internal_topics_that_are_in_sync() -> None:
+    row = {
+        "topic": "__consumer_offsets",
+        "leader": 1,
+        "leader_epoch": 0,
+        "replicas": [1, 2],
+        "isr": [2, 1],
+        "log_end_offset": 0,
+        "high_watermark": 0,
+        "size": 0,
+        "earliest_timestamp": None,
+        "compaction": None,
+    }
+    broken = {"dirty_ratio": None, "uncleanable": "its disk failed"}
+    rows = [
+        row | {"partition": 0},
+        row | {"partition": 1, "isr": [1]},
+        row | {"partition": 2},
+        row | {"partition": 3, "compaction": broken},
+        row | {"partition": 0, "topic": "mine"},
+    ]
+    console = Console(file=StringIO(), width=200)
+    console.print(status._partitions(rows))
+    lines = [line.strip() for line in console.file.getvalue().splitlines()[1:]]  # type: ignore[attr-defined]
+    assert [line.split("  ")[0] for line in lines] == [
+        "__consumer_offsets-1",
+        "__consumer_offsets-3",
+        "mine-0",
+        "__consumer_offsets: 2 partitions in sync",
+    ]
