@@ -155,7 +155,11 @@ class ConsumerFetches:
             next_offset, next_position, generation = known
             if next_offset == offset and generation == partition.log.layout_generation:
                 return next_position
-        return partition.log.locate(offset)
+        log = partition.log
+        position = log.locate(offset)
+        if offset < log.written_log_end_offset:  # pending batches have no position yet
+            self.positions[partition] = (offset, position, log.layout_generation)
+        return position
 
     def rack_of(self, broker_id: BrokerId) -> str | None:
         """Return the rack of a live broker that has this client's listener, else None."""
@@ -334,6 +338,7 @@ class ConsumerFetch:
         if self.steps is not None or (rows > ROWS_MAX and fetches.large in (None, self)):
             fetches.large = self
             self.is_large = self.has_work = True
+            fetches.filled()
             fetches.proceed()
         else:
             deque(self._evaluate(), maxlen=0)

@@ -16,6 +16,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link
 from minikafka.broker import listener
+from minikafka.broker.consumer_fetch import ROWS_MAX
 from minikafka.broker.outbox import PIECE_MAX
 from minikafka.client import NewTopic, Record
 from minikafka.wire.codec import decode_response, encode_request, request
@@ -70,16 +71,24 @@ def metadata_request(correlation: int) -> bytes:
     return encode_request(METADATA, 9, correlation, "silent", request(METADATA, 9, topics=None))
 
 
-def fetch_request(correlation: int, max_bytes: int, offset: int = 0) -> bytes:
+def fetch_request(
+    correlation: int,
+    max_bytes: int,
+    offset: int = 0,
+    *,
+    rows: int = 1,
+    min_bytes: int = 1,
+    max_wait: int = 0,
+) -> bytes:
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 30}
     body = request(
         FETCH,
         4,
         replica_id=-1,
-        max_wait=0,
-        min_bytes=1,
+        max_wait=max_wait,
+        min_bytes=min_bytes,
         max_bytes=max_bytes,
-        topics=[{"topic": "t", "partitions": [partition]}],
+        topics=[{"topic": "t", "partitions": [partition] * rows}],
     )
     return encode_request(FETCH, 4, correlation, "silent", body)
 
@@ -171,6 +180,14 @@ async def test_requests_behind_a_large_response_wait_for_it(stored: MemoryCluste
     slow.link.resume_reading()
     await until(lambda: len(slow.responses()) == 202)
     assert not owing._paused
+
+
+async def test_reading_stops_behind_a_large_fetch_that_waits(stored: MemoryCluster) -> None:
+    client = await join(stored)
+    waiting = fetch_request(1, 1 << 30, 45, rows=ROWS_MAX + 1, max_wait=60_000)
+    client.link.send([waiting, metadata_request(2)[:10]])
+    await until(lambda: client.link.other._paused)
+    assert client.responses() == []
 
 
 async def test_connection_is_closed_when_records_are_deleted_before_they_are_sent(
