@@ -319,8 +319,11 @@ def test_edited_configuration_is_compared_with_running_brokers_and_applied(tmp_p
         shown = ok("configs", "describe", "--broker", "1", cwd=tmp_path)
         assert "log.retention.ms=80000 source=STATIC_BROKER_CONFIG" in shown
         assert "num.partitions=3 " in shown
-        [change] = json.loads(ok("up", "--json", cwd=tmp_path))["changes"]
-        assert (change["name"], change["brokers"]) == ("num.partitions", [1, 2])
+        changes = json.loads(ok("up", "--json", cwd=tmp_path))["changes"]
+        assert [(change["name"], change["brokers"]) for change in changes] == [
+            ("num.partitions", [1, 2]),
+            ("offsets.topic.replication.factor", [1, 2]),  # min(3, brokers)
+        ]
         rolled = run("restart", "1", "2", "--rolling", cwd=tmp_path)
         assert rolled.returncode == 0, rolled.stderr
         assert rolled.stderr.splitlines()[-1] == "all replicas are in sync"

@@ -58,7 +58,6 @@ def test_readme_says_what_is_missing_and_where_the_logs_are() -> None:
     text = (ROOT / "README.md").read_text()
     assert "## What is not here yet" in text
     for words in (
-        "Consumer groups",
         "Transactions",
         "Security",
         "data/logs/",
