@@ -318,7 +318,9 @@ def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
         each
         for entry in picture.history
         for each in entry.lines
-        if each["fact"] == commands.MEMBER_REMOVED and each["member"] == line["member"]
+        if each["fact"] == commands.MEMBER_REMOVED
+        and each["member"] == line["member"]
+        and each["time"] <= line["time"]
     ]
     if removals:
         yield Finding("removed-member", describe(removals[-1]), (), (reference(removals[-1]),))

@@ -273,6 +273,24 @@ def test_refused_commit_names_the_removal_of_its_member():
     ]
 
 
+def test_refused_commit_does_not_name_a_later_removal_of_its_member():
+    world = GroupLedgerWorld()
+    first, second = world.stable(2)
+    world.commit({("t", 0): 5}, first, 1)
+    for _ in range(3):
+        world.advance(4_000)
+        world.heartbeat(second, 2)
+    world.send_join(second)
+    world.sync(second, world.group.generation, assignments={})
+
+    found = problem(world)
+
+    assert texts(found) == [
+        "commit of client-1 for generation 1 refused: ILLEGAL_GENERATION",
+        "the group was in generation 2: the member missed a rebalance",
+    ]
+
+
 def test_refused_commit_of_an_old_generation_names_the_current_one():
     world = GroupLedgerWorld()
     member = world.stable()[0]
