@@ -121,8 +121,8 @@ class Minikafka:
 
     name = "minikafka"
 
-    def __init__(self) -> None:
-        config = {**KEYS, "minikafka.records.check.enable": False}
+    def __init__(self, settings: Mapping[str, object] = KEYS) -> None:
+        config = {**settings, "minikafka.records.check.enable": False}
         self._cluster = LocalCluster(len(BROKERS), config=config)
 
     @property
@@ -151,9 +151,10 @@ class ApacheKafka:
 
     name = "Apache Kafka"
 
-    def __init__(self, jars: str, directory: Path) -> None:
+    def __init__(self, jars: str, directory: Path, settings: Mapping[str, object] = KEYS) -> None:
         self._jars = jars
         self._directory = directory
+        self._settings = settings
         port, *ports = free_ports(1 + len(BROKERS), SystemRng())
         self._zookeeper = ManagedZooKeeper(directory / "zookeeper", port, clock=SystemClock())
         self.ports: Mapping[int, int] = dict(zip(BROKERS, ports, strict=True))
@@ -184,7 +185,7 @@ class ApacheKafka:
     def _spawn(self, broker: int) -> None:
         properties = self._directory / f"{broker}.properties"
         keys = {
-            **KEYS,
+            **self._settings,
             "broker.id": broker,
             "listeners": f"PLAINTEXT://{HOST}:{self.ports[broker]}",
             "log.dirs": self._directory / f"broker-{broker}",
@@ -208,10 +209,15 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the requests (1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append a line to FILE")
     options = parser.parse_args()
+    lifetime.live(compare(kafka_jars(), options.rounds, options.scale, options.json), uvloop.run)
+
+
+def kafka_jars() -> str:
+    """Return the directory with Kafka's jars; end the program if there is none, or no java."""
     jars = os.environ.get(JARS, "")
     if not list(Path(jars or os.devnull).glob("kafka_2*.jar")) or shutil.which("java") is None:
         sys.exit(f"{JARS} must name a directory with Kafka's jars, and java must be on the path")
-    lifetime.live(compare(jars, options.rounds, options.scale, options.json), uvloop.run)
+    return jars
 
 
 async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> None:
@@ -282,10 +288,12 @@ async def load(cluster: Cluster, figures: Figures, scale: float) -> None:
         await in_thread(partial(kafka.delete_topic, leader[1:], used))
 
 
-async def create_topic(cluster: Cluster, topic: str) -> list[kafka.Leader]:
-    """Create a topic with one partition, wait until every broker knows it, and return its leader."""
+async def create_topic(cluster: Cluster, topic: str, partitions: int = 1) -> list[kafka.Leader]:
+    """Create a topic, wait until every broker knows it, and return its leaders."""
     brokers = [(HOST, port) for port in cluster.ports.values()]
-    leaders: list[kafka.Leader] = await in_thread(partial(kafka.create_topic, brokers[0], topic, 1))
+    leaders: list[kafka.Leader] = await in_thread(
+        partial(kafka.create_topic, brokers[0], topic, partitions)
+    )
     for broker in brokers:
         await in_thread(partial(kafka.leaders_of, broker, topic))
     return leaders

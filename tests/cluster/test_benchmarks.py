@@ -7,18 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+
+from benchmarks import groups
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*options: str, module: str = "benchmarks") -> subprocess.CompletedProcess[str]:
+def run(
+    *options: str, module: str = "benchmarks", environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
     ran = subprocess.run(
         [sys.executable, "-m", module, *options],
         cwd=ROOT,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -67,6 +74,18 @@ def test_cleaner_benchmark_measures_every_load_and_producers():
     assert len(loads) == 5
     assert all(" MB/s" in line for line in loads)
     assert "during a cleaning" in produce
+
+
+def test_group_benchmark_measures_every_scenario(tmp_path):
+    results = tmp_path / "results.jsonl"
+    options = ["--rounds=1", "--scale=0.005", f"--json={results}"]
+
+    run(*options, module="benchmarks.groups", environment={"MINIKAFKA_KAFKA_JARS": ""})
+
+    (figures,) = json.loads(results.read_text())["groups"].values()
+    assert set(figures) == {row.name for row in groups.ROWS}
+    processor = {groups.QUIET.name, groups.IDLE.name}  # 0 if the measured time is short
+    assert all(figures[name][0] > 0 for name in set(figures) - processor)
 
 
 def test_controller_benchmark_measures_every_scenario(tmp_path):

@@ -1,0 +1,206 @@
+"""Loads of the group coordinator over plain connections: commits, rebalances, a failover, idle members.
+
+Works with any Kafka broker: FindCoordinator v1, OffsetCommit v7, JoinGroup v3, SyncGroup v3, Heartbeat v3.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import Any, Final
+
+from benchmarks import kafka
+from benchmarks.closed_loop import Answer, Load, LoadError
+from benchmarks.kafka import Session
+from minikafka.wire import codec
+from minikafka.wire.versions import (
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    OFFSET_COMMIT,
+    SYNC_GROUP,
+)
+
+Address = tuple[str, int]
+
+COORDINATOR_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.02
+SETTLE_SECONDS: Final = 0.03
+"""Time in which a broker reads the requests that must come before the measured one."""
+SESSION_MS: Final = 30_000
+COMMIT_VERSION: Final = 7
+GROUP_VERSION: Final = 3
+ASSIGNMENT: Final = bytes(40)
+METADATA: Final = bytes(30)
+
+
+def coordinator_of(brokers: Sequence[Address], group: str, topic: str) -> Address:
+    """Return the address of a group's coordinator once it has stored a commit. Raises LoadError after 60 s."""
+    deadline = time.monotonic() + COORDINATOR_SECONDS
+    while time.monotonic() < deadline:
+        for broker in brokers:
+            with suppress(OSError, LoadError):
+                if coordinator := committing_coordinator(broker, group, topic):
+                    return coordinator
+        time.sleep(POLL_SECONDS)
+    raise LoadError(f"{group} has no coordinator after {COORDINATOR_SECONDS:g} s")
+
+
+def committing_coordinator(broker: Address, group: str, topic: str) -> Address | None:
+    """Return the coordinator that this broker names if it stores a commit. Raises OSError, LoadError."""
+    with Session(*broker) as session:
+        found = session.ask(FIND_COORDINATOR, 1, key=group, key_type=0)
+    if found.error_code:
+        return None
+    with Session(found.host, found.port) as session:
+        body = commit_body(group, topic, 1)
+        answer = session.ask(OFFSET_COMMIT, COMMIT_VERSION, **body)
+    stored = answer.topics[0].partitions[0].error_code == 0
+    return (found.host, found.port) if stored else None
+
+
+def commit_body(group: str, topic: str, offset: int) -> dict[str, Any]:
+    """Return the fields of an OffsetCommit of one partition, from outside of any generation."""
+    partition = {
+        "partition_index": 0,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }
+
+
+def commit_load(coordinator: Address, group: str, topic: str, total: int) -> Load:
+    """Return the load of one connection that commits with one request in flight."""
+    body = codec.request(OFFSET_COMMIT, COMMIT_VERSION, **commit_body(group, topic, 1))
+    request = codec.encode_request(OFFSET_COMMIT, COMMIT_VERSION, 1, kafka.CLIENT_ID, body)
+    # length | correlation, throttle time, topics, name, partitions, index | error
+    size = 4 + 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4 + 2
+    answer = Answer(size, Struct(f">i{size - 6}xh"), (size - 4, 0))
+    return Load(*coordinator, [request], answer, 1, total)
+
+
+class Member:
+    """One member of a group on its own connection; requests are sent and answered in two steps."""
+
+    def __init__(self, coordinator: Address, group: str) -> None:
+        self.session = Session(*coordinator)
+        self.group = group
+        self.id = self.leader = ""
+        self.generation = -1
+
+    def send_join(self) -> None:
+        """Send JoinGroup, with the member id of the last generation."""
+        self._send(JOIN_GROUP, **join_body(self.group, self.id))
+
+    def receive_join(self) -> None:
+        """Receive the response to JoinGroup. Raises LoadError."""
+        answer = self._receive(JOIN_GROUP)
+        self.id, self.leader, self.generation = (
+            answer.member_id,
+            answer.leader,
+            answer.generation_id,
+        )
+
+    def send_sync(self, ids: Sequence[str]) -> None:
+        """Send SyncGroup; the leader assigns the same bytes to all these members."""
+        self._send(SYNC_GROUP, **sync_body(self.group, self.generation, self.id, ids))
+
+    def receive_sync(self) -> None:
+        """Receive the response to SyncGroup. Raises LoadError."""
+        if self._receive(SYNC_GROUP).assignment != ASSIGNMENT:
+            raise LoadError("the assignment is not the leader's")
+
+    def _send(self, api: int, **values: Any) -> None:
+        body = codec.request(api, GROUP_VERSION, **values)
+        self.session.socket.sendall(
+            codec.encode_request(api, GROUP_VERSION, 1, kafka.CLIENT_ID, body)
+        )
+
+    def _receive(self, api: int) -> Any:
+        answer = codec.decode_response(api, GROUP_VERSION, self.session.receive())
+        if answer.error_code:
+            raise LoadError(f"API {api} was answered with error {answer.error_code}")
+        return answer
+
+
+def join_body(group: str, member_id: str) -> dict[str, Any]:
+    """Return the fields of JoinGroup with one protocol."""
+    return {
+        "group_id": group,
+        "session_timeout": SESSION_MS,
+        "rebalance_timeout": SESSION_MS,
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": METADATA}],
+    }
+
+
+def sync_body(group: str, generation: int, member_id: str, ids: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of SyncGroup; a leader gives the ids of all members."""
+    return {
+        "group_id": group,
+        "generation_id": generation,
+        "member_id": member_id,
+        "group_instance_id": None,
+        "assignments": [{"member_id": each, "assignment": ASSIGNMENT} for each in ids],
+    }
+
+
+def heartbeat_body(group: str, generation: int, member_id: str) -> dict[str, Any]:
+    """Return the fields of Heartbeat."""
+    return {
+        "group_id": group,
+        "generation_id": generation,
+        "member_id": member_id,
+        "group_instance_id": None,
+    }
+
+
+def three_members(coordinator: Address, group: str) -> list[Member]:
+    """Return three members of one stable generation."""
+    members = [Member(coordinator, group) for _ in range(3)]
+    for count in range(1, len(members) + 1):
+        # The new member joins first: it begins the rebalance that the others then take part in.
+        answer_last(list(reversed(members[:count])), Member.send_join, Member.receive_join)
+    sync(members)
+    return members
+
+
+def rebalance(members: Sequence[Member]) -> tuple[float, float]:
+    """Let all members join again; return the ms from the last JoinGroup and from the last SyncGroup to all answers."""
+    leader_first = sorted(members, key=lambda member: member.id != member.leader)
+    joined = answer_last(leader_first, Member.send_join, Member.receive_join)
+    return joined * 1_000, sync(members) * 1_000
+
+
+def sync(members: Sequence[Member]) -> float:
+    """Let all members sync, the leader last; return the seconds from its SyncGroup to all answers."""
+    ids = [member.id for member in members]
+    leader_last = sorted(members, key=lambda member: member.id == member.leader)
+    return answer_last(
+        leader_last,
+        lambda member: member.send_sync(ids if member.id == member.leader else []),
+        Member.receive_sync,
+    )
+
+
+def answer_last(
+    members: Sequence[Member], send: Callable[[Member], None], receive: Callable[[Member], None]
+) -> float:
+    """Send a request of each member; return the seconds from the last one to the last response."""
+    for member in members[:-1]:
+        send(member)
+        time.sleep(SETTLE_SECONDS)
+    began = time.perf_counter()
+    send(members[-1])
+    for member in members:
+        receive(member)
+    return time.perf_counter() - began
