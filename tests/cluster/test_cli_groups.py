@@ -16,7 +16,7 @@ from support.commands import ENVIRONMENT, Ended, call
 from support.running_cluster import create_topic
 
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, GroupSettings, Record
+from minikafka.client import Client, GroupSettings, NewTopic, Record
 from minikafka.cluster import LocalCluster
 
 PARTITIONS = 4
@@ -41,9 +41,10 @@ async def rows(cluster: LocalCluster, group: str) -> list[dict[str, Any]]:
 
 
 async def fill(cluster: LocalCluster, topic: str, count: int = 10) -> None:
-    """Create a topic and write this number of records, `0` to the last, to each partition."""
-    await create_topic(cluster, topic, PARTITIONS)
+    """Create a topic and write this number of old records, `0` to the last, to each partition."""
     async with Client(cluster.bootstrap) as client:
+        kept = {"retention.ms": "-1"}
+        await client.create_topics(NewTopic(topic, PARTITIONS, 3, configs=kept))
         for partition in range(PARTITIONS):
             records = [
                 Record(timestamp=MOMENT + 1000 * i, value=b"%d-%d" % (partition, i))

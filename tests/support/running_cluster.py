@@ -32,7 +32,6 @@ KEYS = {
     "controlled.shutdown.retry.backoff.ms": 100,
     "replica.fetch.backoff.ms": 100,
     "group.initial.rebalance.delay.ms": 0,
-    "log.retention.ms": -1,  # tests write records with old timestamps
     "log.cleaner.backoff.ms": 500,
 }
 
