@@ -72,24 +72,25 @@ async def share(*members: Running) -> None:
         await member.until(lambda member=member: len(assigned_to(member)) == each)  # type: ignore[misc]
 
 
-async def read_all(members: tuple[Running, ...], count: int) -> None:
-    """Wait until the members have read the records 0 to count - 1 among them."""
-    expected = set(range(count))
+async def read_all(members: tuple[Running, ...], total: int) -> None:
+    """Wait until the members have read the records 0 to total - 1 among them."""
+    expected = set(range(total))
 
     def is_complete() -> bool:
         return expected <= {value for member in members for value in member.values}
 
     async with asyncio.timeout(60):
-        while not is_complete():
-            waits = [asyncio.ensure_future(_another_fact(member)) for member in members]
+        while True:
+            known = [len(member.facts) for member in members]  # before the check
+            if is_complete():
+                return
+            waits = [
+                asyncio.ensure_future(member.until(lambda m=member, k=count: len(m.facts) > k))
+                for member, count in zip(members, known, strict=True)
+            ]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
-
-
-async def _another_fact(member: Running) -> None:
-    known = len(member.facts)
-    await member.until(lambda: len(member.facts) > known)
 
 
 async def test_group_reads_every_codec_through_a_rebalance_and_resumes(

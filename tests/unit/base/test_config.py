@@ -93,6 +93,9 @@ NARROWER = {
     "offset.metadata.max.bytes": "-1",
     "offsets.topic.segment.bytes": "1",
     "offsets.topic.compression.codec": "-1 2147483647",
+    "log.cleaner.threads": "0",
+    "log.cleaner.io.buffer.load.factor": "-1",
+    "log.cleaner.io.max.bytes.per.second": "-1 0",
 }
 """Values that Kafka takes although they cannot work, and that are refused here."""
 
