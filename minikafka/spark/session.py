@@ -21,7 +21,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.source import MinikafkaDataSource
+from minikafka.spark.datasource import MinikafkaDataSource
 
 _OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"

@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.spark.datasource import FORMAT
 from minikafka.spark.sequences import Difference, compare
 from minikafka.spark.session import session
-from minikafka.spark.source import FORMAT
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""The data source behind `format("minikafka")`: batch and stream, read and written.
+
+Rows read have the columns, names and types of Spark's own Kafka source.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.errors import one_line_errors
+from minikafka.spark.sink import options as sink_options
+from minikafka.spark.sink.options import WriteOptions
+from minikafka.spark.sink.rows import check_schema
+from minikafka.spark.sink.writers import BatchWriter, StreamWriter
+from minikafka.spark.source.options import Mode, ReadOptions, parse
+from minikafka.spark.source.readers import BatchReader, StreamReader
+
+FORMAT: Final = "minikafka"
+
+_COLUMNS: Final = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SCHEMA: Final = StructType(_COLUMNS)
+SCHEMA_WITH_HEADERS: Final = StructType([*_COLUMNS, StructField("headers", ArrayType(_HEADER))])
+
+
+class MinikafkaDataSource(DataSource):
+    """The data source `minikafka`; Spark creates an instance from the options wherever it needs one."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name that `format()` takes."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Return the columns. Raises `ConfigError` for invalid options, so that `load()` reports them."""
+        with one_line_errors():
+            return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the batch reader. Raises `ConfigError` for invalid options or a schema given by
+        the user.
+        """
+        return BatchReader(self._options(schema, Mode.BATCH))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream; raises as `reader`."""
+        return StreamReader(self._options(schema, Mode.STREAM))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a table. Raises `ConfigError` for invalid options or columns."""
+        with one_line_errors():
+            if overwrite:
+                raise ConfigError('a topic cannot be overwritten: use mode("append")')
+            return BatchWriter(self._write_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a stream. In the output mode complete (`overwrite`) each micro-batch
+        appends the whole result, as with Spark's own Kafka sink. Raises as `writer`.
+        """
+        with one_line_errors():
+            return StreamWriter(self._write_options(schema))
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = sink_options.parse(self.options)
+        check_schema(schema, options.topic)
+        return options
+
+    def _options(self, schema: StructType, mode: Mode) -> ReadOptions:
+        with one_line_errors():
+            options = parse(self.options, mode)
+            if schema.simpleString() != self.schema().simpleString():
+                raise ConfigError("the minikafka source has a fixed schema: remove schema(…)")
+            return options

@@ -1,0 +1,238 @@
+"""Decoding of record batches to Arrow: the rows of Spark's Kafka source, built whole columns at a time.
+
+Works on any number of batches at once. No Python statement runs per record: numpy reads all
+numbers, Arrow copies all bytes. Every record must fill exactly its declared length; otherwise the
+whole run of batches is a `CorruptBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from minikafka.base.errors import CorruptBatch, MinikafkaError
+from minikafka.spark.records.batches import Section
+from minikafka.spark.records.starts import LONG_BYTES, PADDING, Bytes, Positions, find, varints
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_FIELDS: Final = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestampType", pa.int32()),
+]
+_TIME_MAX_MS: Final = (2**63 - 1) // 1000
+SCHEMA: Final = pa.schema(_FIELDS)
+SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", _HEADERS)])
+
+
+class TimeOutOfRange(MinikafkaError):
+    """A timestamp does not fit Spark's 64 bits of microseconds; Spark's Kafka source fails as well."""
+
+
+class _Spans(NamedTuple):
+    """Byte ranges inside the data, one per record; a negative length stands for null."""
+
+    starts: Positions
+    lengths: Positions
+    ends: Positions
+
+
+class _Rows(NamedTuple):
+    """The numbers that describe a run of records; every array has one element per record."""
+
+    offsets: Positions
+    timestamps: Positions
+    append_times: Positions
+    keys: _Spans
+    values: _Spans
+    header_counts: Positions
+    headers_at: Positions
+    """Position of the first header."""
+    ends: Positions
+
+
+def decode(
+    sections: Sequence[Section],
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    with_headers: bool,
+) -> pa.RecordBatch:
+    """Return the records with offsets in [start, end) as one Arrow batch of `SCHEMA`, which may be empty.
+
+    `sections` may extend beyond the range on both sides. Raises `CorruptBatch`, `TimeOutOfRange`.
+    """
+    records = [section.records for section in sections]
+    data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
+    if len(data) > np.iinfo(np.int32).max:
+        raise CorruptBatch("batches with more than 2 GiB of records")
+    try:
+        rows = _between(_parse(data, sections), start, end)
+        headers = _headers(data, rows) if with_headers else None
+    except IndexError as error:
+        raise CorruptBatch("a field reaches beyond the last record") from error
+    _check_times(rows, f"{topic}-{partition}")
+    columns = [
+        *_keys_and_values(data, rows),
+        pa.repeat(pa.scalar(topic, pa.string()), len(rows.offsets)),
+        pa.repeat(pa.scalar(partition, pa.int32()), len(rows.offsets)),
+        pa.array(rows.offsets),
+        pa.array(rows.timestamps * 1000).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(rows.append_times.astype(np.int32)),
+    ]
+    if headers is None:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, headers], schema=SCHEMA_WITH_HEADERS)
+
+
+def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
+    """Read the numbers of all records and check the length of each record."""
+    counts = np.array([section.record_count for section in sections], dtype=np.int64)
+    sizes = np.array([len(section.records) for section in sections], dtype=np.int64)
+    bodies, ends = find(data, np.cumsum(sizes) - sizes, counts)
+
+    def per_record(values: Sequence[int]) -> Positions:
+        return np.repeat(np.array(values, dtype=np.int64), counts)
+
+    time_deltas, position = varints(data, bodies + 1, LONG_BYTES)
+    offset_deltas, position = varints(data, position)
+    keys, position = _span(data, position, ends)
+    values, position = _span(data, position, ends)
+    header_counts, position = varints(data, position)
+    is_done = header_counts == 0
+    if header_counts.min(initial=0) < 0 or np.any(position[is_done] != ends[is_done]):
+        raise CorruptBatch("a record's length differs from its content")
+    append_times = per_record([section.append_time for section in sections])
+    time_deltas[append_times == 1] = 0
+    return _Rows(
+        per_record([section.base_offset for section in sections]) + offset_deltas,
+        per_record([section.timestamp for section in sections]) + time_deltas,
+        append_times,
+        keys,
+        values,
+        header_counts,
+        position,
+        ends,
+    )
+
+
+def _span(data: Bytes, position: Positions, ends: Positions) -> tuple[_Spans, Positions]:
+    """Read nullable byte ranges: a length at each `position`, then the bytes; -1 is null."""
+    lengths, starts = varints(data, position)
+    stops = starts + np.maximum(lengths, 0)
+    if lengths.min(initial=0) < -1 or np.any(stops > ends):
+        raise CorruptBatch("a key, value or header exceeds its record")
+    return _Spans(starts, lengths, stops), stops
+
+
+def _between(rows: _Rows, start: int, end: int) -> _Rows:
+    """Return the rows with offsets in [start, end); offsets increase within a partition."""
+    if np.any(rows.offsets[1:] <= rows.offsets[:-1]):
+        raise CorruptBatch("offsets do not increase")
+    first, last = np.searchsorted(rows.offsets, (start, end))
+    if first == 0 and last == len(rows.offsets):
+        return rows
+
+    def cut(spans: _Spans) -> _Spans:
+        return _Spans(*(column[first:last] for column in spans))
+
+    return _Rows(
+        rows.offsets[first:last],
+        rows.timestamps[first:last],
+        rows.append_times[first:last],
+        cut(rows.keys),
+        cut(rows.values),
+        rows.header_counts[first:last],
+        rows.headers_at[first:last],
+        rows.ends[first:last],
+    )
+
+
+def _check_times(rows: _Rows, name: str) -> None:
+    beyond = np.flatnonzero((rows.timestamps > _TIME_MAX_MS) | (rows.timestamps < -_TIME_MAX_MS))
+    if beyond.size:
+        offset, time = rows.offsets[beyond[0]], rows.timestamps[beyond[0]]
+        limit = (
+            f"beyond Spark's limit of {_TIME_MAX_MS}: exclude it (startingOffsets, endingOffsets)"
+        )
+        raise TimeOutOfRange(f"offset {offset} of {name} has the timestamp {time} ms, {limit}")
+
+
+def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
+    """Return the key and value columns of all records."""
+    return _gather(data, [rows.keys, rows.values])
+
+
+def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
+    """Return one binary column per run of spans, copied out of the data by Arrow's `take`.
+
+    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans
+    of one record must follow each other in the order of `columns`, and records likewise.
+    """
+    count, width = len(columns[0].starts), 2 * len(columns)
+    borders = np.zeros(count * width + 1, dtype=np.int32)
+    table = borders[1:].reshape(count, width)
+    for index, spans in enumerate(columns):
+        table[:, 2 * index] = spans.starts
+        table[:, 2 * index + 1] = spans.ends
+    view = pa.BinaryArray.from_buffers(
+        pa.binary(), count * width, [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    )
+    picked = []
+    for index, spans in enumerate(columns):
+        picks = np.arange(2 * index + 1, count * width, width, dtype=np.int32)
+        null = spans.lengths < 0
+        picked.append(view.take(pa.array(picks, mask=null if null.any() else None)))
+    return picked
+
+
+def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
+    """Return the header lists, null where there are none, as in Spark's Kafka source.
+
+    Round k reads the k-th header of every record with at least k headers.
+    """
+    total = int(rows.header_counts.sum())
+    if total > len(data):
+        raise CorruptBatch("a record declares more headers than it has bytes")
+    firsts = np.cumsum(rows.header_counts) - rows.header_counts
+    keys = _Spans(*np.zeros((3, total), dtype=np.int64))
+    values = _Spans(*np.zeros((3, total), dtype=np.int64))
+    left = np.flatnonzero(rows.header_counts)
+    position, nth = rows.headers_at[left], 0
+    while left.size:
+        target = firsts[left] + nth
+        for column in (keys, values):
+            found, position = _span(data, position, rows.ends[left])
+            for kept, read in zip(column, found, strict=True):
+                kept[target] = read
+        nth += 1
+        done = rows.header_counts[left] == nth
+        if np.any(position[done] != rows.ends[left[done]]):
+            raise CorruptBatch("a record's length differs from its content")
+        left, position = left[~done], position[~done]
+    if np.any(keys.lengths < 0):
+        raise CorruptBatch("a header has no key")
+    names, contents = _gather(data, [keys, values])
+    borders = np.append(firsts, total).astype(np.int32)
+    pairs = pa.StructArray.from_arrays([_text(names), contents], fields=list(_HEADERS.value_type))
+    absent = pa.array(rows.header_counts == 0)
+    return pa.ListArray.from_arrays(pa.array(borders), pairs, type=_HEADERS, mask=absent)
+
+
+def _text(names: pa.BinaryArray) -> pa.StringArray:
+    """Return header keys as strings; invalid UTF-8 becomes the replacement character, as in Java."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        distinct = names.dictionary_encode()
+        words = [word.decode("utf-8", "replace") for word in distinct.dictionary.to_pylist()]
+        return pa.array(words, pa.string()).take(distinct.indices)

@@ -1,0 +1,1 @@
+"""Rows into topics: options, partitioning, encoding, sending."""

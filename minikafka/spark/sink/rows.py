@@ -1,0 +1,220 @@
+"""The rows of a table as records: column types, defaults, and which topic and partition each row goes to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.records.encode import Rows
+from minikafka.spark.sink.options import TOPIC
+from minikafka.spark.sink.partitioner import partitions
+
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_TYPES: Final = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""Columns that are written, and their types; others are ignored, as Spark's own sink does."""
+
+
+class RowRefused(MinikafkaError):
+    """A row that cannot be written; the text names it."""
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """Raise `ConfigError` for a table that cannot be written."""
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "value" not in found:
+        raise ConfigError(f"a column value is needed; the table has {', '.join(found)}")
+    if topic is None and "topic" not in found:
+        raise ConfigError(f"option {TOPIC} or a column topic must name the topic")
+    for name, types in _TYPES.items():
+        if name in found and found[name] not in types:
+            raise ConfigError(
+                f"column {name} must be {' or '.join(types)}, not {found[name]}: cast it"
+            )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the rows of a task come from, as the value of a header on request.
+
+    `{"query":"…","batch":3,"task":0,"sequence":17}`: `sequence` counts the rows of the task. A task
+    or micro-batch that runs again over the same rows in the same order writes the same values.
+    """
+
+    header: str
+    query: str | None
+    batch: int | None
+    task: int
+
+    def values(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
+        """Return the header of each row, given the rows' numbers in the task."""
+        facts = {"query": self.query, "batch": self.batch, "task": self.task}
+        start = json.dumps(facts, separators=(",", ":"))[:-1] + ',"sequence":'
+        texts = pa.array(numbers).cast(pa.string())
+        joined = pc.binary_join_element_wise(start, texts, "}", "")
+        return joined.cast(pa.binary())
+
+
+class Router:
+    """Divides the rows of a task by topic and partition, in order.
+
+    `partition_count(topic)` asks the cluster; raises `KafkaError` for a missing topic.
+    """
+
+    def __init__(
+        self,
+        topic: str | None,
+        origin: Origin | None,
+        partition_count: Callable[[str], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._topic = topic
+        self._origin = origin
+        self._partition_count = partition_count
+        self._now_ms = now_ms
+        self._next = 0
+        """Number of the next row of the task."""
+        self._batches = 0
+
+    def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Rows]]:
+        """Yield the rows of each partition. Raises `RowRefused`."""
+        columns = {name: batch.column(name) for name in batch.schema.names if name in _TYPES}
+        numbers = np.arange(self._next, self._next + batch.num_rows)
+        self._next += batch.num_rows
+        self._batches += 1
+        rows = self._rows(columns, numbers)
+        for topic, chosen in self._by_topic(columns.get("topic"), numbers):
+            part = rows if chosen is None else _taken(rows, chosen)
+            wanted = columns.get("partition")
+            if wanted is not None and chosen is not None:
+                wanted = wanted.take(pa.array(chosen))
+            yield from self._by_partition(topic, part, wanted)
+
+    def _rows(self, columns: Mapping[str, pa.Array], numbers: npt.NDArray[np.int64]) -> Rows:
+        count = len(numbers)
+        keys = columns.get("key", pa.nulls(count, pa.binary()))
+        return Rows(
+            keys.cast(pa.binary()),
+            columns["value"].cast(pa.binary()),
+            self._timestamps(columns.get("timestamp"), count),
+            self._headers(columns.get("headers"), numbers),
+            numbers,
+        )
+
+    def _timestamps(self, column: pa.Array | None, count: int) -> npt.NDArray[np.int64]:
+        """Return Unix milliseconds, the present time where there is none."""
+        if column is None:
+            return np.full(count, self._now_ms(), dtype=np.int64)
+        micros = pc.fill_null(column.cast(pa.int64()), self._now_ms() * 1000)
+        return np.asarray(micros) // 1000
+
+    def _headers(self, column: pa.Array | None, numbers: npt.NDArray[np.int64]) -> pa.Array | None:
+        if column is not None:
+            column = column.cast(HEADERS)
+            names = column.flatten().field("key")
+            if names.null_count:
+                at = int(np.flatnonzero(np.asarray(names.is_null()))[0])
+                row = numbers[pc.list_parent_indices(column)[at].as_py()]
+                raise RowRefused(f"row {row} of the task has a header without a key")
+        if self._origin is None:
+            return column
+        return _with_origin(column, self._origin, numbers)
+
+    def _by_topic(
+        self, column: pa.Array | None, numbers: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[str, npt.NDArray[np.int64] | None]]:
+        """Yield each topic and the indexes of its rows, None for all."""
+        if self._topic is not None:
+            yield self._topic, None
+            return
+        assert column is not None
+        if column.null_count:
+            row = numbers[int(np.flatnonzero(np.asarray(column.is_null()))[0])]
+            raise RowRefused(
+                f"row {row} of the task has no topic; set option {TOPIC}, or drop such rows"
+            )
+        encoded = column.dictionary_encode()
+        codes = np.asarray(encoded.indices)
+        for code, topic in enumerate(encoded.dictionary.to_pylist()):
+            yield topic, np.flatnonzero(codes == code)
+
+    def _by_partition(
+        self, topic: str, rows: Rows, wanted: pa.Array | None
+    ) -> Iterator[tuple[TopicPartition, Rows]]:
+        count = self._partition_count(topic)
+        chosen = partitions(rows.keys, count, self._batches)
+        if wanted is not None:
+            given = np.asarray(pc.fill_null(wanted, -1))
+            _check_partitions(topic, count, given, wanted, rows)
+            chosen = np.where(np.asarray(wanted.is_valid()), given, chosen)
+        order = np.argsort(chosen, kind="stable")
+        ordered = chosen[order]
+        moved = rows if np.array_equal(order, np.arange(len(order))) else _taken(rows, order)
+        borders = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+        for start, end in pairwise(borders):
+            if start < end:
+                yield TopicPartition(topic, int(ordered[start])), moved.part(start, end)
+
+
+def _check_partitions(
+    topic: str, count: int, given: npt.NDArray[np.int32], wanted: pa.Array, rows: Rows
+) -> None:
+    wrong = np.asarray(wanted.is_valid()) & ((given < 0) | (given >= count))
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise RowRefused(
+            f"row {rows.numbers[at]} of the task names partition {given[at]} of {topic},"
+            f" which has the partitions 0 to {count - 1}"
+        )
+
+
+def _with_origin(
+    column: pa.Array | None, origin: Origin, numbers: npt.NDArray[np.int64]
+) -> pa.Array:
+    """Return the header lists with the origin as each row's last header."""
+    count = len(numbers)
+    values = origin.values(numbers)
+    names = pa.repeat(pa.scalar(origin.header, pa.string()), count)
+    own = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
+    if column is None:
+        return pa.ListArray.from_arrays(
+            pa.array(np.arange(count + 1, dtype=np.int32)), own, type=HEADERS
+        )
+    sizes = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
+    both = pa.concat_arrays([column.flatten(), own])
+    ends = np.cumsum(sizes + 1)
+    order = np.empty(int(ends[-1]) if count else 0, dtype=np.int64)
+    is_last = np.zeros(len(order), dtype=np.bool_)
+    is_last[ends - 1] = True
+    order[is_last] = np.arange(count) + int(sizes.sum())
+    order[~is_last] = np.arange(int(sizes.sum()))
+    borders = np.concatenate(([0], ends)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(borders), both.take(pa.array(order)), type=HEADERS)
+
+
+def _taken(rows: Rows, order: npt.NDArray[np.int64]) -> Rows:
+    chosen = pa.array(order)
+    return Rows(
+        rows.keys.take(chosen),
+        rows.values.take(chosen),
+        rows.timestamps[order],
+        None if rows.headers is None else rows.headers.take(chosen),
+        rows.numbers[order],
+    )

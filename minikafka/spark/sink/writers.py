@@ -1,0 +1,160 @@
+"""Spark's writers of topics, for batches and streams: at-least-once.
+
+A task writes with acks=all and a producer id of its own, and has succeeded when every row is
+acknowledged. Nothing is left to commit: a task that Spark runs again, and a micro-batch that it runs
+again after a crash, write their rows again. Transactions would begin in `write` and end in `commit`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.errors import one_line_errors
+from minikafka.spark.records import checksum
+from minikafka.spark.records.encode import Rows, concatenated
+from minikafka.spark.sink.options import WriteOptions
+from minikafka.spark.sink.producer import IdempotentProducer
+from minikafka.spark.sink.rows import Origin, Router
+from minikafka.spark.wire.deadline import Deadline
+from minikafka.spark.wire.leaders import Leaders, Unreachable
+
+_BUFFER_BYTES: Final = 8 << 20
+"""Rows that a task gathers before it sends them, so that batches are large with many partitions too."""
+_NEW_TOPIC_S: Final = 5.0
+"""Retry an unknown topic for this long: a new topic may not have reached every broker's metadata yet."""
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+"""Spark's own properties of a task of a stream."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task has written."""
+
+    rows: int
+
+
+class _Writer:
+    """Writes the rows of a task; keeps only the options between driver and executor."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write all rows; return when every one is acknowledged."""
+        with one_line_errors():
+            return Written(write_rows(self._options, iterator, _origin(self._options)))
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Appends a table to topics. An attempt that fails leaves what it wrote."""
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Appends each micro-batch of a stream to topics."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: the rows are written when their tasks have succeeded."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: what the tasks wrote stays, and Spark runs the micro-batch again."""
+
+
+def _origin(options: WriteOptions) -> Origin | None:
+    """Return the origin of the rows of the running task, if the option asks for it."""
+    if options.origin is None:
+        return None
+    task = TaskContext.get()
+    if task is None:
+        raise ConfigError("option originHeader needs a task of Spark")
+    batch = task.getLocalProperty(_BATCH_ID)
+    query = task.getLocalProperty(_QUERY_ID)
+    return Origin(options.origin, query, None if batch is None else int(batch), task.partitionId())
+
+
+def write_rows(
+    options: WriteOptions, batches: Iterator[pa.RecordBatch], origin: Origin | None = None
+) -> int:
+    """Write all rows of a task, and return their number; needs no Spark session.
+
+    Raises `RowRefused`, `WriteFailed`, `Unreachable`, `KafkaError`.
+    """
+    crc = checksum.find()
+    if crc is None:
+        raise ConfigError(
+            "writing needs CRC-32C: pip install fastcrc in the environment of the executors"
+        )
+    leaders = Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
+    producer = IdempotentProducer(leaders, options, crc)
+    topics = _Topics(leaders, options.delivery_timeout_ms)
+    router = Router(options.topic, origin, topics.partition_count, _wall_ms)
+    gathered: list[tuple[TopicPartition, Rows]] = []
+    size = total = 0
+    try:
+        for batch in batches:
+            gathered += router.divide(batch)
+            total += batch.num_rows
+            size += batch.nbytes
+            if size >= _BUFFER_BYTES:
+                producer.send(_joined(gathered))
+                gathered, size = [], 0
+        producer.send(_joined(gathered))
+    finally:
+        leaders.close()
+    return total
+
+
+class _Topics:
+    """The numbers of partitions of the topics, asked for once."""
+
+    def __init__(self, leaders: Leaders, timeout_ms: int) -> None:
+        self._leaders = leaders
+        self._timeout_ms = timeout_ms
+        self._counts: dict[str, int] = {}
+
+    def partition_count(self, topic: str) -> int:
+        """Return the number of partitions of a topic. Raises `KafkaError` if it does not exist."""
+        if topic not in self._counts:
+            self._counts[topic] = self._ask(topic)
+        return self._counts[topic]
+
+    def _ask(self, topic: str) -> int:
+        deadline = Deadline(self._timeout_ms / 1000)
+        patience = Deadline(min(_NEW_TOPIC_S, self._timeout_ms / 1000))
+        while True:
+            try:
+                self._leaders.refresh([topic])
+                if count := len(self._leaders.partitions([topic])):
+                    return count
+                if not patience.wait_to_retry():
+                    text = f"{topic}: no such topic; correct option topic, or create it"
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            except Unreachable:
+                if not deadline.wait_to_retry():
+                    raise
+
+
+def _joined(gathered: list[tuple[TopicPartition, Rows]]) -> Iterator[tuple[TopicPartition, Rows]]:
+    """Yield the rows of each partition as one run, in their order."""
+    parts: dict[TopicPartition, list[Rows]] = {}
+    for tp, rows in gathered:
+        parts.setdefault(tp, []).append(rows)
+    for tp, found in parts.items():
+        yield tp, found[0] if len(found) == 1 else concatenated(found)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

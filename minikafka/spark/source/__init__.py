@@ -1,0 +1,1 @@
+"""The rows of a topic: options, planned offsets, fetching."""

@@ -1,0 +1,111 @@
+"""Where a query starts and ends: offsets or times, for all partitions or one by one.
+
+Of the options that bound one side the first that is given counts, in Spark's order: a time for all
+partitions, times by partition, offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.option_map import OptionMap
+from minikafka.spark.source.subscription import Subscription
+from minikafka.spark.wire.protocol import EARLIEST, LATEST
+
+STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+"""Only one spelling per number: "00" next to "0" would name a partition twice."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One side of the range to read."""
+
+    option: str
+    numbers: int | Mapping[TopicPartition, int]
+    """One number for all partitions, or one for each."""
+    by_time: bool = False
+    """The numbers are Unix milliseconds instead of offsets; EARLIEST and LATEST stay what they are."""
+
+    @property
+    def is_by_partition(self) -> bool:
+        """True if the user gave one number for each partition."""
+        return not isinstance(self.numbers, int)
+
+    def number(self, tp: TopicPartition) -> int:
+        """Return the offset or time of one partition, EARLIEST or LATEST."""
+        return self.numbers if isinstance(self.numbers, int) else self.numbers[tp]
+
+
+def parse(
+    options: OptionMap,
+    names: tuple[str, str, str],
+    subscription: Subscription,
+    *,
+    default: int,
+    refused: int | None,
+) -> Bound:
+    """Return the bound that these three options describe. Raises `ConfigError`, also if it contains
+    `refused`: a batch cannot start at the end or end at the start.
+    """
+    time, times, offsets = names
+    if value := options.optional(time):
+        bound = Bound(time, _milliseconds(time, value), by_time=True)
+    elif value := options.optional(times):
+        bound = Bound(times, _by_partition(times, value, subscription), by_time=True)
+    elif value := options.optional(offsets):
+        word = _WORDS.get(value.lower())
+        numbers = _by_partition(offsets, value, subscription) if word is None else word
+        bound = Bound(offsets, numbers)
+    else:
+        return Bound(offsets, default)
+    _refuse(bound, refused)
+    return bound
+
+
+def _refuse(bound: Bound, refused: int | None) -> None:
+    numbers = bound.numbers
+    found = [numbers] if isinstance(numbers, int) else numbers.values()
+    if refused is not None and refused in found:
+        name = next(name for name, number in _WORDS.items() if number == refused)
+        raise ConfigError(
+            f"option {bound.option}: {name} ({refused}) is not allowed for a batch read"
+        )
+
+
+def _milliseconds(option: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal()) or int(value) >= 2**63:
+        raise ConfigError(f"option {option} must be Unix milliseconds, not {value!r}")
+    return int(value)
+
+
+def _by_partition(option: str, value: str, subscription: Subscription) -> dict[TopicPartition, int]:
+    words = "earliest, latest or " if option.endswith("Offsets") else ""
+    topic = subscription.topics[0] if subscription.topics else "events"
+    example = f'{option} must be {words}JSON such as {{"{topic}":{{"0":23,"1":-2}}}}'
+    try:
+        tree = json.loads(value)
+        entries = [
+            (topic, key, number) for topic, tree in tree.items() for key, number in tree.items()
+        ]
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"option {example}, not {value!r}") from error
+    found = {}
+    for topic, partition, number in entries:
+        if not _PARTITION.fullmatch(partition):
+            raise ConfigError(f"option {example}; {topic}: {partition!r} is not a partition")
+        if type(number) is not int or not EARLIEST <= number < 2**63:
+            raise ConfigError(f"option {example}; {topic} {partition}: {number!r} is not an offset")
+        tp = TopicPartition(topic, int(partition))
+        if not subscription.selects(tp):
+            raise ConfigError(f"option {option} names {tp}, which {subscription.option} does not")
+        found[tp] = number
+    return found

@@ -1,0 +1,185 @@
+"""The options of a read, with the names and rules of Spark's own Kafka source.
+
+Invariant: a `ReadOptions` is free of contradictions, and every accepted option has an effect. An
+unknown or unsupported option is a `ConfigError` that tells what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.option_map import SERVERS, Address, OptionMap
+from minikafka.spark.source import bounds, subscription
+from minikafka.spark.source.bounds import Bound
+from minikafka.spark.source.subscription import ASSIGN, PATTERN, SUBSCRIBE, Subscription
+from minikafka.spark.wire.protocol import EARLIEST, LATEST, Isolation
+
+DEFAULTS: Final[dict[str, str | None]] = {
+    SERVERS: None,
+    SUBSCRIBE: None,
+    PATTERN: None,
+    ASSIGN: None,
+    **dict.fromkeys(bounds.STARTING),
+    **dict.fromkeys(bounds.ENDING),
+    "startingOffsetsByTimestampStrategy": "error",
+    "maxOffsetsPerTrigger": None,
+    "minOffsetsPerTrigger": None,
+    "maxTriggerDelay": "15m",
+    "minPartitions": None,
+    "maxRecordsPerPartition": None,
+    "includeHeaders": "false",
+    "failOnDataLoss": "true",
+    "kafkaConsumer.pollTimeoutMs": "120000",
+    "kafka.client.id": "minikafka-spark",
+    "kafka.isolation.level": "read_uncommitted",
+    "kafka.request.timeout.ms": "10000",
+    "kafka.default.api.timeout.ms": "60000",
+    "kafka.max.partition.fetch.bytes": "4194304",
+    "kafka.check.crcs": "true",
+}
+"""Every option and its default; None: the option is required, or nothing is set without it.
+
+Kafka's consumer waits 30 s for a response; here it is 10 s, enough for a stopped leader to be
+replaced.
+"""
+
+_NO_GROUP: Final = "this source belongs to no consumer group; remove it"
+_RETRIES: Final = "kafka.default.api.timeout.ms limits how long offsets are asked for"
+_REFUSED: Final = {
+    "groupidprefix": _NO_GROUP,
+    "kafka.group.id": _NO_GROUP,
+    "fetchoffset.numretries": _RETRIES,
+    "fetchoffset.retryintervalms": _RETRIES,
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.enable.auto.commit": "the checkpoint keeps the offsets; remove it",
+    "kafka.key.deserializer": "keys are binary; decode them in the query",
+    "kafka.value.deserializer": "values are binary; decode them in the query",
+    "kafka.interceptor.classes": "there is no Java consumer; remove it",
+    "topic": "it is an option of the sink; use subscribe",
+}
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+class Mode(Enum):
+    """What the options are for; some are allowed for one of the two only."""
+
+    BATCH = "batch read"
+    STREAM = "stream"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The parsed options of a read. Times in milliseconds."""
+
+    servers: tuple[Address, ...]
+    subscription: Subscription
+    starting: Bound
+    ending: Bound
+    missing_time_is_latest: bool
+    """Start at the end of a partition without a record at or after the starting time."""
+    max_offsets: int | None
+    """Most records of one micro-batch, over all partitions."""
+    min_offsets: int | None
+    """Records to wait for, at most `max_delay_ms`."""
+    max_delay_ms: int
+    min_partitions: int | None
+    max_records: int | None
+    """Most records of one task."""
+    include_headers: bool
+    fail_on_data_loss: bool
+    client_id: str
+    isolation: Isolation
+    request_timeout_ms: int
+    planning_timeout_ms: int
+    """Maximum time for finding leaders and offsets while planning."""
+    poll_timeout_ms: int
+    """Maximum time for which a task waits without a new record."""
+    fetch_bytes: int
+    check_crcs: bool
+
+
+def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
+    """Parse Spark's option map. Raises `ConfigError`.
+
+    Without a mode the rules that depend on it are left out: Spark asks for the columns first.
+    """
+    options = OptionMap(given, DEFAULTS, _REFUSED)
+    if mode is not None:
+        _check_mode(options, mode)
+    selected = subscription.parse(options)
+    is_batch = mode is Mode.BATCH
+    starting = bounds.parse(
+        options,
+        bounds.STARTING,
+        selected,
+        default=LATEST if mode is Mode.STREAM else EARLIEST,
+        refused=LATEST if is_batch else None,
+    )
+    ending = bounds.parse(
+        options, bounds.ENDING, selected, default=LATEST, refused=EARLIEST if is_batch else None
+    )
+    found = ReadOptions(
+        servers=options.servers(),
+        subscription=selected,
+        starting=starting,
+        ending=ending,
+        missing_time_is_latest=options.choice(
+            "startingOffsetsByTimestampStrategy", "error", "latest"
+        )
+        == "latest",
+        max_offsets=options.optional_positive("maxOffsetsPerTrigger"),
+        min_offsets=options.optional_positive("minOffsetsPerTrigger"),
+        max_delay_ms=_duration_ms("maxTriggerDelay", options.text("maxTriggerDelay")),
+        min_partitions=options.optional_positive("minPartitions"),
+        max_records=options.optional_positive("maxRecordsPerPartition"),
+        include_headers=options.boolean("includeHeaders"),
+        fail_on_data_loss=options.boolean("failOnDataLoss"),
+        client_id=options.text("kafka.client.id"),
+        isolation=_isolation(options),
+        request_timeout_ms=options.positive("kafka.request.timeout.ms"),
+        planning_timeout_ms=options.positive("kafka.default.api.timeout.ms"),
+        poll_timeout_ms=options.positive("kafkaConsumer.pollTimeoutMs"),
+        fetch_bytes=options.positive("kafka.max.partition.fetch.bytes"),
+        check_crcs=options.boolean("kafka.check.crcs"),
+    )
+    if found.max_offsets and found.min_offsets and found.min_offsets > found.max_offsets:
+        raise ConfigError(
+            f"minOffsetsPerTrigger {found.min_offsets} is above maxOffsetsPerTrigger {found.max_offsets}"
+        )
+    return found
+
+
+def _check_mode(options: OptionMap, mode: Mode) -> None:
+    others = _STREAM_ONLY if mode is Mode.BATCH else bounds.ENDING
+    for name in others:
+        if options.given(name):
+            raise ConfigError(f"option {name} has no effect on a {mode.value}: remove it")
+    if options.given("maxTriggerDelay") and not options.given("minOffsetsPerTrigger"):
+        raise ConfigError("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
+
+
+def _isolation(options: OptionMap) -> Isolation:
+    words = [level.name.lower() for level in Isolation]
+    return Isolation[options.choice("kafka.isolation.level", *words).upper()]
+
+
+def _duration_ms(option: str, value: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,9})\s*([a-z]+)", value.lower())
+    if match is None or match[2] not in _UNITS_MS:
+        raise ConfigError(
+            f"option {option} must be a number with a unit, such as 30s or 15m, not {value!r}"
+        )
+    return int(match[1]) * _UNITS_MS[match[2]]

@@ -1,0 +1,280 @@
+"""Asks the cluster which offsets there are, and plans the ranges that a batch or micro-batch reads.
+
+Each function opens its own connections and closes them: between two micro-batches brokers may die,
+topics may be deleted and made again, and nothing of what was known before is taken for granted.
+Invariant: 0 <= start < end <= end of the log at planning time for every range, so a retried task
+reads the same records. The end of the log is the high watermark, under read_committed the last
+stable offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.source.bounds import Bound
+from minikafka.spark.source.loss import report_loss
+from minikafka.spark.source.options import ReadOptions
+from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.ranges import OffsetRange, split
+from minikafka.spark.wire.deadline import Deadline
+from minikafka.spark.wire.leaders import Leaders, Position, Unreachable
+from minikafka.spark.wire.protocol import EARLIEST, LATEST
+
+_NEW_TOPIC_S: Final = 5.0
+"""Retry an unknown topic for this long: a new topic may not have reached every broker's metadata yet."""
+_LATE_END_S: Final = 5.0
+"""Ask again for this long when a log seems to end before what was read: a new leader may not know
+its high watermark yet."""
+
+
+def connect(options: ReadOptions, first: int = 0) -> Leaders:
+    """Return a client without connections, which the caller must close.
+
+    `first`: the index (modulo their number) of the server to ask first, so that the tasks of a job
+    do not all start with the same one.
+    """
+    first %= len(options.servers)
+    servers = [*options.servers[first:], *options.servers[:first]]
+    return Leaders(servers, options.client_id, options.request_timeout_ms / 1000, options.isolation)
+
+
+class _Cluster:
+    """The leaders of the subscribed partitions while something is planned."""
+
+    def __init__(self, options: ReadOptions, leaders: Leaders) -> None:
+        self.options = options
+        self.leaders = leaders
+        self.deadline = Deadline(options.planning_timeout_ms / 1000)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the subscribed partitions, in order; wait briefly for topics that were just created."""
+        patience = Deadline(min(_NEW_TOPIC_S, self.options.planning_timeout_ms / 1000))
+        while True:
+            try:
+                found, missing = self._find_partitions()
+                if not missing:
+                    return found
+                if not patience.wait_to_retry():
+                    raise _unknown(missing, self.options.subscription.option)
+            except Unreachable:
+                if not self.deadline.wait_to_retry():
+                    raise
+
+    def _find_partitions(self) -> tuple[list[TopicPartition], list[str]]:
+        """Return the partitions that exist, and what was named and does not."""
+        subscription = self.options.subscription
+        listed = self.leaders.list_topics() if subscription.pattern else ()
+        topics = subscription.names(listed)
+        if topics:
+            self.leaders.refresh(topics)
+        found = [tp for tp in self.leaders.partitions(topics) if subscription.selects(tp)]
+        missing = set(topics) - {tp.topic for tp in found}
+        missing |= {str(tp) for tp in (subscription.partitions or set()) - set(found)}
+        return found, sorted(missing)
+
+    def ends(self, partitions: Sequence[TopicPartition], which: int) -> Positions:
+        """Return one end of each log, EARLIEST or LATEST."""
+        return self.leaders.list_offsets(dict.fromkeys(partitions, which), self.deadline)
+
+    def resolve(self, bound: Bound, earliest: Positions, latest: Positions) -> Positions:
+        """Return the bound as an offset of every partition; -1 where no record is so late."""
+        _check_named(bound, latest)
+        if bound.by_time:
+            wanted = {tp: bound.number(tp) for tp in latest}
+            return self.leaders.list_offsets(wanted, self.deadline)
+        ends = {EARLIEST: earliest, LATEST: latest}
+        numbers = {tp: bound.number(tp) for tp in latest}
+        return {
+            tp: ends[number][tp] if number in ends else Position(number, -1)
+            for tp, number in numbers.items()
+        }
+
+    def start(self, earliest: Positions, latest: Positions) -> Positions:
+        """Return where a new query starts. Raises `ConfigError` by `startingOffsetsByTimestampStrategy`."""
+        bound = self.options.starting
+        found = self.resolve(bound, earliest, latest)
+        late = [tp for tp, position in found.items() if position.offset < 0]
+        if late and not self.options.missing_time_is_latest:
+            raise ConfigError(
+                f"option {bound.option}: {late[0]} has no record at or after {bound.number(late[0])};"
+                " set startingOffsetsByTimestampStrategy to latest to start at its end"
+            )
+        return found | {tp: latest[tp] for tp in late}
+
+    def report_loss(self, text: str) -> None:
+        report_loss(text, fail=self.options.fail_on_data_loss)
+
+    def inside(self, tp: TopicPartition, offset: int, first: int, last: int) -> int:
+        """Return the offset, or the nearest one in the log if it is outside and that is allowed."""
+        if not first <= offset <= last:
+            self.report_loss(
+                f"offset {offset} of {tp} is not in the log, which holds {first} to {last}"
+            )
+        return min(max(offset, first), last)
+
+
+@contextmanager
+def _asking(options: ReadOptions) -> Iterator[_Cluster]:
+    leaders = connect(options)
+    try:
+        yield _Cluster(options, leaders)
+    finally:
+        leaders.close()
+
+
+def _unknown(missing: Sequence[str], option: str) -> KafkaError:
+    what = "no such partition" if option == "assign" else "no such topic"
+    text = f"{', '.join(missing)}: {what}; correct option {option}, or create it"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+
+
+def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) -> None:
+    """Raise `ConfigError` unless numbers given one by one name exactly the existing partitions
+    (Spark's rule).
+    """
+    if isinstance(bound.numbers, int):
+        return
+    if missing := [str(tp) for tp in partitions if tp not in bound.numbers]:
+        raise ConfigError(
+            f"option {bound.option} must name every partition; missing: {', '.join(missing)}"
+        )
+    if extra := sorted(str(tp) for tp in bound.numbers.keys() - partitions.keys()):
+        raise ConfigError(
+            f"option {bound.option} names partitions that do not exist: {', '.join(extra)}"
+        )
+
+
+def plan_batch(options: ReadOptions) -> list[OffsetRange]:
+    """Return the ranges of a batch read, one per task.
+
+    Raises `Unreachable`, `DataLost`, `KafkaError`, and `ConfigError` for offsets that do not fit.
+    """
+    with _asking(options) as cluster:
+        partitions = cluster.partitions()
+        earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
+        starting = cluster.start(earliest, latest)
+        ending = cluster.resolve(options.ending, earliest, latest)
+    ranges = []
+    for tp in partitions:
+        start, end = starting[tp].offset, ending[tp].offset
+        end = latest[tp].offset if end < 0 else end
+        if start > end and options.starting.is_by_partition and options.ending.is_by_partition:
+            raise ConfigError(
+                f"{options.starting.option} {start} of {tp} is beyond its {options.ending.option} {end}"
+            )
+        first, last = earliest[tp].offset, latest[tp].offset
+        bounds = [cluster.inside(tp, offset, first, last) for offset in (start, end)]
+        ranges.append(OffsetRange(tp, *bounds))
+    return split(ranges, options.max_records, options.min_partitions)
+
+
+def first_positions(options: ReadOptions) -> Positions:
+    """Return where a new stream starts; raises as `plan_batch`."""
+    with _asking(options) as cluster:
+        partitions = cluster.partitions()
+        earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
+        found = cluster.start(earliest, latest)
+    return {
+        tp: Position(
+            cluster.inside(tp, position.offset, earliest[tp].offset, latest[tp].offset),
+            latest[tp].leader_epoch,
+        )
+        for tp, position in found.items()
+    }
+
+
+def latest_positions(options: ReadOptions, start: Positions) -> Positions:
+    """Return the ends of the subscribed partitions; ask again while a log ends before its start."""
+    with _asking(options) as cluster:
+        partitions = cluster.partitions()
+        patience = Deadline(_LATE_END_S)
+        while True:
+            latest = cluster.ends(partitions, LATEST)
+            late = [tp for tp in latest if tp in start and latest[tp].offset < start[tp].offset]
+            if not late or not patience.wait_to_retry():
+                return latest
+            cluster.leaders.try_to_refresh(late)
+
+
+def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Positions:
+    """Return `start`, and for partitions that only `end` has their earliest offset.
+
+    Reports the loss of partitions that are gone, and of the first records of new ones.
+    """
+    if gone := sorted(str(tp) for tp in start.keys() - end.keys()):
+        text = f"partitions {', '.join(gone)} of the checkpoint do not exist any more"
+        report_loss(text, fail=options.fail_on_data_loss)
+    new = sorted(end.keys() - start.keys())
+    if not new:
+        return {tp: start[tp] for tp in end}
+    with _asking(options) as cluster:
+        cluster.partitions()
+        earliest = cluster.ends(new, EARLIEST)
+        for tp, position in earliest.items():
+            if position.offset > 0:
+                cluster.report_loss(
+                    f"the new partition {tp} starts at offset {position.offset} instead of 0"
+                )
+    return {tp: start.get(tp) or earliest[tp] for tp in end}
+
+
+def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[OffsetRange]:
+    """Return the ranges of a micro-batch, one per task. Raises as `plan_batch`.
+
+    Where the log was truncated below `start`, the loss is reported; a query that may go on reads
+    the records that took the place of the lost ones.
+    """
+    begin = known_starts(options, start, end)
+    kept = _kept_offsets(options, begin, end)
+    ranges = []
+    for tp, position in end.items():
+        offset = begin[tp].offset
+        if kept.get(tp, offset) < offset:
+            report_loss(_truncation(tp, begin[tp], kept[tp]), fail=options.fail_on_data_loss)
+            offset = kept[tp]
+        ranges.append(OffsetRange(tp, offset, max(position.offset, offset)))
+    return split(ranges, options.max_records, options.min_partitions)
+
+
+def _kept_offsets(
+    options: ReadOptions, begin: Positions, end: Positions
+) -> dict[TopicPartition, int]:
+    """Return up to which offset the log still holds what was read, where that may have changed.
+
+    Within one leader epoch a log never gets shorter, and epochs never fall: otherwise it is the log
+    of another topic, which holds nothing of what was read.
+    """
+    known = {tp: at for tp, at in begin.items() if at.leader_epoch >= 0}
+    kept = {
+        tp: 0
+        for tp, at in known.items()
+        if end[tp].leader_epoch < at.leader_epoch
+        or (end[tp].leader_epoch == at.leader_epoch and end[tp].offset < at.offset)
+    }
+    asked = {
+        tp: at.leader_epoch
+        for tp, at in known.items()
+        if tp not in kept and end[tp].leader_epoch > at.leader_epoch
+    }
+    if asked:
+        with _asking(options) as cluster:
+            cluster.partitions()
+            ends = cluster.leaders.epoch_ends(asked, cluster.deadline)
+        kept |= {tp: found.offset for tp, found in ends.items() if found.offset >= 0}
+    return kept
+
+
+def _truncation(tp: TopicPartition, begin: Position, kept: int) -> str:
+    if not kept:
+        return (
+            f"{tp} was deleted and created again, or lost all records: offset {begin.offset} was"
+            f" read in leader epoch {begin.leader_epoch}, and the log starts anew"
+        )
+    return (
+        f"records {kept} to {begin.offset - 1} of {tp}, which were read, are not in the log any more:"
+        f" leader epoch {begin.leader_epoch} ends at {kept} since an unclean leader election"
+    )

@@ -1,0 +1,51 @@
+"""The offset that Spark keeps in a checkpoint: a position for each partition, as JSON.
+
+`{"events": {"0": {"offset": 23, "leaderEpoch": 4}}}`: 23 is the next offset to read, 4 the leader
+epoch in which the leader answered when it was planned. No record before 23 has a later epoch, so a
+log that was truncated below it ends that epoch earlier (KIP-320).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.wire.leaders import Position
+
+Positions: TypeAlias = dict[TopicPartition, Position]
+
+
+def to_json(positions: Mapping[TopicPartition, Position]) -> dict[str, Any]:
+    """Return the positions in a fixed order, so that equal ones give equal text."""
+    tree: dict[str, Any] = {}
+    for tp in sorted(positions):
+        offset, epoch = positions[tp]
+        tree.setdefault(tp.topic, {})[str(tp.partition)] = {"offset": offset, "leaderEpoch": epoch}
+    return tree
+
+
+def from_json(tree: Mapping[str, Any]) -> Positions:
+    """Return the positions of a checkpoint. Raises `ConfigError` if another source wrote it."""
+    try:
+        return {
+            TopicPartition(topic, int(partition)): Position(
+                int(found["offset"]), int(found["leaderEpoch"])
+            )
+            for topic, partitions in tree.items()
+            for partition, found in partitions.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the checkpoint holds offsets of another source: {dict(tree)}; use a new checkpoint"
+        ) from error
+
+
+def behind(read: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return how many offsets each partition of the JSON `latest` is ahead of `read`, at least 0.
+
+    A partition that was not read yet is left out, as in Spark's own source.
+    """
+    done, ends = from_json(read), from_json(latest)
+    return {tp: max(ends[tp].offset - at.offset, 0) for tp, at in done.items() if tp in ends}

@@ -1,0 +1,157 @@
+"""Spark's readers of a topic: planning on the driver, reading ranges in the tasks.
+
+Invariant: planning fixes the offset ranges, and reading a range depends on nothing else, so Spark
+may retry a task or run a micro-batch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from minikafka.spark.errors import one_line_errors
+from minikafka.spark.records import checksum
+from minikafka.spark.records.batches import grouped, sections
+from minikafka.spark.records.decode import decode
+from minikafka.spark.source import planning
+from minikafka.spark.source.admission import Patience, limited, waiting
+from minikafka.spark.source.fetch import RangeReader
+from minikafka.spark.source.options import ReadOptions
+from minikafka.spark.source.positions import Positions, from_json, to_json
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.wire.deadline import Deadline, now_ms
+
+_GROUP_BYTES: Final = 2 << 20
+"""Decompressed bytes per Arrow batch: fastest size for processor caches in measurements; bounds memory."""
+
+
+class RangePartition(InputPartition):
+    """The work of one task: one offset range of one partition."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class _Reader:
+    """Reads the ranges in the tasks; keeps only the options between driver and executor."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range in offset order.
+
+        Spark turns an empty list of ranges into one `InputPartition(None)`.
+        """
+        if isinstance(partition, RangePartition):
+            with one_line_errors():
+                yield from read_range(self._options, partition.wanted)
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """A batch read: planned once, on the driver."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one `RangePartition` per range that has records to read."""
+        with one_line_errors():
+            return [RangePartition(wanted) for wanted in planning.plan_batch(self._options)]
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: Spark asks for the end of each micro-batch, writes it to the checkpoint, and then for its ranges.
+
+    One instance on the driver lives as long as the query. Its state only limits batches and reports
+    progress: after a restart everything follows from the checkpoint.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._patience = Patience(options.min_offsets or 0, options.max_delay_ms)
+        self._target: Positions | None = None
+        """The ends at which a query with the trigger available-now stops."""
+        self._latest: Positions = {}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query starts, by `startingOffsets` and the options before it."""
+        with one_line_errors():
+            return to_json(planning.first_positions(self._options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of the options, which Spark passes on to `latestOffset` if it applies."""
+        if self._options.max_offsets:
+            return ReadMaxRows(self._options.max_offsets)
+        return (
+            ReadMinRows(self._options.min_offsets)
+            if self._options.min_offsets
+            else ReadAllAvailable()
+        )
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the ends of all partitions that exist now; later records are left for the next run."""
+        with one_line_errors():
+            self._target = planning.latest_positions(self._options, {})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next micro-batch; `start` if none is due."""
+        with one_line_errors():
+            return to_json(self._next_end(from_json(start), limit))
+
+    def _next_end(self, start: Positions, limit: ReadLimit) -> Positions:
+        self._latest = end = self._target or planning.latest_positions(self._options, start)
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        begin = planning.known_starts(self._options, start, end)
+        offsets = sum(waiting(begin, end).values())
+        if self._target is None and not self._patience.is_over(offsets, now_ms()):
+            return start
+        most = self._options.max_offsets
+        return limited(begin, end, most) if most else end
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the ends of the partitions when the last micro-batch was planned, for the progress."""
+        return to_json(self._latest) if self._latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the ranges of a micro-batch. Raises `DataLost` if what was read is not in the log any more."""
+        with one_line_errors():
+            ranges = planning.plan_stream(self._options, from_json(start), from_json(end))
+            return [RangePartition(wanted) for wanted in ranges]
+
+
+def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Fetch and decode a range; needs no Spark session. Raises the errors of `RangeReader.blocks`."""
+    crc = checksum.find() if options.check_crcs else None
+    leaders = planning.connect(options, first=wanted.tp.partition)
+    reader = RangeReader(
+        leaders,
+        wanted,
+        Deadline(options.poll_timeout_ms / 1000),
+        fetch_bytes=options.fetch_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    try:
+        for block in reader.blocks():
+            found = sections(block.records, wanted.start, wanted.end, crc, block.aborted)
+            for group in grouped(found, _GROUP_BYTES):
+                batch = decode(
+                    group,
+                    *wanted.tp,
+                    wanted.start,
+                    wanted.end,
+                    with_headers=options.include_headers,
+                )
+                if batch.num_rows:
+                    yield batch
+    finally:
+        leaders.close()

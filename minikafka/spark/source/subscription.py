@@ -1,0 +1,81 @@
+"""Which partitions a query reads: `assign`, `subscribe` or `subscribePattern`, exactly one of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.option_map import OptionMap
+
+ASSIGN: Final = "assign"
+SUBSCRIBE: Final = "subscribe"
+PATTERN: Final = "subscribePattern"
+_WAYS: Final = (ASSIGN, SUBSCRIBE, PATTERN)
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """The topics or partitions that the user named. `option` is the one that named them."""
+
+    option: str
+    topics: tuple[str, ...] = ()
+    """Empty with a pattern, whose topics are known only when the cluster is asked."""
+    pattern: re.Pattern[str] | None = None
+    partitions: frozenset[TopicPartition] | None = None
+    """The assigned partitions; None for all partitions of the topics."""
+
+    def names(self, existing: Iterable[str]) -> tuple[str, ...]:
+        """Return the topics to read, of the existing ones if there is a pattern."""
+        if self.pattern is None:
+            return self.topics
+        return tuple(sorted(filter(self.pattern.search, existing)))
+
+    def selects(self, tp: TopicPartition) -> bool:
+        """True if the subscription covers this partition, as far as one can tell without the cluster."""
+        if self.partitions is not None:
+            return tp in self.partitions
+        return (
+            self.pattern.search(tp.topic) is not None if self.pattern else tp.topic in self.topics
+        )
+
+
+def parse(options: OptionMap) -> Subscription:
+    """Return the subscription that the options describe. Raises `ConfigError`."""
+    given = [name for name in _WAYS if options.optional(name)]
+    if len(given) != 1:
+        found = f"not both {' and '.join(given)}" if given else "none is given"
+        raise ConfigError(f"one of the options {', '.join(_WAYS)} must be given: {found}")
+    value = options.text(given[0])
+    return {ASSIGN: _assigned, SUBSCRIBE: _subscribed, PATTERN: _matched}[given[0]](value)
+
+
+def _subscribed(value: str) -> Subscription:
+    topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not topics:
+        raise ConfigError(f"option {SUBSCRIBE} names no topic: {value!r}")
+    return Subscription(SUBSCRIBE, topics)
+
+
+def _matched(value: str) -> Subscription:
+    try:
+        return Subscription(PATTERN, pattern=re.compile(value))
+    except re.error as error:
+        raise ConfigError(f"option {PATTERN} {value!r} is not a pattern: {error}") from error
+
+
+def _assigned(value: str) -> Subscription:
+    wrong = f'option {ASSIGN} must be JSON such as {{"events":[0,1]}}, not {value!r}'
+    try:
+        tree = json.loads(value)
+        entries = [(topic, index) for topic, indexes in tree.items() for index in indexes]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(wrong) from error
+    if not entries or any(type(index) is not int or not 0 <= index < 2**31 for _, index in entries):
+        raise ConfigError(wrong)
+    partitions = frozenset(TopicPartition(*entry) for entry in entries)
+    return Subscription(ASSIGN, tuple(tree), partitions=partitions)

@@ -1,0 +1,62 @@
+"""A blocking connection to one broker.
+
+Invariant: responses arrive in the order of the requests. A response out of order, and any failure
+of the socket, ends the connection. All failures are OSError or `ProtocolViolation`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from struct import Struct
+from typing import Final
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.spark.wire import protocol
+
+_RESPONSE: Final = Struct(">ii")
+_RESPONSE_MAX: Final = 1 << 30
+
+
+class Connection:
+    """A connection for one thread. `timeout_s` limits connecting and every wait for bytes."""
+
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+        self._client_id = client_id
+        self._correlation = 0
+        self._waiting: deque[int] = deque()
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def call(self, api: tuple[int, int], body: bytes) -> memoryview:
+        """Send one request, wait for its response, and return the body."""
+        self.send(api, body)
+        return self.receive()
+
+    def send(self, api: tuple[int, int], body: bytes) -> None:
+        """Send one request without waiting; `receive` returns its response later."""
+        self._correlation += 1
+        self._waiting.append(self._correlation)
+        self._socket.sendall(protocol.request(api, self._correlation, self._client_id, body))
+
+    def receive(self) -> memoryview:
+        """Return the body of the response to the oldest outstanding request."""
+        head = bytearray(_RESPONSE.size)
+        self._fill(memoryview(head))
+        size, correlation = _RESPONSE.unpack(head)
+        if correlation != self._waiting.popleft() or not 4 <= size <= _RESPONSE_MAX:
+            raise ProtocolViolation(f"a response of {size} bytes that does not match the request")
+        body = memoryview(bytearray(size - 4))
+        self._fill(body)
+        return body
+
+    def _fill(self, room: memoryview) -> None:
+        while room:
+            count = self._socket.recv_into(room)
+            if not count:
+                raise ConnectionResetError("the broker closed the connection")
+            room = room[count:]
+
+    def close(self) -> None:
+        """Close the socket; a second call has no effect."""
+        self._socket.close()

@@ -1,0 +1,254 @@
+"""The leaders of partitions, and the connections to those brokers.
+
+Invariant: a broker's metadata about a partition is ignored if its leader epoch is older than the
+known one, so a broker that was cut off cannot lead back to a former leader (KIP-320).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError, ProtocolViolation
+from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.spark.wire import protocol
+from minikafka.spark.wire.connection import Connection
+from minikafka.spark.wire.deadline import Deadline
+from minikafka.spark.wire.protocol import Isolation
+
+logger = logging.getLogger(__name__)
+
+Address: TypeAlias = tuple[str, int]
+Answer = TypeVar("Answer")
+
+_METADATA_TIMEOUT_S: Final = 3.0
+"""Time limit per broker: a stopped process accepts connections but never responds."""
+
+
+class Unreachable(MinikafkaError):
+    """No broker, or no leader of a partition, answered within the time allowed."""
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A request to the leaders that asks one number of each partition."""
+
+    api: tuple[int, int]
+    request: Callable[[Mapping[TopicPartition, tuple[int, int]]], bytes]
+    """Takes partitions and their (leader epoch, number asked with)."""
+    parse: Callable[[memoryview], dict[TopicPartition, protocol.OffsetResponse]]
+
+
+class Position(NamedTuple):
+    """An offset, and the leader epoch that goes with it; -1 if the broker did not tell one."""
+
+    offset: int
+    leader_epoch: int
+
+
+class Leaders:
+    """A client's metadata of some topics; `refresh` renews it, `connection` uses it. Not thread-safe."""
+
+    def __init__(
+        self,
+        servers: Sequence[Address],
+        client_id: str,
+        request_timeout_s: float,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> None:
+        self.isolation = isolation
+        self._servers = list(servers)
+        self._brokers: dict[int, Address] = {}
+        self._client_id = client_id
+        self._timeout_s = request_timeout_s
+        self._leaders: dict[TopicPartition, protocol.PartitionMetadata] = {}
+        self._connections: dict[Address, Connection] = {}
+        self._silent: set[Address] = set()
+        """Brokers that did not answer last time and are asked last."""
+
+    def refresh(self, topics: Sequence[str]) -> None:
+        """Ask the known and the configured brokers for metadata, one by one, until one answers.
+
+        Raises `Unreachable` if none does, `KafkaError` if one answers that a topic cannot be read.
+        """
+        found = self._metadata(topics)
+        for topic in topics:
+            raise_if_final(found[topic].error, topic)
+            self._merge(topic, found[topic])
+
+    def list_topics(self) -> list[str]:
+        """Return the names of all topics that are not internal. Raises `Unreachable`."""
+        found = self._metadata(None)
+        return sorted(name for name, topic in found.items() if not topic.is_internal)
+
+    def _metadata(self, topics: Sequence[str] | None) -> dict[str, protocol.TopicMetadata]:
+        def parse(answer: memoryview) -> protocol.Metadata:
+            metadata = protocol.parse_metadata(answer)
+            if missing := set(topics or ()) - metadata.topics.keys():
+                raise ProtocolViolation(f"the broker's metadata lacks {', '.join(sorted(missing))}")
+            return metadata
+
+        metadata = self.call_any(protocol.METADATA, protocol.metadata_request(topics), parse)
+        self._brokers = metadata.brokers
+        return metadata.topics
+
+    def call_any(
+        self, api: tuple[int, int], body: bytes, parse: Callable[[memoryview], Answer]
+    ) -> Answer:
+        """Ask the known and the configured brokers, one by one, until one answers. Raises `Unreachable`."""
+        failures = []
+        addresses = dict.fromkeys([*self._servers, *self._brokers.values()])
+        for address in sorted(addresses, key=self._silent.__contains__):
+            try:
+                answer = parse(self._call(address, api, body))
+            except (OSError, ProtocolViolation) as error:
+                self._silent.add(address)
+                failures.append(f"{address[0]}:{address[1]}: {error}")
+                continue
+            self._silent.discard(address)
+            return answer
+        raise Unreachable(f"no broker answers ({'; '.join(failures)})")
+
+    def _call(self, address: Address, api: tuple[int, int], body: bytes) -> memoryview:
+        timeout_s = min(self._timeout_s, _METADATA_TIMEOUT_S)
+        connection = Connection(*address, self._client_id, timeout_s)
+        try:
+            return connection.call(api, body)
+        finally:
+            connection.close()
+
+    def _merge(self, topic: str, metadata: protocol.TopicMetadata) -> None:
+        for index, partition in metadata.partitions.items():
+            tp = TopicPartition(topic, index)
+            known = self._leaders.get(tp)
+            if known is None or partition.leader_epoch >= known.leader_epoch:
+                self._leaders[tp] = partition
+
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Return all known partitions of these topics, in order."""
+        wanted = set(topics)
+        return sorted(tp for tp in self._leaders if tp.topic in wanted)
+
+    def address(self, tp: TopicPartition) -> Address | None:
+        """Return the address of the partition's leader; None while no live leader is known."""
+        known = self._leaders.get(tp)
+        if known is None or known.leader <= NO_LEADER:
+            return None
+        return self._brokers.get(known.leader)
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Return the known leader epoch, sent with requests so that a leader in another epoch
+        refuses them.
+        """
+        return self._leaders[tp].leader_epoch
+
+    def connection(self, address: Address) -> Connection:
+        """Return the open connection to a broker, or a new one. Raises OSError."""
+        if address not in self._connections:
+            self._connections[address] = Connection(*address, self._client_id, self._timeout_s)
+        return self._connections[address]
+
+    def drop(self, address: Address) -> None:
+        """Close and forget the connection; responses still to come are lost."""
+        if connection := self._connections.pop(address, None):
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for address in list(self._connections):
+            self.drop(address)
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, Position]:
+        """Ask the leaders for the first offset at or after a time in Unix milliseconds, EARLIEST or
+        LATEST, of each partition; offset -1 where no record is so late.
+
+        Follows leader changes until the deadline, then raises `Unreachable`; `KafkaError` for final
+        errors.
+        """
+
+        def request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
+            return protocol.list_offsets_request(asked, self.isolation)
+
+        question = _Question(protocol.LIST_OFFSETS, request, protocol.parse_list_offsets)
+        return self._ask_leaders(question, wanted, deadline)
+
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, Position]:
+        """Ask the leaders where the wanted leader epoch of each partition ends: the largest epoch up to
+        it that has records, and the offset after its last one (KIP-320). Raises as `list_offsets`.
+        """
+        question = _Question(
+            protocol.OFFSET_FOR_LEADER_EPOCH,
+            protocol.epoch_ends_request,
+            protocol.parse_epoch_ends,
+        )
+        return self._ask_leaders(question, wanted, deadline)
+
+    def _ask_leaders(
+        self, question: _Question, wanted: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, Position]:
+        found: dict[TopicPartition, Position] = {}
+        while missing := [tp for tp in wanted if tp not in found]:
+            for address, group in self._by_leader(missing).items():
+                found |= self._ask_leader(question, address, {tp: wanted[tp] for tp in group})
+            if len(found) < len(wanted):
+                self.wait_and_refresh(missing, deadline)
+        return found
+
+    def _by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[Address, list[TopicPartition]]:
+        groups: dict[Address, list[TopicPartition]] = {}
+        for tp in partitions:
+            if address := self.address(tp):
+                groups.setdefault(address, []).append(tp)
+        return groups
+
+    def _ask_leader(
+        self, question: _Question, address: Address, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Position]:
+        """Ask one broker; partitions that it does not lead are left out of the result."""
+        body = question.request({tp: (self.leader_epoch(tp), what) for tp, what in wanted.items()})
+        try:
+            answer = self.connection(address).call(question.api, body)
+        except OSError as error:
+            logger.info("Broker %s:%d does not answer: %s", *address, error)
+            self.drop(address)
+            return {}
+        answers = question.parse(answer)
+        for tp, response in answers.items():
+            raise_if_final(response.error, str(tp))
+        return {
+            tp: Position(response.offset, response.leader_epoch)
+            for tp, response in answers.items()
+            if response.error == ErrorCode.NONE
+        }
+
+    def wait_and_refresh(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
+        """Sleep briefly, then refresh the metadata. Raises `Unreachable` if the deadline has passed."""
+        if not deadline.wait_to_retry():
+            names = ", ".join(str(tp) for tp in partitions)
+            raise Unreachable(f"no leader answers for {names}")
+        self.try_to_refresh(partitions)
+
+    def try_to_refresh(self, partitions: Iterable[TopicPartition]) -> None:
+        """Refresh the metadata; keep the old metadata if no broker answers."""
+        try:
+            self.refresh(list(dict.fromkeys(tp.topic for tp in partitions)))
+        except Unreachable as error:
+            logger.info("%s", error)
+
+
+def raise_if_final(code: int, subject: str) -> None:
+    """Raise `KafkaError` for an error code that a retry cannot fix."""
+    try:
+        error = ErrorCode(code)
+    except ValueError:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{subject}: code {code}") from None
+    if error is not ErrorCode.NONE and not error.retriable:
+        raise KafkaError(error, subject)

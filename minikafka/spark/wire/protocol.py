@@ -1,0 +1,308 @@
+"""The Kafka requests of the source as bytes: Metadata v7, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
+
+Written by hand so that executors need no codec library. None of the versions is flexible, so
+strings and arrays have plain int16 and int32 lengths. Layouts follow Kafka's protocol guide; Kafka
+2.3 and later serve all these versions. Invariant: a truncated response, or one with impossible
+sizes, is a `ProtocolViolation`, never another exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.base.model import TopicPartition
+from minikafka.spark.records.batches import Aborted
+
+FETCH: Final = (1, 11)
+LIST_OFFSETS: Final = (2, 4)
+METADATA: Final = (3, 7)
+OFFSET_FOR_LEADER_EPOCH: Final = (23, 3)
+"""API key and version."""
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""Timestamps that stand for the two ends of a log in ListOffsets and in Spark's offset JSON."""
+
+
+class Isolation(IntEnum):
+    """Which records of transactions a reader gets (`isolation.level`)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_REQUEST: Final = Struct(">ihhi")
+_FETCH_HEAD: Final = Struct(">iiiibii")
+_FETCH_PARTITION: Final = Struct(">iiqqi")
+_LIST_PARTITION: Final = Struct(">iiq")
+_EPOCH_PARTITION: Final = Struct(">iii")
+_ABORTED: Final = Struct(">qq")
+_CONSUMER: Final = -1
+_NO_SESSION: Final = (0, -1)
+
+
+class PartitionMetadata(NamedTuple):
+    """The leader of a partition, as one broker knows it."""
+
+    error: int
+    leader: int
+    leader_epoch: int
+
+
+class TopicMetadata(NamedTuple):
+    """A topic and its partitions by index."""
+
+    error: int
+    is_internal: bool
+    partitions: dict[int, PartitionMetadata]
+
+
+class Metadata(NamedTuple):
+    """A Metadata response: live brokers as (host, port) by id, and the requested topics or all."""
+
+    brokers: dict[int, tuple[str, int]]
+    topics: dict[str, TopicMetadata]
+
+
+class OffsetResponse(NamedTuple):
+    """One partition of a ListOffsets or OffsetForLeaderEpoch response; offset -1 if there is none."""
+
+    error: int
+    offset: int
+    leader_epoch: int
+
+
+class FetchResponse(NamedTuple):
+    """One partition of a Fetch response; `records` is a view into the response's bytes."""
+
+    error: int
+    high_watermark: int
+    log_start_offset: int
+    aborted: tuple[Aborted, ...]
+    """Under read_committed only; the records of these transactions are part of `records`."""
+    records: memoryview
+
+
+def request(api: tuple[int, int], correlation: int, client_id: str, body: bytes) -> bytes:
+    """Return a whole frame: length, request header v1, body."""
+    client = _string(client_id)
+    size = _REQUEST.size - 4 + len(client) + len(body)
+    return _REQUEST.pack(size, *api, correlation) + client + body
+
+
+def metadata_request(topics: Sequence[str] | None) -> bytes:
+    """Return the body of Metadata v7 for these topics, or None for all, without auto-creation."""
+    if topics is None:
+        return _INT32.pack(-1) + b"\x00"
+    names = b"".join(_string(topic) for topic in topics)
+    return _INT32.pack(len(topics)) + names + b"\x00"
+
+
+def list_offsets_request(
+    asked: Mapping[TopicPartition, tuple[int, int]], isolation: Isolation
+) -> bytes:
+    """Return the body of ListOffsets v4; `asked` maps partitions to (leader epoch, timestamp in Unix
+    milliseconds, EARLIEST or LATEST).
+    """
+    entries = {
+        tp: _LIST_PARTITION.pack(tp.partition, leader_epoch, timestamp)
+        for tp, (leader_epoch, timestamp) in asked.items()
+    }
+    return _INT32.pack(_CONSUMER) + bytes([isolation]) + by_topic(entries)
+
+
+def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
+    """Return the body of OffsetForLeaderEpoch v3; `asked` maps partitions to (current leader epoch,
+    epoch whose end is wanted).
+    """
+    entries = {
+        tp: _EPOCH_PARTITION.pack(tp.partition, current, wanted)
+        for tp, (current, wanted) in asked.items()
+    }
+    return _INT32.pack(_CONSUMER) + by_topic(entries)
+
+
+def by_topic(entries: Mapping[TopicPartition, bytes]) -> bytes:
+    """Return an array of topics, each a name and the array of its partitions' entries."""
+    topics: dict[str, list[bytes]] = {}
+    for tp, entry in entries.items():
+        topics.setdefault(tp.topic, []).append(entry)
+    body = [_INT32.pack(len(topics))]
+    for topic, found in topics.items():
+        body += [_string(topic), _INT32.pack(len(found)), *found]
+    return b"".join(body)
+
+
+def fetch_request(
+    tp: TopicPartition,
+    leader_epoch: int,
+    offset: int,
+    isolation: Isolation,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+) -> bytes:
+    """Return the body of Fetch v11 for one partition, without a fetch session."""
+    head = _FETCH_HEAD.pack(_CONSUMER, max_wait_ms, 1, max_bytes, isolation, *_NO_SESSION)
+    entry = _FETCH_PARTITION.pack(tp.partition, leader_epoch, offset, -1, max_bytes)
+    one, none = _INT32.pack(1), _INT32.pack(0)
+    return b"".join([head, one, _string(tp.topic), one, entry, none, _string("")])
+
+
+def parse_metadata(answer: memoryview) -> Metadata:
+    """Parse the body of a Metadata v7 response."""
+    reader = Reader(answer)
+    reader.int32()  # throttle time
+    brokers = {}
+    for _ in range(reader.count()):
+        broker_id = reader.int32()
+        brokers[broker_id] = (reader.string(), reader.int32())
+        reader.nullable_string()  # rack
+    reader.nullable_string()  # cluster id
+    reader.int32()  # controller
+    topics = {}
+    for _ in range(reader.count()):
+        code, name = reader.int16(), reader.string()
+        is_internal = reader.take(1)[0] != 0
+        partitions = dict(_partition(reader) for _ in range(reader.count()))
+        topics[name] = TopicMetadata(code, is_internal, partitions)
+    return Metadata(brokers, topics)
+
+
+def _partition(reader: Reader) -> tuple[int, PartitionMetadata]:
+    code, index, leader, leader_epoch = (
+        reader.int16(),
+        reader.int32(),
+        reader.int32(),
+        reader.int32(),
+    )
+    for _ in ("replicas", "in-sync replicas", "offline replicas"):
+        reader.skip(4 * reader.count())
+    return index, PartitionMetadata(code, leader, leader_epoch)
+
+
+def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
+    """Parse the body of a ListOffsets v4 response."""
+    reader = Reader(answer)
+    reader.int32()  # throttle time
+    found = {}
+    for _ in range(reader.count()):
+        topic = reader.string()
+        for _ in range(reader.count()):
+            tp, code = TopicPartition(topic, reader.int32()), reader.int16()
+            reader.int64()  # timestamp
+            found[tp] = OffsetResponse(code, reader.int64(), reader.int32())
+    return found
+
+
+def parse_epoch_ends(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
+    """Parse the body of an OffsetForLeaderEpoch v3 response: the end of the largest epoch up to the
+    wanted one, and that epoch.
+    """
+    reader = Reader(answer)
+    reader.int32()  # throttle time
+    found = {}
+    for _ in range(reader.count()):
+        topic = reader.string()
+        for _ in range(reader.count()):
+            code, index, epoch = reader.int16(), reader.int32(), reader.int32()
+            found[TopicPartition(topic, index)] = OffsetResponse(code, reader.int64(), epoch)
+    return found
+
+
+def parse_fetch(answer: memoryview) -> FetchResponse:
+    """Parse the body of a Fetch v11 response for one partition."""
+    reader = Reader(answer)
+    reader.int32()  # throttle time
+    code = reader.int16()
+    reader.int32()  # session id
+    if reader.count() != 1:
+        return FetchResponse(code or -1, -1, -1, (), answer[:0])
+    reader.string()  # topic
+    if reader.count() != 1:
+        raise ProtocolViolation("a Fetch response lacks the requested partition")
+    reader.int32()  # partition
+    partition_code, high_watermark = reader.int16(), reader.int64()
+    reader.int64()  # last stable offset
+    log_start_offset = reader.int64()
+    aborted = reader.take(_ABORTED.size * max(reader.int32(), 0))  # null when there are none
+    reader.int32()  # preferred read replica
+    records = reader.take(max(reader.int32(), 0))
+    return FetchResponse(
+        code or partition_code,
+        high_watermark,
+        log_start_offset,
+        tuple(Aborted(*found) for found in _ABORTED.iter_unpack(aborted)),
+        records,
+    )
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return _INT16.pack(len(data)) + data
+
+
+class Reader:
+    """A position in a response that advances with every read."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    def int16(self) -> int:
+        """Return the next two bytes as a signed number."""
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        """Return the next four bytes as a signed number."""
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        """Return the next eight bytes as a signed number."""
+        return self._number(_INT64)
+
+    def count(self) -> int:
+        """Read the size of an array; null counts as empty."""
+        size = self.int32()
+        if size > len(self._data) - self._position:
+            raise ProtocolViolation(
+                f"an array of {size} entries in a response of {len(self._data)} bytes"
+            )
+        return max(size, 0)
+
+    def string(self) -> str:
+        """Return a string; null counts as empty."""
+        return self.nullable_string() or ""
+
+    def nullable_string(self) -> str | None:
+        """Return a string, or None."""
+        size = self.int16()
+        return None if size < 0 else str(self.take(size), "utf-8", "replace")
+
+    def skip(self, size: int) -> None:
+        """Move past this many bytes."""
+        self.take(size)
+
+    def take(self, size: int) -> memoryview:
+        """Return a view of the next bytes."""
+        end = self._position + size
+        if end > len(self._data):
+            raise ProtocolViolation("a response is shorter than its lengths say")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def _number(self, layout: Struct) -> int:
+        try:
+            (value,) = layout.unpack_from(self._data, self._position)
+        except error as cause:
+            raise ProtocolViolation("a response is shorter than its lengths say") from cause
+        self._position += layout.size
+        return int(value)

@@ -1,0 +1,167 @@
+"""Streams of `format("minikafka")` in a real Spark from a real cluster: micro-batches, restarts, new partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql import functions as f
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.client import Client, NewTopic
+from minikafka.cluster import LocalCluster
+from minikafka.record.batch import Record
+from minikafka.spark.progress import OffsetsBehind, OffsetsBehindListener, offsets_behind
+
+
+class Stream:
+    """A query from topics to Parquet, which runs until all that is there now was read."""
+
+    def __init__(self, spark, bootstrap: str, directory) -> None:
+        self._spark = spark
+        self._bootstrap = bootstrap
+        self._output = str(directory / "output")
+        self._checkpoint = str(directory / "checkpoint")
+        self.batches: list[int] = []
+        """Rows of each micro-batch of the last run."""
+        self.behind: list[OffsetsBehind | None] = []
+        """How far each of them left the topic behind."""
+
+    def run(self, **given: str) -> None:
+        options = {"kafka.bootstrap.servers": self._bootstrap, "startingOffsets": "earliest"}
+        frame = self._spark.readStream.format("minikafka").options(**options | given).load()
+        writer = frame.writeStream.format("parquet").option("path", self._output)
+        query = writer.option("checkpointLocation", self._checkpoint).trigger(availableNow=True)
+        running = query.start()
+        running.awaitTermination()
+        self.batches = [progress.numInputRows for progress in running.recentProgress]
+        self.behind = [offsets_behind(progress.sources[0]) for progress in running.recentProgress]
+
+    def rows(self) -> list[Row]:
+        """Return topic, partition, offset and value as text of all rows written so far, in order."""
+        frame = self._spark.read.parquet(self._output)
+        columns = "topic", "partition", "offset", f.col("value").cast("string")
+        return frame.select(*columns).orderBy("topic", "partition", "offset").collect()
+
+
+@pytest.fixture
+def stream(spark, cluster: LocalCluster, tmp_path) -> Stream:
+    return Stream(spark, cluster.bootstrap, tmp_path)
+
+
+@pytest.fixture
+async def client(cluster: LocalCluster):
+    async with Client(cluster.bootstrap) as running:
+        yield running
+
+
+async def fill(client: Client, topic: str, partition: int, first: int, count: int) -> list[tuple]:
+    """Produce numbers as text; return the rows to read if `first` is the next offset."""
+    values = [str(number) for number in range(first, first + count)]
+    records = [Record(value=value.encode()) for value in values]
+    await client.produce(topic, records, partition=partition)
+    return [(topic, partition, first + index, value) for index, value in enumerate(values)]
+
+
+async def create_again(client: Client, topic: str) -> None:
+    """Create a topic as soon as its deletion is done."""
+    while True:
+        try:
+            return await client.create_topics(NewTopic(topic, 1, 3))
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            await asyncio.sleep(0.1)
+
+
+async def run(stream: Stream, **given: str) -> list[tuple]:
+    def job() -> list[tuple]:
+        stream.run(**given)
+        return [tuple(row) for row in stream.rows()]
+
+    return await asyncio.to_thread(job)
+
+
+@pytest.mark.row("N7")
+async def test_stream_continues_from_its_checkpoint_and_finds_new_partitions(client, stream):
+    await client.create_topics(NewTopic("stream-grows", 2, 3))
+    rows = await fill(client, "stream-grows", 0, 0, 300)
+    rows += await fill(client, "stream-grows", 1, 0, 100)
+    assert await run(stream, subscribe="stream-grows", maxOffsetsPerTrigger="200") == rows
+    assert stream.batches == [200, 200]
+    assert stream.behind == [OffsetsBehind(100, 50, 150), OffsetsBehind(0, 0, 0)]
+    await client.admin.create_partitions({"stream-grows": 3})
+    rows += await fill(client, "stream-grows", 2, 0, 50)
+    rows += await fill(client, "stream-grows", 0, 300, 10)
+    assert await run(stream, subscribe="stream-grows", startingOffsets="latest") == sorted(rows)
+    assert stream.batches == [60]
+
+
+async def test_listener_is_told_how_far_each_batch_is_behind(spark, client, stream):
+    await client.create_topics(NewTopic("watched", 1, 3))
+    await fill(client, "watched", 0, 0, 30)
+    told: queue.Queue[OffsetsBehind] = queue.Queue()
+    listener = OffsetsBehindListener(lambda _, behind: told.put(behind))
+    spark.streams.addListener(listener)
+    try:
+        await run(stream, subscribe="watched", maxOffsetsPerTrigger="20")
+        found = [await asyncio.to_thread(told.get, timeout=30) for _ in range(2)]
+    finally:
+        spark.streams.removeListener(listener)
+    assert found == [OffsetsBehind(10, 10, 10), OffsetsBehind(0, 0, 0)]
+
+
+async def test_pattern_follows_topics_that_are_created_later(client, stream):
+    await client.create_topics(NewTopic("later-a", 1, 3))
+    rows = await fill(client, "later-a", 0, 0, 5)
+    assert await run(stream, subscribePattern="later-.") == rows
+    await client.create_topics(NewTopic("later-b", 1, 3))
+    rows += await fill(client, "later-b", 0, 0, 5)
+    assert await run(stream, subscribePattern="later-.") == rows
+
+
+async def test_topic_created_again_under_a_stream_is_explained(client, stream):
+    await client.create_topics(NewTopic("made-again", 1, 3))
+    rows = await fill(client, "made-again", 0, 0, 20)
+    assert await run(stream, subscribe="made-again") == rows
+    await client.delete_topics("made-again")
+    await create_again(client, "made-again")
+    await fill(client, "made-again", 0, 0, 5)
+    with pytest.raises(Exception, match="failOnDataLoss") as caught:
+        await run(stream, subscribe="made-again")
+    assert "made-again-0" in str(caught.value)
+
+
+@pytest.fixture
+def batch(spark, cluster: LocalCluster) -> Callable[..., list[int]]:
+    """Return the offsets that a batch read gives, and count its tasks."""
+
+    def read(**given: str) -> tuple[list[int], int]:
+        reader = spark.read.format("minikafka")
+        options = {"kafka.bootstrap.servers": cluster.bootstrap}
+        frame = reader.options(**options | given).load().select("offset")
+        return sorted(row["offset"] for row in frame.collect()), frame.rdd.getNumPartitions()
+
+    return read
+
+
+async def test_times_and_splits_bound_a_batch_read(client, batch):
+    # Without the setting, retention deletes the records of 1970 when its pass comes.
+    await client.create_topics(NewTopic("timed", 1, 3, {"retention.ms": "-1"}))
+    records = [Record(value=b"v", timestamp=1_000 + 10 * number) for number in range(100)]
+    await client.produce("timed", records, partition=0)
+
+    async def read(**given: str) -> tuple[list[int], int]:
+        return await asyncio.to_thread(lambda: batch(subscribe="timed", **given))
+
+    assert await read(startingTimestamp="1495", endingTimestamp="1600") == (list(range(50, 60)), 1)
+    by_partition = '{"timed":{"0":1900}}'
+    assert await read(startingOffsetsByTimestamp=by_partition) == (list(range(90, 100)), 1)
+    assert await read(endingTimestamp="9999", minPartitions="4") == (list(range(100)), 4)
+    with pytest.raises(Exception, match="no record at or after 5000"):
+        await read(startingTimestamp="5000")
+    late = await read(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
+    assert late[0] == []

@@ -1,0 +1,32 @@
+"""The vectorised partitioner against the client's, which is compared with Java's elsewhere."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from minikafka.client.partitioner import murmur2, partition_for_key
+from minikafka.spark.sink import partitioner
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_of_any_length_hash_as_in_the_client(seed):
+    rng = random.Random(seed)
+    keys = [rng.randbytes(rng.randrange(40)) for _ in range(200)]
+    assert partitioner.murmur2(pa.array(keys, pa.binary())).tolist() == [
+        murmur2(key) for key in keys
+    ]
+    sliced = pa.array(keys, pa.binary()).slice(7, 50)
+    found = partitioner.partitions(sliced, 7, 0).tolist()
+    assert found == [partition_for_key(key, 7) for key in keys[7:57]]
+
+
+def test_rows_without_a_key_share_one_partition():
+    keys = pa.array([None, b"k", None], pa.binary())
+    assert partitioner.partitions(keys, 5, 13).tolist() == [3, partition_for_key(b"k", 5), 3]
+
+
+def test_no_rows_have_no_partitions():
+    assert partitioner.partitions(pa.array([], pa.binary()), 5, 0).tolist() == []

@@ -1,0 +1,55 @@
+"""How much a micro-batch takes: shares of the partitions, and waiting for enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.model import TopicPartition
+from minikafka.spark.source.admission import Patience, limited, waiting
+from minikafka.spark.source.positions import Positions
+from minikafka.spark.wire.leaders import Position
+
+
+def at(*offsets: int) -> Positions:
+    return {TopicPartition("t", index): Position(offset, 3) for index, offset in enumerate(offsets)}
+
+
+@pytest.mark.parametrize(
+    ("end", "most", "expected"),
+    [
+        ((100, 300, 0), 40, (10, 30, 0)),
+        ((100, 300, 0), 400, (100, 300, 0)),
+        ((1, 999, 0), 10, (1, 9, 0)),
+        ((1_000, 1, 1), 2, (1, 1, 1)),
+    ],
+)
+def test_limit_is_shared_by_what_waits_and_starves_no_partition(end, most, expected):
+    assert limited(at(0, 0, 0), at(*end), most) == at(*expected)
+
+
+def test_shares_count_from_the_start_and_keep_the_leader_epoch():
+    assert limited(at(50, 200), at(150, 300), 20) == at(60, 210)
+
+
+def test_partition_whose_log_ends_before_the_start_takes_nothing():
+    assert waiting(at(50, 0), at(40, 5)) == {TopicPartition("t", 1): 5}
+    assert limited(at(50, 0), at(40, 5), 2) == at(40, 2)
+
+
+def test_batch_waits_for_enough_offsets():
+    patience = Patience(10, 1_000)
+    assert not patience.is_over(9, now_ms=0)
+    assert patience.is_over(10, now_ms=1)
+
+
+def test_batch_waits_no_longer_than_the_delay_since_the_last_one():
+    patience = Patience(10, 1_000)
+    assert not patience.is_over(1, now_ms=5_000)
+    assert not patience.is_over(1, now_ms=5_999)
+    assert patience.is_over(1, now_ms=6_000)
+    assert not patience.is_over(1, now_ms=6_999)
+    assert patience.is_over(1, now_ms=7_000)
+
+
+def test_without_a_minimum_nothing_waits():
+    assert Patience(0, 1_000).is_over(0, now_ms=0)

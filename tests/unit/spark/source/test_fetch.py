@@ -1,0 +1,170 @@
+"""Reading a range over real sockets while its leader moves, dies, truncates responses or returns errors."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import pytest
+from support.encoders import Sample, by_aiokafka
+from support.fetch_brokers import FENCED, NOT_LEADER, FetchBrokers
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.records import checksum
+from minikafka.spark.records.batches import sections
+from minikafka.spark.records.decode import decode
+from minikafka.spark.source.fetch import RangeReader
+from minikafka.spark.source.loss import DataLost
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.wire.deadline import Deadline
+from minikafka.spark.wire.leaders import Leaders, Unreachable
+
+LINES = TopicPartition("lines", 0)
+FETCH_API = 1
+
+
+@pytest.fixture
+def brokers():
+    running = FetchBrokers(3)
+    running.create("lines")
+    yield running
+    running.close()
+
+
+def fill(brokers: FetchBrokers, batches: int, size: int = 10) -> int:
+    """Append batches of `size` records of about 120 bytes; return the number of records in the log."""
+    (partition,) = brokers.topics["lines"]
+    for _ in range(batches):
+        partition.append(by_aiokafka([Sample(1, b"k", b"v" * 100)] * size))
+    return partition.high_watermark
+
+
+def read(
+    brokers: FetchBrokers,
+    end: int,
+    *,
+    start: int = 0,
+    fetch_bytes: int = 4_000,
+    seconds: float = 20,
+    fail_on_data_loss: bool = True,
+) -> list[int]:
+    """Return the offsets that a reader of [start, end) yields."""
+    servers = [("127.0.0.1", port) for port in brokers.ports.values()]
+    leaders = Leaders(servers, "test", 10)
+    reader = RangeReader(
+        leaders,
+        OffsetRange(LINES, start, end),
+        Deadline(seconds),
+        fetch_bytes=fetch_bytes,
+        fail_on_data_loss=fail_on_data_loss,
+    )
+    found: list[int] = []
+    with closing(leaders):
+        for block in reader.blocks():
+            parts = list(sections(block.records, start, end, checksum.find()))
+            rows = decode(parts, *LINES, start, end, with_headers=False)
+            found += rows.column("offset").to_pylist()
+    return found
+
+
+def test_range_is_read_from_blocks_truncated_anywhere(brokers):
+    end = fill(brokers, 40)
+    assert read(brokers, end, fetch_bytes=3_333) == list(range(end))
+    assert len([api for _, api in brokers.requests if api == FETCH_API]) > 10
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (5, 25), (19, 20), (10, 40), (39, 40)])
+def test_part_of_a_log_is_read_exactly(brokers, start, end):
+    fill(brokers, 4)
+    assert read(brokers, end, start=start) == list(range(start, end))
+
+
+def test_records_after_the_planned_end_are_not_read(brokers):
+    end = fill(brokers, 3)
+    fill(brokers, 3)
+    assert read(brokers, end) == list(range(end))
+
+
+@pytest.mark.parametrize("cut_first_batch", [False, True])
+def test_batch_larger_than_the_fetch_limit_is_read(brokers, cut_first_batch):
+    brokers.cut_first_batch = cut_first_batch
+    end = fill(brokers, 3, size=200)
+    assert read(brokers, end, fetch_bytes=500) == list(range(end))
+
+
+def test_offset_gaps_of_compaction_are_skipped(brokers):
+    (partition,) = brokers.topics["lines"]
+    for base in (5, 100, 1_000):
+        partition.append(by_aiokafka([Sample(1, b"k", b"v")]), base=base)
+    assert read(brokers, 1_001) == [5, 100, 1_000]
+    assert read(brokers, 500, start=6) == [100]
+
+
+@pytest.mark.parametrize(
+    "code", [NOT_LEADER, FENCED, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
+)
+def test_temporary_error_is_retried(brokers, code):
+    end = fill(brokers, 10)
+    brokers.fetch_errors = [code, code]
+    assert read(brokers, end) == list(range(end))
+
+
+def test_permanent_error_is_raised(brokers):
+    end = fill(brokers, 1)
+    brokers.fetch_errors = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED: lines-0"):
+        read(brokers, end)
+
+
+def test_reader_follows_the_new_leader_after_a_truncated_response(brokers):
+    end = fill(brokers, 60)
+    brokers.answers_before_kill = {0: 3, 1: 4}
+    assert read(brokers, end) == list(range(end))
+    served = [broker for broker, api in brokers.requests if api == FETCH_API]
+    assert list(dict.fromkeys(served)) == [0, 1, 2]
+
+
+def test_reader_waits_for_a_leader_that_restarts(brokers):
+    end = fill(brokers, 5)
+    brokers.kill(0)
+    back = threading.Timer(0.3, brokers.start, [0])
+    back.start()
+    assert read(brokers, end) == list(range(end))
+    back.join()
+
+
+def test_reader_waits_for_the_high_watermark_of_a_new_leader(brokers):
+    end = fill(brokers, 5)
+    (partition,) = brokers.topics["lines"]
+    partition.high_watermark = 20
+
+    def learn() -> None:
+        partition.high_watermark = end
+
+    learning = threading.Timer(0.3, learn)
+    learning.start()
+    assert read(brokers, end) == list(range(end))
+    learning.join()
+
+
+def test_reader_fails_at_its_deadline_without_a_leader(brokers):
+    end = fill(brokers, 5)
+    brokers.kill(0)
+    with pytest.raises(Unreachable, match="lines-0"):
+        read(brokers, end, seconds=0.3)
+
+
+def test_records_deleted_during_the_read_are_reported_as_lost(brokers):
+    end = fill(brokers, 5)
+    brokers.topics["lines"][0].log_start = 30
+    with pytest.raises(DataLost, match=r"offset 0 of lines-0 .* 30 to 50"):
+        read(brokers, end)
+    assert read(brokers, end, fail_on_data_loss=False) == list(range(30, end))
+
+
+def test_truncated_log_is_reported_as_lost_data(brokers):
+    fill(brokers, 2)
+    with pytest.raises(DataLost, match=r"offset 40 of lines-0 .* 0 to 20"):
+        read(brokers, 50, start=40)
+    assert read(brokers, 50, start=40, fail_on_data_loss=False) == []

@@ -1,0 +1,144 @@
+"""The option map: Spark's names and rules, and errors for invalid options."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.source.options import Mode, parse
+from minikafka.spark.wire.protocol import EARLIEST, LATEST
+
+LEAST = {"kafka.bootstrap.servers": "one:9092", "subscribe": "lines"}
+
+
+def test_only_two_options_are_required():
+    options = parse(LEAST)
+    assert options.servers == (("one", 9092),)
+    assert options.subscription.topics == ("lines",)
+    assert (options.starting.numbers, options.ending.numbers) == (EARLIEST, LATEST)
+    assert (options.include_headers, options.fail_on_data_loss, options.check_crcs) == (
+        False,
+        True,
+        True,
+    )
+
+
+def test_names_and_words_are_case_insensitive():
+    given = {"KAFKA.Bootstrap.Servers": "one:1", "SUBSCRIBE": "t", "startingoffsets": "Earliest"}
+    options = parse(
+        given | {"ENDINGOFFSETS": "LATEST", "includeheaders": "TRUE", "failondataloss": "False"}
+    )
+    assert (options.include_headers, options.fail_on_data_loss) == (True, False)
+
+
+def test_lists_may_contain_spaces_and_repetitions():
+    options = parse({"kafka.bootstrap.servers": "one:1, [::1]:2 ,", "subscribe": " b, a ,b,"})
+    assert options.servers == (("one", 1), ("::1", 2))
+    assert options.subscription.topics == ("b", "a")
+
+
+def test_offsets_by_partition_accept_earliest_and_latest():
+    options = parse(
+        LEAST
+        | {"subscribe": "lines,more"}
+        | {"startingOffsets": '{"lines":{"0":23,"1":-2},"more":{"0":0}}'}
+        | {"endingOffsets": '{"lines":{"0":-1,"1":9},"more":{"0":5}}'}
+    )
+    first, second, third = (TopicPartition(*tp) for tp in (("lines", 0), ("lines", 1), ("more", 0)))
+    assert options.starting.numbers == {first: 23, second: EARLIEST, third: 0}
+    assert options.ending.numbers == {first: LATEST, second: 9, third: 5}
+
+
+REFUSED = {
+    "no servers": ({"kafka.bootstrap.servers": ""}, "bootstrap.servers must be given"),
+    "no topic": ({"subscribe": " , "}, "names no topic"),
+    "a server without a port": ({"kafka.bootstrap.servers": "one"}, "host:port"),
+    "a server with a strange port": ({"kafka.bootstrap.servers": "one:99999"}, "host:port"),
+    "a misspelt name": ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+    "a name like nothing": ({"zzz": "1"}, "unknown option zzz"),
+    "a consumer group": ({"kafka.group.id": "a"}, "belongs to no consumer group"),
+    "two ways to name the topics": ({"assign": '{"lines":[0]}'}, "not both assign and subscribe"),
+    "no way to name the topics": ({"subscribe": ""}, "none is given"),
+    "a pattern that is none": ({"subscribe": "", "subscribePattern": "("}, "is not a pattern"),
+    "partitions that are none": ({"subscribe": "", "assign": '{"lines":["0"]}'}, "JSON such as"),
+    "a limit of streams": ({"maxOffsetsPerTrigger": "5"}, "no effect on a batch read"),
+    "no records at all": ({"maxRecordsPerPartition": "0"}, "whole number"),
+    "an isolation that is none": ({"kafka.isolation.level": "serializable"}, "read_uncommitted or"),
+    "a batch that starts at the end": ({"startingOffsets": "latest"}, "not allowed"),
+    "a batch that ends at the start": ({"endingOffsets": "earliest"}, "not allowed"),
+    "a partition that starts at its end": (
+        {"startingOffsets": '{"lines":{"0":-1}}'},
+        "not allowed",
+    ),
+    "a partition that ends at its start": ({"endingOffsets": '{"lines":{"0":-2}}'}, "not allowed"),
+    "a word that is none": ({"startingOffsets": "newest"}, "must be earliest"),
+    "a list": ({"startingOffsets": "[1]"}, "must be earliest"),
+    "a number": ({"startingOffsets": "7"}, "must be earliest"),
+    "JSON that is none": ({"startingOffsets": '{"lines":'}, "must be earliest"),
+    "a partition that is no number": ({"startingOffsets": '{"lines":{"x":1}}'}, "must be earliest"),
+    "a partition below 0": ({"startingOffsets": '{"lines":{"-1":1}}'}, "'-1' is not a partition"),
+    "a partition with zeros": ({"endingOffsets": '{"lines":{"00":1}}'}, "'00' is not a partition"),
+    "a partition with a sign": ({"endingOffsets": '{"lines":{"+1":1}}'}, "'.1' is not a partition"),
+    "a partition with a space": ({"endingOffsets": '{"lines":{" 1":1}}'}, "' 1' is not a part"),
+    "a partition with a line": ({"endingOffsets": '{"lines":{"1_0":1}}'}, "'1_0' is not a part"),
+    "a partition of Arabia": ({"endingOffsets": '{"lines":{"\u0663":1}}'}, "is not a partition"),
+    "an offset that is no number": ({"startingOffsets": '{"lines":{"0":"1"}}'}, "not an offset"),
+    "an offset that is true": ({"startingOffsets": '{"lines":{"0":true}}'}, "not an offset"),
+    "an offset of -3": ({"startingOffsets": '{"lines":{"0":-3}}'}, "not an offset"),
+    "a topic that is not read": (
+        {"startingOffsets": '{"other":{"0":1}}'},
+        "names other-0, which subscribe",
+    ),
+    "a boolean that is none": ({"includeHeaders": "yes"}, "true or false"),
+    "a time that is none": ({"kafka.request.timeout.ms": "1s"}, "whole number"),
+    "no time at all": ({"kafkaConsumer.pollTimeoutMs": "0"}, "whole number"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
+def test_invalid_options_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(LEAST | given, Mode.BATCH)
+
+
+STREAM_REFUSED = {
+    "an end": ({"endingOffsets": "latest"}, "endingOffsets has no effect on a stream"),
+    "a delay without a minimum": ({"maxTriggerDelay": "1m"}, "without minOffsetsPerTrigger"),
+    "a delay without a unit": (
+        {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "15"},
+        "number with a unit",
+    ),
+    "a minimum above the maximum": (
+        {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+        "minOffsetsPerTrigger 5 is above",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), STREAM_REFUSED.values(), ids=STREAM_REFUSED)
+def test_options_that_do_not_suit_a_stream_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(LEAST | given, Mode.STREAM)
+
+
+def test_stream_starts_at_the_end_unless_told():
+    assert parse(LEAST, Mode.STREAM).starting.numbers == LATEST
+    assert parse(LEAST | {"startingOffsets": "earliest"}, Mode.STREAM).starting.numbers == EARLIEST
+
+
+def test_time_for_all_partitions_precedes_times_by_partition_and_offsets():
+    times = {"startingOffsetsByTimestamp": '{"lines":{"0":7}}', "startingOffsets": "earliest"}
+    bound = parse(LEAST | times, Mode.BATCH).starting
+    assert (bound.number(TopicPartition("lines", 0)), bound.by_time) == (7, True)
+    bound = parse(LEAST | times | {"startingTimestamp": "9"}, Mode.BATCH).starting
+    assert (bound.option, bound.numbers, bound.by_time) == ("startingTimestamp", 9, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("250ms", 250), ("30s", 30_000), ("15 m", 900_000), ("2h", 7_200_000)],
+)
+def test_delay_has_a_unit(text, milliseconds):
+    given = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+    assert parse(LEAST | given, Mode.STREAM).max_delay_ms == milliseconds

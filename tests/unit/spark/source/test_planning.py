@@ -1,0 +1,255 @@
+"""The offset ranges of batch reads and micro-batches, planned with brokers behind real sockets."""
+
+from __future__ import annotations
+
+import pytest
+from support.encoders import Sample, by_aiokafka
+from support.fetch_brokers import FetchBrokers
+
+from minikafka.base.errors import ConfigError, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.source import planning
+from minikafka.spark.source.loss import DataLost
+from minikafka.spark.source.options import Mode, ReadOptions, parse
+from minikafka.spark.source.planning import plan_batch
+from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.wire.leaders import Position, Unreachable
+
+TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
+
+
+@pytest.fixture
+def brokers():
+    """Two brokers; topic `lines` with 10, 20 and 0 records in its partitions; partition 0 starts at
+    offset 4.
+    """
+    running = FetchBrokers(2)
+    first, second, _ = running.create("lines", 3)
+    first.append(TEN)
+    first.log_start = 4
+    second.append(TEN)
+    second.append(TEN)
+    second.leader = 1
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def options(brokers):
+    def make(mode: Mode = Mode.BATCH, **given: str) -> ReadOptions:
+        least = {"kafka.bootstrap.servers": brokers.bootstrap}
+        if not given.keys() & {"subscribePattern", "assign"}:
+            least["subscribe"] = "lines"
+        return parse(least | {name.replace("_", "."): text for name, text in given.items()}, mode)
+
+    return make
+
+
+def of(partition: int, start: int, end: int) -> OffsetRange:
+    return OffsetRange(TopicPartition("lines", partition), start, end)
+
+
+def test_default_range_covers_all_records_of_every_partition(options):
+    assert plan_batch(options()) == [of(0, 4, 10), of(1, 0, 20)]
+
+
+def test_offsets_by_partition_define_the_ranges(options):
+    starting = '{"lines":{"0":7,"1":-2,"2":0}}'
+    ending = '{"lines":{"0":8,"1":-1,"2":-1}}'
+    assert plan_batch(options(startingOffsets=starting, endingOffsets=ending)) == [
+        of(0, 7, 8),
+        of(1, 0, 20),
+    ]
+
+
+def test_empty_range_is_left_out(options):
+    starting = '{"lines":{"0":10,"1":5,"2":0}}'
+    ending = '{"lines":{"0":-1,"1":5,"2":0}}'
+    assert plan_batch(options(startingOffsets=starting, endingOffsets=ending)) == []
+
+
+@pytest.mark.parametrize("offset", [3, 11])
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_outside_the_log_are_reported_as_lost(options, option, offset):
+    given = {option: f'{{"lines":{{"0":{offset},"1":5,"2":0}}}}'}
+    with pytest.raises(DataLost, match=f"offset {offset} of lines-0 .* 4 to 10.*failOnDataLoss"):
+        plan_batch(options(**given))
+
+
+def test_remaining_records_are_read_without_fail_on_data_loss(options):
+    starting = '{"lines":{"0":1,"1":5,"2":3}}'
+    ending = '{"lines":{"0":9,"1":500,"2":9}}'
+    given = options(startingOffsets=starting, endingOffsets=ending, failOnDataLoss="false")
+    assert plan_batch(given) == [of(0, 4, 9), of(1, 5, 20)]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+@pytest.mark.parametrize(
+    ("partitions", "message"),
+    [
+        ('{"0":5,"2":0}', "missing: lines-1"),
+        ('{"0":5,"1":0,"2":0,"7":0}', "do not exist: lines-7"),
+    ],
+)
+def test_offsets_must_name_exactly_the_existing_partitions(options, option, partitions, message):
+    with pytest.raises(ConfigError, match=message):
+        plan_batch(options(**{option: f'{{"lines":{partitions}}}'}))
+
+
+def test_start_beyond_the_end_is_refused(options):
+    given = {
+        "startingOffsets": '{"lines":{"0":9,"1":0,"2":0}}',
+        "endingOffsets": '{"lines":{"0":8,"1":0,"2":0}}',
+    }
+    with pytest.raises(ConfigError, match="startingOffsets 9 of lines-0"):
+        plan_batch(options(**given))
+
+
+def test_ranges_cover_several_topics(brokers, options):
+    brokers.create("more", 1)[0].append(TEN)
+    found = plan_batch(options(subscribe="more,lines"))
+    assert [str(wanted.tp) for wanted in found] == ["lines-0", "lines-1", "more-0"]
+
+
+@pytest.mark.parametrize("subscribe", ["nothing,lines", "nothing,lines,zero"])
+def test_missing_topics_are_named_with_advice(options, monkeypatch, subscribe):
+    monkeypatch.setattr(planning, "_NEW_TOPIC_S", 0.1)
+    with pytest.raises(KafkaError) as caught:
+        plan_batch(options(subscribe=subscribe))
+    names = ", ".join(name for name in subscribe.split(",") if name != "lines")
+    assert str(caught.value) == (
+        f"UNKNOWN_TOPIC_OR_PARTITION: {names}: no such topic; correct option subscribe, "
+        "or create it"
+    )
+
+
+def test_dead_bootstrap_server_is_skipped(brokers, options):
+    brokers.kill(0)
+    brokers.move("lines", 0, 1)
+    brokers.move("lines", 2, 1)
+    assert plan_batch(options()) == [of(0, 4, 10), of(1, 0, 20)]
+
+
+def test_planning_fails_at_its_deadline_without_brokers(brokers, options):
+    brokers.close()
+    with pytest.raises(Unreachable, match="no broker answers"):
+        plan_batch(options(kafka_default_api_timeout_ms="200"))
+
+
+def test_partition_without_a_live_leader_is_named(brokers, options):
+    brokers.kill(1)
+    with pytest.raises(Unreachable, match="lines-1"):
+        plan_batch(options(kafka_default_api_timeout_ms="300"))
+
+
+def test_pattern_reads_the_topics_that_it_is_found_in_but_internal_ones(brokers, options):
+    for name in ("more-lines", "others", "__lines"):
+        brokers.create(name)[0].append(TEN)
+    found = plan_batch(options(subscribePattern="^more|ines$"))
+    assert [str(wanted.tp) for wanted in found] == ["lines-0", "lines-1", "more-lines-0"]
+
+
+def test_pattern_without_a_topic_reads_nothing(options):
+    assert plan_batch(options(subscribePattern="nothing")) == []
+
+
+def test_assigned_partitions_are_read_and_missing_ones_named(options, monkeypatch):
+    assert plan_batch(options(assign='{"lines":[1]}')) == [of(1, 0, 20)]
+    monkeypatch.setattr(planning, "_NEW_TOPIC_S", 0.1)
+    with pytest.raises(KafkaError, match="lines-7: no such partition; correct option assign"):
+        plan_batch(options(assign='{"lines":[1,7]}'))
+
+
+def test_max_records_per_partition_splits_the_ranges(options):
+    found = plan_batch(options(maxRecordsPerPartition="8"))
+    assert found == [of(0, 4, 10), of(1, 0, 6), of(1, 6, 13), of(1, 13, 20)]
+
+
+def stream(options, **given: str) -> ReadOptions:
+    return options(mode=Mode.STREAM, **given)
+
+
+def at(**offsets: tuple[int, int]) -> Positions:
+    """Return positions from `p0=(offset, leader epoch)` and so on."""
+    return {TopicPartition("lines", int(name[1:])): Position(*at) for name, at in offsets.items()}
+
+
+EMPTY_START = at(p0=(10, 0), p1=(20, 0), p2=(0, 0))
+
+
+def test_stream_starts_at_the_end_by_default(options):
+    assert planning.first_positions(stream(options)) == EMPTY_START
+    earliest = planning.first_positions(stream(options, startingOffsets="earliest"))
+    assert earliest == at(p0=(4, 0), p1=(0, 0), p2=(0, 0))
+
+
+def test_micro_batch_covers_the_offsets_between_two_positions(brokers, options):
+    brokers.topics["lines"][2].append(TEN)
+    end = planning.latest_positions(stream(options), EMPTY_START)
+    assert planning.plan_stream(stream(options), EMPTY_START, end) == [of(2, 0, 10)]
+
+
+def test_new_partition_is_read_from_its_start(brokers, options):
+    start = at(p0=(10, 0), p1=(20, 0))
+    brokers.topics["lines"][2].append(TEN)
+    end = planning.latest_positions(stream(options), start)
+    assert planning.plan_stream(stream(options), start, end) == [of(2, 0, 10)]
+
+
+def test_first_records_lost_of_a_new_partition_are_reported(options):
+    start = at(p1=(20, 0), p2=(0, 0))
+    with pytest.raises(DataLost, match="new partition lines-0 starts at offset 4 instead of 0"):
+        planning.plan_stream(stream(options), start, EMPTY_START)
+    given = stream(options, failOnDataLoss="false")
+    assert planning.plan_stream(given, start, EMPTY_START) == [of(0, 4, 10)]
+
+
+def test_partition_that_is_gone_is_reported(options):
+    start = EMPTY_START | at(p3=(5, 0))
+    with pytest.raises(DataLost, match="lines-3 of the checkpoint do not exist any more"):
+        planning.plan_stream(stream(options), start, EMPTY_START)
+
+
+def test_leader_change_without_loss_is_not_reported(brokers, options):
+    brokers.move("lines", 1, 0)
+    brokers.topics["lines"][1].append(TEN)
+    end = planning.latest_positions(stream(options), EMPTY_START)
+    assert end[TopicPartition("lines", 1)] == Position(30, 1)
+    assert planning.plan_stream(stream(options), EMPTY_START, end) == [of(1, 20, 30)]
+
+
+@pytest.mark.parametrize("appended", [0, 1, 2])
+def test_truncation_below_what_was_read_is_explained(brokers, options, monkeypatch, appended):
+    """The log grows again, in the last case beyond what was read before."""
+    monkeypatch.setattr(planning, "_LATE_END_S", 0.1)
+    partition = brokers.topics["lines"][1]
+    partition.truncate(10)
+    brokers.move("lines", 1, 0)
+    for _ in range(appended):
+        partition.append(TEN)
+    given = stream(options)
+    end = planning.latest_positions(given, EMPTY_START)
+    with pytest.raises(DataLost, match=r"records 10 to 19 of lines-1, .* epoch 0 ends at 10"):
+        planning.plan_stream(given, EMPTY_START, end)
+    tolerant = stream(options, failOnDataLoss="false")
+    expected = [of(1, 10, 10 + 10 * appended)] if appended else []
+    assert planning.plan_stream(tolerant, EMPTY_START, end) == expected
+
+
+@pytest.mark.parametrize("start", [at(p0=(10, 3), p1=(20, 3)), at(p0=(11, 0), p1=(20, 0))])
+def test_topic_created_again_is_recognized(options, start):
+    """By an epoch that fell, or by a log that got shorter within an epoch."""
+    start = EMPTY_START | start
+    with pytest.raises(DataLost, match="lines-0 was deleted and created again"):
+        planning.plan_stream(stream(options), start, EMPTY_START)
+
+
+def test_end_below_the_start_is_asked_for_again(brokers, options):
+    partition = brokers.topics["lines"][1]
+    partition.high_watermark = 10
+    given = stream(options)
+    asked = brokers.on_list_offsets
+    asked.append(lambda: None)
+    asked.append(lambda: setattr(partition, "high_watermark", 20))
+    assert planning.latest_positions(given, EMPTY_START) == EMPTY_START

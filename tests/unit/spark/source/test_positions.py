@@ -1,0 +1,43 @@
+"""The JSON of a checkpoint's offsets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.source.positions import behind, from_json, to_json
+from minikafka.spark.wire.leaders import Position
+
+POSITIONS = {
+    TopicPartition("b", 10): Position(3, 1),
+    TopicPartition("b", 9): Position(2**40, 0),
+    TopicPartition("a", 0): Position(0, -1),
+}
+
+
+def test_positions_are_read_back_from_their_json():
+    assert from_json(json.loads(json.dumps(to_json(POSITIONS)))) == POSITIONS
+
+
+def test_equal_positions_give_equal_text():
+    turned = dict(reversed(POSITIONS.items()))
+    assert json.dumps(to_json(turned)) == json.dumps(to_json(POSITIONS))
+    assert list(to_json(POSITIONS)) == ["a", "b"]
+    assert list(to_json(POSITIONS)["b"]) == ["9", "10"]
+
+
+@pytest.mark.parametrize("tree", [{"t": {"0": 5}}, {"t": 5}, {"t": {"x": {"offset": 1}}}])
+def test_offsets_of_another_source_are_refused(tree):
+    with pytest.raises(ConfigError, match="use a new checkpoint"):
+        from_json(tree)
+
+
+def test_partitions_are_behind_by_what_was_not_read():
+    latest = to_json(POSITIONS | {TopicPartition("a", 0): Position(7, 0)})
+    read = to_json(
+        {TopicPartition("a", 0): Position(5, 0), TopicPartition("b", 10): Position(9, 0)}
+    )
+    assert behind(read, latest) == {TopicPartition("a", 0): 2, TopicPartition("b", 10): 0}

@@ -1,0 +1,106 @@
+"""The data source without a Spark session: schemas, pickling, and whole ranges over a socket."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+from support.encoders import CODECS, Sample, altered, by_aiokafka
+from support.fetch_brokers import FetchBrokers
+
+from minikafka.base.errors import ConfigError, CorruptBatch
+from minikafka.spark import datasource as source
+from minikafka.spark.datasource import MinikafkaDataSource
+from minikafka.spark.records import decode
+
+
+@pytest.fixture
+def brokers():
+    running = FetchBrokers()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def reader(brokers):
+    def make(**given: str):
+        least = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
+        made = MinikafkaDataSource(CaseInsensitiveDict(least | given))
+        return made.reader(made.schema())
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("spark_schema", "arrow_schema"),
+    [
+        (source.SCHEMA, decode.SCHEMA),
+        (source.SCHEMA_WITH_HEADERS, decode.SCHEMA_WITH_HEADERS),
+    ],
+)
+def test_arrow_schema_matches_the_spark_schema(spark_schema, arrow_schema):
+    assert to_arrow_schema(spark_schema, timezone="UTC").equals(arrow_schema)
+
+
+def test_headers_are_a_column_only_if_requested(reader):
+    least = {"kafka.bootstrap.servers": "one:1", "subscribe": "t"}
+    with_headers = MinikafkaDataSource(least | {"includeHeaders": "true"}).schema()
+    assert with_headers.fieldNames() == [
+        *MinikafkaDataSource(least).schema().fieldNames(),
+        "headers",
+    ]
+
+
+def test_schema_given_by_the_user_is_refused():
+    made = MinikafkaDataSource({"kafka.bootstrap.servers": "one:1", "subscribe": "t"})
+    with pytest.raises(ConfigError, match="fixed schema"):
+        made.reader(StructType([StructField("value", source.SCHEMA["topic"].dataType)]))
+    with pytest.raises(ConfigError, match="fixed schema"):
+        made.reader(
+            StructType(
+                [
+                    *source.SCHEMA.fields[:-1],
+                    StructField("timestampType", source.SCHEMA["topic"].dataType),
+                ]
+            )
+        )
+
+
+def test_reader_and_partitions_can_be_pickled(brokers, reader):
+    brokers.create("lines")[0].append(by_aiokafka([Sample(1, b"k", b"v")]))
+    made = reader()
+    sent, parts = pickle.loads(pickle.dumps((made, made.partitions())))
+    assert [batch.num_rows for batch in sent.read(parts[0])] == [1]
+
+
+def test_partition_of_an_empty_plan_has_no_rows(brokers, reader):
+    brokers.create("lines", 3)
+    assert reader().partitions() == []
+    assert list(reader().read(InputPartition(None))) == []
+
+
+def test_large_ranges_are_split_into_batches_of_limited_size(brokers, reader):
+    (partition,) = brokers.create("lines")
+    for index in range(60):
+        codec = [*CODECS.values()][index % 5]
+        partition.append(by_aiokafka([Sample(index, b"k%d" % index, bytes(1_000))] * 100, codec))
+    (wanted,) = reader().partitions()
+    batches = list(reader().read(wanted))
+    assert max(batch.nbytes for batch in batches) < 3 << 20
+    table = pa.Table.from_batches(batches)
+    assert table.column("offset").to_pylist() == list(range(6_000))
+    assert table.column("key").to_pylist() == [b"k%d" % (index // 100) for index in range(6_000)]
+
+
+def test_wrong_checksum_fails_unless_checks_are_off(brokers, reader):
+    batch = altered(by_aiokafka([Sample(1, b"k", b"v")]), crc=1)
+    brokers.create("lines")[0].append(batch)
+    (wanted,) = reader().partitions()
+    with pytest.raises(CorruptBatch, match="CRC"):
+        list(reader().read(wanted))
+    unchecked = reader(**{"kafka.check.crcs": "false"})
+    assert [found.num_rows for found in unchecked.read(wanted)] == [1]

@@ -1,0 +1,84 @@
+"""Metadata about leaders from brokers that disagree or do not answer."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from support.fetch_brokers import FetchBrokers
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.wire.leaders import Leaders, raise_if_final
+
+LINES = TopicPartition("lines", 0)
+
+
+@pytest.fixture
+def brokers():
+    running = FetchBrokers(2)
+    running.create("lines", 2)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def leaders(brokers):
+    picture = Leaders([("127.0.0.1", port) for port in brokers.ports.values()], "test", 5)
+    picture.refresh(["lines"])
+    yield picture
+    picture.close()
+
+
+def test_newer_leader_replaces_the_known_one(brokers, leaders):
+    brokers.move("lines", 0, 1)
+    leaders.refresh(["lines"])
+    assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[1])
+    assert leaders.leader_epoch(LINES) == 1
+
+
+def test_older_leader_epoch_is_ignored(brokers, leaders):
+    brokers.move("lines", 0, 1)
+    leaders.refresh(["lines"])
+    brokers.topics["lines"][0].leader, brokers.topics["lines"][0].epoch = 0, 0
+    leaders.refresh(["lines"])
+    assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[1])
+
+
+def test_partition_without_a_live_leader_has_no_address(brokers, leaders):
+    brokers.topics["lines"][0].leader = -1
+    brokers.topics["lines"][1].leader = 1
+    brokers.kill(1)
+    leaders.refresh(["lines"])
+    assert leaders.partitions(["lines"]) == [LINES, TopicPartition("lines", 1)]
+    assert [leaders.address(tp) for tp in leaders.partitions(["lines"])] == [None, None]
+
+
+def test_broker_that_did_not_answer_is_asked_last(brokers):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = silent.getsockname()
+        picture = Leaders([address, ("127.0.0.1", brokers.ports[0])], "test", 0.5)
+        picture.refresh(["lines"])
+        picture.refresh(["lines"])
+        silent.settimeout(0)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+def is_final(code):
+    try:
+        raise_if_final(code, "lines")
+    except KafkaError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("code", [29, 999])
+def test_unknown_and_not_retriable_codes_are_final(code):
+    assert is_final(code)
+
+
+@pytest.mark.parametrize("code", [0, 3, 5, 6, 74, 75, 78])
+def test_retriable_codes_are_not_final(code):
+    assert not is_final(code)
