@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -69,6 +70,15 @@ logger = logging.getLogger(__name__)
 _CALL_TIMEOUT_MS: Final = 30_000
 _METRICS_PERIOD_MS: Final = 60_000
 """Quantiles of histograms cover the current period and the one before."""
+
+
+class BrokerState(IntEnum):
+    """Kafka's numbers of the states of a broker."""
+
+    STARTING = 1
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +157,16 @@ class Broker:
             self.replicas.purgatory.storage_failed,
             ports.clock,
             ports.tasks,
+            ports.executor,
         )
         self.replicas.roles.add(self.cleaner)
+        self.state = BrokerState.STARTING
         self.metrics = Metrics()
+        self.metrics.gauge(
+            "kafka.server:type=KafkaServer,name=BrokerState",
+            "1 while the broker starts, 3 while it runs, 6 while it gives its leaderships away, 7 while it stops.",
+            lambda: self.state.value,
+        )
         self.requests = RequestMetrics(self.metrics)
         self.requests.add_produce(self.replicas.purgatory)
         register_gauges(self.metrics, self.controller, self.replicas)
@@ -182,7 +199,9 @@ class Broker:
             topics,
             auto_create,
             PartitionAdmin(topic_store, self.controller, self.metadata),
-            ConfigAdmin(configs, self.metadata, self.settings, self.config_changes.apply_now),
+            ConfigAdmin(
+                configs, self.metadata, self.settings, self.config_changes.apply_now, ports.clock
+            ),
         )
 
     def _new_groups(self, ports: BrokerPorts) -> GroupService:
@@ -239,6 +258,8 @@ class Broker:
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         await self.coordinator.start(self.info, self._registered)
         await self.metadata.wait_until(self._is_known, 2 * self.coordinator.session_timeout_ms)
+        if not self._is_stopping:
+            self.state = BrokerState.RUNNING
 
     def _registered(self, epoch: int) -> None:
         self.info = replace(self.info, epoch=epoch)
@@ -357,7 +378,9 @@ class Broker:
             return
         self._is_stopping = True
         if controlled and self.config.controlled_shutdown_enable:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             await self._controlled_shutdown()
+        self.state = BrokerState.SHUTTING_DOWN
         self.gate.open()
         await self.controller.resign()
         await self.listener.close()

@@ -50,6 +50,32 @@ class ColdTurns:
         self._served = 0
         """The largest `used` with which a connection was served."""
         self._is_due = False
+        self._large: Worker | None = None
+        """The connection whose large request is decoded or answered in steps."""
+        self._waiting: dict[Worker, None] = {}
+        """The connections whose next request is large too."""
+
+    def ask_for_large(self, worker: Worker) -> None:
+        """Queue a connection whose next request is large, as soon as it may begin.
+
+        One of them is in progress at a time: decoded, it takes up to a hundred times as much memory as its bytes.
+        """
+        if self._large is None:
+            self._large = worker
+            self.ask(worker)
+        else:
+            self._waiting[worker] = None
+
+    def end_large(self, worker: Worker) -> None:
+        """Let the next large request begin if this connection had one in progress, or forget its waiting one."""
+        if self._large is worker:
+            self._large = None
+            for waiting in self._waiting:
+                del self._waiting[waiting]
+                self.ask_for_large(waiting)
+                return
+        else:
+            self._waiting.pop(worker, None)
 
     def ask(self, worker: Worker) -> None:
         """Queue a connection for one turn."""

@@ -13,14 +13,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from minikafka.base.errors import RecordsGone
+from minikafka.base.errors import ProtocolViolation, RecordsGone
 from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Slice, Tasks
 from minikafka.broker.apis.fetch import FetchApi
 from minikafka.broker.apis.produce import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.cold_requests import ColdRequests
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.framing import FramedStream
-from minikafka.broker.outbox import Outbox, ReadAhead, has_deferred
+from minikafka.broker.outbox import (
+    CONSUMER_TURN_BYTES,
+    FOLLOWER_TURN_BYTES,
+    Outbox,
+    ReadAhead,
+    SendTurns,
+    has_deferred,
+)
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.replication.purgatory import AnswerQueue, Slot
@@ -50,6 +57,7 @@ class Connection(FramedStream):
         "produce",
         "purgatory",
         "routes",
+        "sends",
     )
 
     def __init__(
@@ -62,6 +70,7 @@ class Connection(FramedStream):
         tasks: Tasks,
         turns: ColdTurns,
         ahead: ReadAhead,
+        sends: SendTurns,
         closed: Callable[[Connection], None],
     ) -> None:
         super().__init__(services.config.socket_request_max_bytes)
@@ -81,6 +90,7 @@ class Connection(FramedStream):
             services.requests,
             self._filled,
             turns,
+            self._refused,
         )
         self.cold = ColdRequests(
             client,
@@ -97,6 +107,7 @@ class Connection(FramedStream):
         self.paused = False
         """True while nothing is read or parsed."""
         self.outbox = Outbox(ahead)
+        self.sends = sends
         self.is_waiting = False
         """True while something may have to wait until responses have been sent or received."""
         self.last_active = services.clock.now()
@@ -135,9 +146,11 @@ class Connection(FramedStream):
             self._go_on()
 
     def _send_more(self) -> None:
-        """Send from the outbox what the client can receive now; the rest waits."""
+        """Send from the outbox what the client can receive in this turn; the rest waits."""
+        is_follower = self.fetch.session is not None
+        most = FOLLOWER_TURN_BYTES if is_follower else CONSUMER_TURN_BYTES
         try:
-            is_able = self.outbox.send(self.link)
+            is_able = self.outbox.send(self.link, most)
         except RecordsGone as gone:
             logger.info("closing connection from %s: %s", self.client.peer, gone)
             self.outbox.clear()
@@ -145,7 +158,10 @@ class Connection(FramedStream):
             return
         self.last_active = self.clock.now()
         if is_able:
-            self.clock.call_later(0, self.drained)
+            if is_follower:
+                self.clock.call_later(0, self.drained)
+            else:
+                self.sends.ask(self.drained)
         if self.outbox.slices:
             self.is_waiting = True
 
@@ -172,7 +188,7 @@ class Connection(FramedStream):
         )
 
     def _filled(self) -> None:
-        """Let `finish` look whether there is room for further requests."""
+        """Note that the outbox has filled: the next `finish` checks whether further requests may be parsed."""
         self.is_waiting = True
 
     def _parse_again(self) -> None:
@@ -224,6 +240,10 @@ class Connection(FramedStream):
         self.paused = self.is_waiting = True
         self.link.pause_reading()
 
+    def _refused(self, violation: ProtocolViolation) -> None:
+        logger.info("closing connection from %s: %s", self.client.peer, violation)
+        self.link.close()
+
     def _close(self) -> None:
         self.link.close()
 
@@ -241,7 +261,9 @@ class Connection(FramedStream):
         self.fetch.release_parked()
         is_null = view[start + CLIENT_ID] >= 0x80  # its int16 length is negative
         client_id = None if is_null else bytes(view[start + CLIENT_ID + 2 : body])
-        is_full = self.cold.add(api, version, correlation, client_id, view[body:end])
+        rest = view[body:end]
+        asked = rest if self.has_own_buffer else bytes(rest)
+        is_full = self.cold.add(api, version, correlation, client_id, asked)
         if is_full:
             self.is_waiting = True
         return is_full

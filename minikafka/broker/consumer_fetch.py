@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import BrokerId, TopicPartition
@@ -30,7 +30,13 @@ from minikafka.replication.sessions import (
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
 )
-from minikafka.wire.fetch import FetchPartition, FetchRequest, PartitionData, encode_response
+from minikafka.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    PartitionData,
+    encode_response,
+    encode_response_in_steps,
+)
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -53,6 +59,20 @@ _Steps: TypeAlias = Generator[None, None, None]
 _Named: TypeAlias = tuple[bytes, FetchPartition]
 """A topic, and what is asked of one of its partitions."""
 _Read: TypeAlias = tuple[bytes, FetchPartition, PartitionData]
+
+
+class Large(Protocol):
+    """A fetch, or its request, that is handled in steps. `has_work` is True while there are steps to take."""
+
+    @property
+    def has_work(self) -> bool:
+        """True while there are steps to take."""
+
+    def work(self, until: int) -> None:
+        """Take steps until `until`, in monotonic ms."""
+
+    def forget(self) -> None:
+        """Drop the fetch: the connection has ended."""
 
 
 class ConsumerFetches:
@@ -92,7 +112,7 @@ class ConsumerFetches:
         turns: ColdTurns,
     ) -> None:
         self.turns = turns
-        self.large: ConsumerFetch | None = None
+        self.large: Large | None = None
         """The fetch that is handled in steps, until it is answered; no further request is parsed."""
         self.is_queued = False
         """True while `turns` will call `work`."""
@@ -226,15 +246,15 @@ class ConsumerFetch:
         if self.request.session_id:
             error = self._find_session()
             if error:
-                self._answer(error, 0, ())
+                self._refuse(error)
                 return
         elif self.request.session_epoch > 0:
-            self._answer(SESSION_NOT_FOUND, 0, ())
+            self._refuse(SESSION_NOT_FOUND)
             return
         if self.session is None:
             self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
             if not self.rows:
-                self._answer(0, 0, ())
+                self._refuse(0)
                 return
         self.attempt()
         self.fetches.rows += len(self.rows)
@@ -283,7 +303,7 @@ class ConsumerFetch:
     def supersede(self) -> None:
         """Answer that the session has gone on without this fetch."""
         if self.session is not None:
-            self._answer(INVALID_SESSION_EPOCH, self.session.id, ())
+            self._refuse(INVALID_SESSION_EPOCH, self.session.id)
 
     def _has_changed(
         self, session: ConsumerSession, topic: bytes, row: FetchPartition, part: PartitionData
@@ -306,13 +326,15 @@ class ConsumerFetch:
             return None
         return partition
 
-    def _new_session(self, found: list[_Read]) -> int:
+    def _new_session(self, found: list[_Read]) -> Generator[None, None, int]:
         """Create a session with these partitions; return its id, 0 if there is no room for it."""
         cache = self.fetches.replicas.fetch_sessions.consumers
         session = cache.create(found, len(found), self.fetches.clock.now())
         if session is None:
             return 0
-        for topic, row, part in found:
+        for at, (topic, row, part) in enumerate(found, 1):
+            if not at % _STEP_ROWS:
+                yield
             session.read(
                 session.items[topic, row[0]],
                 self._read_to_the_end(topic, row, part),
@@ -451,8 +473,15 @@ class ConsumerFetch:
         if self.session is not None:
             session_id = self.session.id
         elif self.request.session_epoch == INITIAL_EPOCH:
-            session_id = self._new_session(found)
-        self._answer(0, session_id, found)
+            session_id = yield from self._new_session(found)
+        topics: dict[bytes, list[PartitionData]] = {}
+        for topic, _, part in found:
+            topics.setdefault(topic, []).append(part)
+        answer = yield from encode_response_in_steps(
+            self.correlation, self.version, 0, session_id, list(topics.items())
+        )
+        if not self.done:
+            self._send(answer)
 
     def _read(
         self, topic: bytes, row: FetchPartition, left: int, deferred_from: int
@@ -525,15 +554,12 @@ class ConsumerFetch:
 
     # ---- the end
 
-    def _answer(self, error: int, session_id: int, found: Sequence[_Read]) -> None:
-        topics: dict[bytes, list[PartitionData]] = {}
-        for topic, _, part in found:
-            if topic in topics:
-                topics[topic].append(part)
-            else:
-                topics[topic] = [part]
-        rows = list(topics.items())
-        self.slot.answer = encode_response(self.correlation, self.version, error, session_id, rows)
+    def _refuse(self, error: int, session_id: int = 0) -> None:
+        """Answer without partitions."""
+        self._send(encode_response(self.correlation, self.version, error, session_id, ()))
+
+    def _send(self, answer: Sequence[Slice]) -> None:
+        self.slot.answer = answer
         fetches = self.fetches
         fetches.requests.consumer_fetches.record(fetches.clock.now() - self.arrived)
         self.forget()

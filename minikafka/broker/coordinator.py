@@ -219,7 +219,8 @@ class Controller(Protocol):
         """Return the controller's state without its partitions; counts are 0 on other brokers (B5, D11).
 
         The keys that metrics and `minikafka status` need: controller_id, is_active, epoch, queue_size, topic_count,
-        partition_count, offline_partition_count and preferred_replica_imbalance_count.
+        partition_count, offline_partition_count, preferred_replica_imbalance_count, replicas_to_delete and
+        replicas_ineligible_for_deletion.
         """
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:

@@ -70,6 +70,11 @@ class FramedStream:
     def finish(self) -> None:
         """Finish the work that uses slices of the buffer, which is reused after this call."""
 
+    @property
+    def has_own_buffer(self) -> bool:
+        """True if the frame given to `parse` has a buffer of its own, which is not reused."""
+        return self._big is not None
+
     def get_buffer(self, hint: int) -> Buffer:
         """Return the part of the buffer for the next bytes."""
         if self._big is not None:

@@ -26,6 +26,14 @@ CONTROLLER: Final = {
     ),
     "GlobalTopicCount": ("topic_count", "Topics of the cluster."),
     "GlobalPartitionCount": ("partition_count", "Partitions of the cluster."),
+    "ReplicasToDeleteCount": (
+        "replicas_to_delete",
+        "Replicas of topics being deleted that are not deleted yet.",
+    ),
+    "ReplicasIneligibleToDeleteCount": (
+        "replicas_ineligible_for_deletion",
+        "Replicas whose deletion waits, for example for their broker, which is down.",
+    ),
 }
 """Gauges of the active controller: the key in its summary, and the help text."""
 CONTROLLER_LISTS: Final = {
@@ -37,6 +45,28 @@ CONTROLLER_LISTS: Final = {
     ),
 }
 """Gauges of the active controller that count the entries of a list in its summary."""
+CONTROLLER_STATES: Final = {
+    "Idle": 0,
+    "ControllerChange": 1,
+    "BrokerChange": 2,
+    "TopicChange": 3,
+    "PartitionModifications": 3,
+    "TopicDeletion": 4,
+    "StopReplicaAnswered": 4,
+    "ReassignmentsRequested": 5,
+    "ZkPartitionReassignment": 5,
+    "PartitionReassignmentIsrChange": 5,
+    "RebalanceDue": 6,
+    "ElectionRequested": 7,
+    "ReplicaLeaderElection": 7,
+    "ControlledShutdownRequested": 8,
+    "IsrChange": 9,
+    "LeaderAndIsrAnswered": 10,
+    "LogDirChange": 11,
+    "UncleanElectionEnabled": 13,
+}
+"""Kafka's number of each state in the controller's summary. Kafka has a number of its own, 14, for single topics in
+which unclean elections were enabled."""
 UNCLEAN: Final = (
     "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
     "Leaders elected outside the ISR by this controller since its election, in all and by partition.",
@@ -48,6 +78,7 @@ TRAFFIC: Final = {
     "TotalProduceRequests": ("produce_requests", "Record batches appended by producers."),
     "TotalFetchRequests": ("fetch_requests", "Reads of a partition by consumers."),
     "FailedProduceRequests": ("failed_produce_requests", "Record batches refused."),
+    "BytesRejected": ("bytes_rejected", "Bytes of record batches refused as too large."),
     "FailedFetchRequests": ("failed_fetch_requests", "Reads of a partition refused."),
 }
 """Counters of all topics and of each topic: the attribute of Traffic, and the help text."""
@@ -144,6 +175,11 @@ def _register_controller(metrics: Metrics, controller: Controller) -> None:
         metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, value(key))
     for name, (key, doc) in CONTROLLER_LISTS.items():
         metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, length(key))
+    metrics.gauge(
+        "kafka.controller:type=KafkaController,name=ControllerState",
+        "Number of the kind of event that the active controller handles; 0 if it handles none.",
+        lambda: CONTROLLER_STATES[summary.get("state", "Idle")],
+    )
     metrics.computed_counter(
         UNCLEAN[0],
         UNCLEAN[1],

@@ -31,7 +31,7 @@ from minikafka.broker.apis import (
 )
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.connection import Connection
-from minikafka.broker.outbox import ReadAhead
+from minikafka.broker.outbox import ReadAhead, SendTurns
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.wire.versions import FETCH, PRODUCE, SERVED
@@ -74,6 +74,7 @@ class KafkaListener:
         self._tasks = tasks
         self._turns = ColdTurns(services.clock, replicas.purgatory)
         self._ahead = ReadAhead()
+        self._sends = SendTurns(services.clock)
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}
@@ -102,6 +103,7 @@ class KafkaListener:
             self._tasks,
             self._turns,
             self._ahead,
+            self._sends,
             self._closed,
         )
         self._connections[connection] = None

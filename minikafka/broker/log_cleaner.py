@@ -17,12 +17,13 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CleaningFailed, CorruptBatch, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Cleaners, Clock, Tasks
+from minikafka.base.ports import Cleaners, Clock, Executor, Tasks
 from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome
 from minikafka.log.cleaner.tasks import task_of
 from minikafka.log.log import Log
 from minikafka.log.manager import LogManager
+from minikafka.log.replacement import Replacement
 from minikafka.log.segment import Segment
 from minikafka.log.swap import remove_copies
 from minikafka.replication.partition import Partition
@@ -63,8 +64,10 @@ class LogCleaner:
         storage_failed: Callable[[Partition, StorageFailed], None],
         clock: Clock,
         tasks: Tasks,
+        executor: Executor,
     ) -> None:
         self._cleaners = cleaners
+        self._executor = executor
         self._logs = logs
         self._partitions = partitions
         self._settings = settings
@@ -73,6 +76,7 @@ class LogCleaner:
         self._tasks = tasks
         self._in_progress: dict[TopicPartition, asyncio.Task[Any] | None] = {}
         self._has_room = asyncio.Event()
+        self._is_closed = False
         self._last_scan = clock.now()
         self._largest_ratio = 0.0
         self._last: CleaningOutcome | None = None
@@ -84,7 +88,8 @@ class LogCleaner:
         self._tasks.spawn(self._schedule(), "log-cleaner")
 
     async def close(self) -> None:
-        """Abort every cleaning."""
+        """Abort every cleaning, and begin no other."""
+        self._is_closed = True
         for tp in tuple(self._in_progress):
             self._abort(tp)
         await self._cleaners.close()
@@ -113,14 +118,14 @@ class LogCleaner:
     # ---- what to clean
 
     async def _schedule(self) -> None:
-        while True:
+        while not self._is_closed:
             settings = self._settings()
             if (
                 settings.log_cleaner_enable
                 and len(self._in_progress) < settings.log_cleaner_threads
             ):
                 chosen = await self._dirtiest()
-                if chosen is not None:
+                if chosen is not None and not self._is_closed:
                     self._begin(*chosen)
                     continue
             self._has_room.clear()
@@ -206,12 +211,11 @@ class LogCleaner:
         task = task_of(
             log,
             dirt,
-            partition.last_stable_offset,
             self._clock.wall_ms(),
             dedupe_bytes=settings.log_cleaner_dedupe_buffer_size // threads,
             load_factor=settings.log_cleaner_io_buffer_load_factor,
             io_bytes=settings.log_cleaner_io_buffer_size // threads // 2,
-            bytes_per_second=settings.log_cleaner_io_max_bytes_per_second / threads,
+            bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
         )
         slot = log.segments.slot_of(dirt.uncleanable_offset)
         segments = {segment.base_offset: segment for segment in log.segments[:slot]}
@@ -222,7 +226,7 @@ class LogCleaner:
             )
             outcome = CleaningOutcome(**encoded)
             self._check(cleaning)
-            log.gaps.mark(outcome.end_offset)
+            await self._logs.mark_clean(log, outcome.end_offset)
         finally:
             if self._is_served(partition):
                 with suppress(StorageFailed):
@@ -237,12 +241,26 @@ class LogCleaner:
         ):
             raise _Aborted
 
-    def _put_in_place(self, cleaning: _Cleaning, group: CleanedGroup) -> None:
+    async def _put_in_place(self, cleaning: _Cleaning, group: CleanedGroup) -> None:
+        """Replace the segments of a group by their copy; the fsyncs run in the executor."""
         self._check(cleaning)
+        log = cleaning.log
+        if log.gaps.first_dirty_offset is None:
+            await self._logs.mark_clean(log, log.log_start_offset)
+            self._check(cleaning)
+        replacement = Replacement(log, [cleaning.segments[base] for base in group.bases])
         try:
-            cleaning.log.replace_segments([cleaning.segments[base] for base in group.bases])
+            replacement.begin()
+            await self._executor.run(replacement.sync)
+            self._check(cleaning)
+            replacement.complete()
+            await self._executor.run(replacement.sync)
+            replacement.end()
         except ValueError:
             raise _Aborted from None
+        finally:
+            if self._is_served(cleaning.partition):
+                replacement.abort()
 
     def _give_up(self, tp: TopicPartition, reason: str) -> None:
         self.uncleanable[tp] = reason

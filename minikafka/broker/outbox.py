@@ -1,4 +1,4 @@
-"""Responses that wait for the socket of their client, and the budget for the records that are read for them.
+"""Responses that wait for the socket of their client, their turns, and the budget for the records read for them.
 
 Invariant: one connection holds at most `QUEUE_MARK_BYTES` and one piece of records that its client has not received.
 """
@@ -6,10 +6,10 @@ Invariant: one connection holds at most `QUEUE_MARK_BYTES` and one piece of reco
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link, Slice
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Clock, Link, Slice
 from minikafka.log.deferred import Deferred
 
 BUDGET_BYTES: Final = 64 << 20
@@ -19,8 +19,9 @@ PIECE_MIN: Final = 16 << 10
 """Bytes that are read for a client even when the budget is used up: slow clients never stop the others."""
 _SHARES: Final = 8
 """A piece takes at most this fraction of what is left of the budget."""
-_TURN_BYTES: Final = 1 << 20
-"""Bytes sent to one client at which the others have their turn."""
+CONSUMER_TURN_BYTES: Final = 128 << 10
+FOLLOWER_TURN_BYTES: Final = 1 << 20
+"""Bytes sent to one client at which the others have their turn. Producers wait for followers anyway."""
 _SLICES_MAX: Final = 64
 
 
@@ -35,6 +36,35 @@ class ReadAhead:
     def piece_bytes(self) -> int:
         """Return the size of the next piece for any client."""
         return max(PIECE_MIN, min(PIECE_MAX, (BUDGET_BYTES - self.used) // _SHARES))
+
+
+class SendTurns:
+    """The consumers that go on receiving a response, one in each turn of the event loop and in the order of asking.
+
+    Between two turns the event loop reads other sockets, so produce requests and followers wait for about
+    `CONSUMER_TURN_BYTES`, however many consumers read old records.
+    """
+
+    __slots__ = ("_clock", "_is_due", "_queue")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: deque[Callable[[], None]] = deque()
+        self._is_due = False
+
+    def ask(self, send: Callable[[], None]) -> None:
+        """Call `send` once, in its turn."""
+        self._queue.append(send)
+        if not self._is_due:
+            self._is_due = True
+            self._clock.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        send = self._queue.popleft()
+        self._is_due = bool(self._queue)
+        if self._is_due:
+            self._clock.call_later(0, self._turn)
+        send()
 
 
 class Outbox:
@@ -56,22 +86,22 @@ class Outbox:
         self.slices.clear()
         self._count(0)
 
-    def send(self, link: Link) -> bool:
-        """Send what the client can receive; return True if there is more that it can receive now.
+    def send(self, link: Link, most: int) -> bool:
+        """Send about `most` bytes if the client can receive them; return True if it can receive more now.
 
         Raises RecordsGone.
         """
-        slices, left = self.slices, _TURN_BYTES
+        slices, left = self.slices, most
         while slices and left > 0 and link.queued_bytes() <= QUEUE_MARK_BYTES:
-            piece = self._next_piece()
+            piece = self._next_piece(left)
             left -= sum(map(len, piece))
             link.send(piece)
         queued = link.queued_bytes()
         self._count(queued if slices else 0)
         return bool(slices) and queued <= QUEUE_MARK_BYTES
 
-    def _next_piece(self) -> list[Buffer]:
-        slices, left = self.slices, self._ahead.piece_bytes()
+    def _next_piece(self, most: int) -> list[Buffer]:
+        slices, left = self.slices, min(most, self._ahead.piece_bytes())
         piece: list[Buffer] = []
         while slices and left > 0 and len(piece) < _SLICES_MAX:
             first = slices[0]

@@ -198,6 +198,10 @@ class ReplicaManager:
         """
         return self._appends.append(tp, batch)
 
+    def before_write(self, append: Callable[[], None]) -> None:
+        """Call `append` once, before the logs are written at the end of this tick or of the next turn."""
+        self.purgatory.before_write(append)
+
     def reader(self, tp: TopicPartition) -> PartitionReader:
         """Return a reader from the log start offset up to the high watermark, for this leader epoch.
 

@@ -84,6 +84,8 @@ class Later(Enum):
 
 LATER: Final = Later.LATER
 """Returned by a handler that calls `RequestContext.answer` instead of returning the response."""
+Steps: TypeAlias = Generator[None, None, Entity | bytes | Literal[Later.LATER]]
+"""Makes a response in steps of less than a millisecond; other connections have their turn between two of them."""
 
 
 @dataclass(slots=True)
@@ -111,16 +113,16 @@ class RequestContext:
     connection: ClientConnection
     client_id: str | None
     version: int
-    answer: Callable[[Entity | bytes], None]
+    answer: Callable[[Entity | bytes | Steps], None]
 
-    def answer_with(self, encode: Callable[[int, Any], Entity | bytes]) -> Callable[[Any], None]:
+    def answer_with(
+        self, encode: Callable[[int, Any], Entity | bytes | Steps]
+    ) -> Callable[[Any], None]:
         """Return a function of an outcome that answers with `encode(version, outcome)`."""
         version, answer = self.version, self.answer
         return lambda outcome: answer(encode(version, outcome))
 
 
-Steps: TypeAlias = Generator[None, None, Entity | bytes]
-"""Makes a response in steps of less than a millisecond; other connections have their turn between two of them."""
 Handler: TypeAlias = Callable[
     [Services, Entity, RequestContext],
     Entity | bytes | Literal[Later.LATER] | Steps | Awaitable[Entity | bytes | Steps],

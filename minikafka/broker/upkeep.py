@@ -87,14 +87,20 @@ class Upkeep:
             await self._clock.sleep(self._config.log_retention_check_interval_ms)
 
     async def apply_retention(self) -> None:
-        """Delete the segments that retention or a log start offset has made obsolete, of all partitions."""
+        """Delete the segments that retention or a log start offset has made obsolete.
+
+        As in Kafka, nothing is deleted of a compacted log while log.cleaner.enable is false.
+        """
         self._begin_turn()
-        partitions = tuple(self._partitions.values())
+        partitions = [one for one in self._partitions.values() if self._is_retained(one.log)]
         for first in range(0, len(partitions), _GROUP):
             group = partitions[first : first + _GROUP]
             for partition in group:
                 await self._plan(partition)
             await self._remove([partition.log for partition in group])
+
+    def _is_retained(self, log: Log) -> bool:
+        return self._config.log_cleaner_enable or "compact" not in log.config.cleanup_policy
 
     async def _plan(self, partition: Partition) -> None:
         """Raise the log start offset of one partition above its expired records."""

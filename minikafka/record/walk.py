@@ -83,7 +83,7 @@ class _OutsideOfSpan(Exception):
 
 
 class Rules(NamedTuple):
-    """What a topic asks of a batch: its largest size, keys if it is compacted, its codec and level, its timestamps.
+    """A topic's demands on a batch: its largest size, keys if it is compacted, its codec and level, its timestamps.
 
     `distances`: how far (ms) timestamps may lie before and after the time of the append; None: they are not limited.
     """

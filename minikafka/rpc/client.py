@@ -62,7 +62,9 @@ class ControlPlaneClient:
             ) as response:
                 return _outcome(response.status, await _limited(response))
         except aiohttp.ClientError as error:
-            raise ConnectionError(f"{host}:{port}: {error}") from error
+            # Some errors of aiohttp are OSErrors without a number, which begin with "[Errno None]".
+            reason = getattr(error, "strerror", None) or error
+            raise ConnectionError(f"{host}:{port}: {reason}") from error
 
     async def close(self) -> None:
         """Close all connections."""

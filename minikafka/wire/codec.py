@@ -1,4 +1,4 @@
-"""Requests and responses of all APIs but Produce and Fetch as objects; the only module that imports kio.
+"""Requests and responses of all APIs but Produce and Fetch as objects of kio.
 
 Invariant: kio reads only bytes that `wire/shapes.py` has checked, so that no claimed count or length is allocated;
 any input ends in an entity or in `ProtocolViolation`.
@@ -45,7 +45,7 @@ from minikafka.wire.versions import (
 )
 
 Entity: TypeAlias = Any
-Read: TypeAlias = Callable[[bytes, int], tuple[Entity, int]]
+Read: TypeAlias = Callable[[Buffer, int], tuple[Entity, int]]
 FieldNames: TypeAlias = Callable[[], frozenset[str]]
 """Returns every field name of an API over all its served versions; called only when it is needed."""
 Convert: TypeAlias = Callable[[Any, FieldNames], Any]
@@ -54,13 +54,13 @@ REQUEST_ELEMENTS_MAX: Final = 100_000
 """Limit of array elements and tagged fields in one request; requests of a small cluster stay far below it."""
 RESPONSE_ELEMENTS_MAX: Final = 10_000_000
 
-_request_schema: Final = cache(load_request_schema)
-_response_schema: Final = cache(load_response_schema)
+request_schema: Final = cache(load_request_schema)
+response_schema: Final = cache(load_response_schema)
 _REQUEST_HEADER: Final = Struct(">hhi")
 _FIRST_PRODUCE: Final = 3
 """kio has no schema of Produce 0 to 2; the broker refuses these versions before decoding."""
 _UUID: Final = type(uuid_zero)
-_READ_ERRORS: Final = (SerialError, ValueError, LookupError, TypeError, ArithmeticError)
+READ_ERRORS: Final = (SerialError, ValueError, LookupError, TypeError, ArithmeticError)
 
 
 def decode_request(api: int, version: int, view: Buffer) -> Entity:
@@ -70,7 +70,7 @@ def decode_request(api: int, version: int, view: Buffer) -> Entity:
     """
     data = bytes(view)
     pos = skip_tags(data, 0) if is_flexible(api, version) else 0
-    shape, read = _reader(_request_schema(api, version))
+    shape, read = _reader(request_schema(api, version))
     return _read(api, version, read, checked(shape, data, pos, REQUEST_ELEMENTS_MAX))
 
 
@@ -81,7 +81,7 @@ def decode_response(api: int, version: int, view: Buffer) -> Entity:
     """
     data = bytes(view)
     pos = skip_tags(data, 4) if has_flexible_response_header(api, version) else 4
-    shape, read = _reader(_response_schema(api, version))
+    shape, read = _reader(response_schema(api, version))
     return _read(api, version, read, checked(shape, data, pos, RESPONSE_ELEMENTS_MAX))
 
 
@@ -114,14 +114,14 @@ def encode_body(entity: Entity) -> bytes:
 
 def response(api: int, version: int, **values: Any) -> Entity:
     """Return a response entity made from plain values, as `request` does for requests."""
-    names = partial(_field_names, _response_schema, api)
-    return _build(_response_schema(api, version), values, names)
+    names = partial(_field_names, response_schema, api)
+    return _build(response_schema(api, version), values, names)
 
 
 def encode_element(api: int, version: int, name: str, values: Mapping[str, Any]) -> bytes:
     """Return one encoded element of the array `name` of a response, made from plain values."""
-    element = _element_type(_response_schema(api, version), name)
-    return encode_body(_build(element, values, partial(_field_names, _response_schema, api)))
+    element = _element_type(response_schema(api, version), name)
+    return encode_body(_build(element, values, partial(_field_names, response_schema, api)))
 
 
 def with_elements(api: int, version: int, elements: Sequence[bytes], **values: Any) -> bytes:
@@ -130,7 +130,7 @@ def with_elements(api: int, version: int, elements: Sequence[bytes], **values: A
     `values` are its other fields.
     """
     empty = encode_body(response(api, version, **values))
-    return _filled(empty, elements, _response_schema(api, version).__flexible__)
+    return _filled(empty, elements, response_schema(api, version).__flexible__)
 
 
 def elements_in_steps(
@@ -152,7 +152,7 @@ def element_with_rows(
 ) -> bytes:
     """Return what `encode_element` returns, for an element whose last field is an array of these encoded rows."""
     empty = encode_element(api, version, name, values)
-    return _filled(empty, rows, _response_schema(api, version).__flexible__)
+    return _filled(empty, rows, response_schema(api, version).__flexible__)
 
 
 def row_encoder(
@@ -171,7 +171,7 @@ _INTEGERS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "erro
 
 @cache
 def _row(api: int, version: int, name: str, rows: str) -> tuple[Struct, tuple[str, ...], bytes]:
-    element = _element_type(_response_schema(api, version), name)
+    element = _element_type(response_schema(api, version), name)
     row = _element_type(element, rows)
     columns = fields(row)
     layout = Struct(">" + "".join(_INTEGERS[field.metadata["kafka_type"]] for field in columns))
@@ -198,8 +198,8 @@ def request(api: int, version: int, **values: Any) -> Entity:
     times milliseconds. A field that only other versions have is ignored. A field that is not given has Kafka's
     default. Raises TypeError for a field that no version has.
     """
-    names = partial(_field_names, _request_schema, api)
-    return _build(_request_schema(api, version), values, names)
+    names = partial(_field_names, request_schema, api)
+    return _build(request_schema(api, version), values, names)
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -217,19 +217,15 @@ def _reader(entity_type: Any) -> tuple[Shape, Read]:
     return shape_of(entity_type), entity_reader(entity_type)
 
 
-def _read(api: int, version: int, read: Read, at: tuple[bytes, int]) -> Entity:
+def _read(api: int, version: int, read: Read, at: tuple[Buffer, int]) -> Entity:
     try:
         return read(*at)[0]
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise ProtocolViolation(f"{NAMES[api]} v{version}: {error}") from error
 
 
 def _build(entity_type: Any, values: Mapping[str, Any], names: FieldNames) -> Entity:
-    # Importing every version of an API takes up to 0.1 s: done only for a name that this version lacks.
-    if not _own_names(entity_type).issuperset(values) and not names().issuperset(values):
-        raise TypeError(
-            f"{entity_type.__name__} has no {sorted(values.keys() - names())} in any version"
-        )
+    _check_names(entity_type, values, names)
     return entity_type(
         **{
             name: convert(values[name], names) if name in values else default
@@ -238,9 +234,25 @@ def _build(entity_type: Any, values: Mapping[str, Any], names: FieldNames) -> En
     )
 
 
+def check_names(api: int, entity_type: Any, values: Mapping[str, Any]) -> None:
+    """Raise TypeError if the values have a field that no version of the API's response has."""
+    if not _own_names(entity_type).issuperset(values):
+        _check_names(entity_type, values, partial(_field_names, response_schema, api))
+
+
+def _check_names(entity_type: Any, values: Mapping[str, Any], names: FieldNames) -> None:
+    # Importing every version of an API takes up to 0.1 s: done only for a name that this version lacks.
+    if not _own_names(entity_type).issuperset(values) and not names().issuperset(values):
+        raise TypeError(
+            f"{entity_type.__name__} has no {sorted(values.keys() - names())} in any version"
+        )
+
+
 @cache
 def _plan(entity_type: Any) -> tuple[tuple[str, Convert, Any], ...]:
-    return tuple((field.name, _converter(field), _default(field)) for field in fields(entity_type))
+    return tuple(
+        (field.name, _converter(field), default_of(field)) for field in fields(entity_type)
+    )
 
 
 @cache
@@ -272,7 +284,8 @@ def _array_converter(element: Any) -> Convert:
     return convert
 
 
-def _default(field: Field[Any]) -> Any:
+def default_of(field: Field[Any]) -> Any:
+    """Return Kafka's default of a field that is not given."""
     if field.default is not MISSING:
         return field.default
     inner, nullable = without_none(field.type)

@@ -8,9 +8,9 @@ copied.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Slice
@@ -20,6 +20,9 @@ FLEXIBLE: Final = 12
 FOLLOWER_VERSION: Final = 12
 """The version that minikafka's followers send."""
 
+STEP_ROWS: Final = 256
+"""Partitions in one step: at most 0.3 ms."""
+Result = TypeVar("Result")
 FetchPartition: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 
@@ -95,15 +98,34 @@ def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) 
 
     The bytes after `end` are those of other requests. A number that is read there is detected when the fields end.
     """
+    return finished(decode_in_steps(buf, view, body, end, version))
+
+
+def finished(steps: Generator[None, None, Result]) -> Result:
+    """Take all steps; return their result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+
+
+def decode_in_steps(
+    buf: bytearray, view: memoryview, body: int, end: int, version: int
+) -> Generator[None, None, FetchRequest]:
+    """Return the steps to what `decode` returns, one for each topic and for every `STEP_ROWS` partitions."""
     try:
         if version >= FLEXIBLE:
-            return _decode_flexible(buf, view, body, end)
-        return _decode(buf, view, body, end, version)
+            return (yield from _decode_flexible(buf, view, body, end))
+        return (yield from _decode(buf, view, body, end, version))
     except (struct.error, IndexError):
         raise ProtocolViolation("a Fetch request is shorter than its fields") from None
 
 
-def _decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
+def _decode(
+    buf: bytearray, view: memoryview, body: int, end: int, version: int
+) -> Generator[None, None, FetchRequest]:
     position = body
     replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buf, position)
     position += 17
@@ -116,8 +138,10 @@ def _decode(buf: bytearray, view: memoryview, body: int, end: int, version: int)
     topics = []
     for _ in range(count):
         topic, position = _string(buf, position, end)
-        partitions, position = _partitions(view, buf, position, end, version)
+        partitions: list[FetchPartition] = []
+        position = yield from _partitions(view, buf, position, end, version, partitions)
         topics.append((topic, partitions))
+        yield
     forgotten: list[tuple[bytes, list[int]]] = []
     if version >= 7:
         forgotten, position = _forgotten(buf, view, position, end)
@@ -158,21 +182,36 @@ def _forgotten(
 
 
 def _partitions(
-    view: memoryview, buf: bytearray, position: int, end: int, version: int
-) -> tuple[list[FetchPartition], int]:
+    view: memoryview,
+    buf: bytearray,
+    position: int,
+    end: int,
+    version: int,
+    found: list[FetchPartition],
+) -> Generator[None, None, int]:
+    """Append the partitions to `found`; return the position after them."""
     (count,) = _INT32.unpack_from(buf, position)
     position += 4
     layout = _V9 if version >= 9 else _V5 if version >= 5 else _V4
     stop = _within(position + layout.size * count, position, end)
-    rows = layout.iter_unpack(view[position:stop])
-    if version >= 9:
-        return [(p, epoch, offset, -1, start, size) for p, epoch, offset, start, size in rows], stop
-    if version >= 5:
-        return [(p, -1, offset, -1, start, size) for p, offset, start, size in rows], stop
-    return [(p, -1, offset, -1, -1, size) for p, offset, size in rows], stop
+    while position < stop:
+        following = min(position + STEP_ROWS * layout.size, stop)
+        rows = layout.iter_unpack(view[position:following])
+        if version >= 9:
+            found += [(p, epoch, offset, -1, start, n) for p, epoch, offset, start, n in rows]
+        elif version >= 5:
+            found += [(p, -1, offset, -1, start, n) for p, offset, start, n in rows]
+        else:
+            found += [(p, -1, offset, -1, -1, n) for p, offset, n in rows]
+        position = following
+        if position < stop:
+            yield
+    return stop
 
 
-def _decode_flexible(buf: bytearray, view: memoryview, body: int, end: int) -> FetchRequest:
+def _decode_flexible(
+    buf: bytearray, view: memoryview, body: int, end: int
+) -> Generator[None, None, FetchRequest]:
     position = body
     position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
     replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = (
@@ -182,9 +221,11 @@ def _decode_flexible(buf: bytearray, view: memoryview, body: int, end: int) -> F
     topics = []
     for _ in range(count - 1):
         topic, position = _compact_string(buf, position, end)
-        partitions, position = _flexible_partitions(buf, view, position, end)
+        partitions: list[FetchPartition] = []
+        position = yield from _flexible_partitions(buf, view, position, end, partitions)
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
+        yield
     forgotten, position = _flexible_forgotten(buf, view, position, end)
     size, start = read_uvarint(buf, position)
     position = _within(start + max(size - 1, 0), start, end)
@@ -219,19 +260,26 @@ def _flexible_forgotten(
 
 
 def _flexible_partitions(
-    buf: bytearray, view: memoryview, position: int, end: int
-) -> tuple[list[FetchPartition], int]:
+    buf: bytearray, view: memoryview, position: int, end: int, found: list[FetchPartition]
+) -> Generator[None, None, int]:
+    """Append the partitions to `found`; return the position after them."""
     count, position = read_uvarint(buf, position)
     count = max(count - 1, 0)
     size = _V12.size
     stop = _within(position + size * count, position, end)
-    if not any(buf[position + size - 1 : stop : size]):
-        return list(_V12.iter_unpack(view[position:stop])), stop
-    partitions = []
-    for _ in range(count):
-        partitions.append(_V12.unpack_from(buf, position))
+    has_tags = any(buf[position + size - 1 : stop : size])
+    while position < stop and not has_tags:
+        following = min(position + STEP_ROWS * size, stop)
+        found += _V12.iter_unpack(view[position:following])
+        position = following
+        if position < stop:
+            yield
+    for number in range(len(found), count):
+        found.append(_V12.unpack_from(buf, position))
         position = skip_tags(buf, position + size - 1)
-    return partitions, position
+        if not number % STEP_ROWS:
+            yield
+    return position
 
 
 def _within(position: int, start: int, end: int) -> int:
@@ -283,8 +331,19 @@ def encode_response(
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
 ) -> list[Slice]:
     """Return the whole response as slices, length prefix included."""
+    return finished(encode_response_in_steps(correlation, version, error, session_id, topics))
+
+
+def encode_response_in_steps(
+    correlation: int,
+    version: int,
+    error: int,
+    session_id: int,
+    topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
+) -> Generator[None, None, list[Slice]]:
+    """Return the steps to what `encode_response` returns, one for every `STEP_ROWS` partitions of a topic."""
     if version >= FLEXIBLE:
-        return _encode_flexible(correlation, error, session_id, topics)
+        return (yield from _encode_flexible(correlation, error, session_id, topics))
     if version >= 7:
         head = bytearray(_PREFIX_V7.pack(0, correlation, 0, error, session_id, len(topics)))
     else:
@@ -293,7 +352,9 @@ def encode_response(
     total, current = 0, head
     for topic, partitions in topics:
         current += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
-        for data in partitions:
+        for number, data in enumerate(partitions, 1):
+            if not number % STEP_ROWS:
+                yield
             current += _partition_header(data, version)
             slices, size = data[_SLICES], data[_SIZE]
             if size:
@@ -325,11 +386,11 @@ def _encode_flexible(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
-) -> list[Slice]:
+) -> Generator[None, None, list[Slice]]:
     head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
     current += uvarint(len(topics) + 1)
     out: list[Slice] = []
-    total = 0
+    total = rows = 0
     for topic, partitions in topics:
         current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
         for (
@@ -358,6 +419,9 @@ def _encode_flexible(
                 out.append(current)
                 out.extend(slices)
                 current = bytearray()
+            rows += 1
+            if not rows % STEP_ROWS:
+                yield
             if diverging is None:
                 current += b"\0"
             else:

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.base.ports import Buffer
 from minikafka.wire.primitives import INT16, INT32, read_uvarint, uvarint
 
 STRING_BYTES_MAX: Final = 0x7FFF
@@ -44,7 +45,7 @@ class Cursor:
 
     __slots__ = ("cuts", "data", "elements_left", "pos")
 
-    def __init__(self, data: bytes, pos: int, elements_max: int) -> None:
+    def __init__(self, data: Buffer, pos: int, elements_max: int) -> None:
         self.data = data
         self.pos = pos
         self.elements_left = elements_max
@@ -94,17 +95,26 @@ class Shape(NamedTuple):
     fixed: bool = False
 
 
-def checked(shape: Shape, data: bytes, pos: int, elements_max: int) -> tuple[bytes, int]:
+def checked(shape: Shape, data: Buffer, pos: int, elements_max: int) -> tuple[Buffer, int]:
     """Return (message, position in it) that kio may decode. Raises ProtocolViolation."""
-    cursor = Cursor(data, pos, elements_max)
+    return checked_next(shape, Cursor(data, pos, elements_max))
+
+
+def checked_next(shape: Shape, cursor: Cursor) -> tuple[Buffer, int]:
+    """Move the cursor behind the next value; return (message, position in it) from which kio may decode the value.
+
+    Raises ProtocolViolation.
+    """
+    data, pos = cursor.data, cursor.pos
     shape.walk(cursor)
     if not cursor.cuts:
         return data, pos
-    parts = []
+    parts: list[Buffer] = []
     for start, end, replacement in cursor.cuts:
         parts += [data[pos:start], replacement]
         pos = end
-    parts.append(data[pos:])
+    parts.append(data[pos : cursor.pos])
+    cursor.cuts = []
     return b"".join(parts), 0
 
 
@@ -115,7 +125,7 @@ def shape_of(entity_type: Any) -> Shape:
     plain: list[Shape] = []
     tagged: dict[int, Walk] = {}
     for field in fields(entity_type):
-        shape = _field_shape(field, flexible)
+        shape = field_shape(field, flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = shape.walk
         else:
@@ -142,15 +152,31 @@ def without_none(field_type: Any) -> tuple[Any, bool]:
     return args[0], True
 
 
-def _field_shape(field: Field[Any], flexible: bool) -> Shape:
+def array_count(cursor: Cursor, flexible: bool, nullable: bool, smallest: int) -> int:
+    """Read the length of an array whose elements have at least `smallest` bytes; -1 for null.
+
+    Raises ProtocolViolation for a length that is negative or exceeds the message.
+    """
+    count = cursor.varint() - 1 if flexible else cursor.int32()
+    if count < 0:
+        if count == -1 and nullable:
+            return -1
+        raise ProtocolViolation(f"the length of an array is {count}")
+    cursor.expect(count, smallest)
+    return count
+
+
+def field_shape(field: Field[Any], flexible: bool) -> Shape:
+    """Return the shape of one field of an entity."""
     inner, nullable = without_none(field.type)
     element = array_element(inner)
     if element is None:
-        return _value_shape(inner, field.metadata, flexible)
-    return _array(_value_shape(element, field.metadata, flexible), flexible, nullable)
+        return value_shape(inner, field.metadata, flexible)
+    return _array(value_shape(element, field.metadata, flexible), flexible, nullable)
 
 
-def _value_shape(value_type: Any, metadata: Any, flexible: bool) -> Shape:
+def value_shape(value_type: Any, metadata: Any, flexible: bool) -> Shape:
+    """Return the shape of a value that is no array; `metadata` is that of its field."""
     if is_dataclass(value_type):
         entity: Any = value_type
         return shape_of(entity)
@@ -179,14 +205,9 @@ def _array(element: Shape, flexible: bool, nullable: bool) -> Shape:
     step, smallest, fixed = element
 
     def walk(cursor: Cursor) -> None:
-        count = cursor.varint() - 1 if flexible else cursor.int32()
-        if count < 0:
-            if count == -1 and nullable:
-                return
-            raise ProtocolViolation(f"the length of an array is {count}")
-        cursor.expect(count, smallest)
+        count = array_count(cursor, flexible, nullable, smallest)
         if fixed:
-            cursor.skip(count * smallest)
+            cursor.skip(max(count, 0) * smallest)
             return
         for _ in range(count):
             step(cursor)
@@ -223,7 +244,11 @@ def _kept_tag(cursor: Cursor, known: dict[int, Walk]) -> bytes:
     step(cursor)
     if cursor.pos != end or len(cursor.cuts) != cuts:
         raise ProtocolViolation("a tagged field does not have the size that it claims")
-    return cursor.data[start:end]
+    return bytes(cursor.data[start:end])
+
+
+skip_unknown_tags: Final = _tags({})
+"""Skips a section of tagged fields, none of which is known. Raises ProtocolViolation."""
 
 
 def _walk_string(cursor: Cursor) -> None:

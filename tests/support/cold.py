@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any
 
 from support.endpoints import endpoints
@@ -42,6 +42,7 @@ from minikafka.broker.zookeeper.fenced import FencedWrites
 from minikafka.broker.zookeeper.topic_store import ZooKeeperTopics
 from minikafka.ledger.record import NOTHING
 from minikafka.log.manager import Directory
+from minikafka.wire.codec import decode_response, encode_response
 from minikafka.zk import layout
 from minikafka.zk.nodes import ids
 
@@ -179,7 +180,7 @@ class Cold:
             topics,
             AutoCreate(topics, controller, client, self.metadata, self.config, self.tasks),
             PartitionAdmin(stored, controller, self.metadata),
-            ConfigAdmin(configs, self.metadata, self.settings, self._apply),
+            ConfigAdmin(configs, self.metadata, self.settings, self._apply, self.clock),
         )
         self.producer_ids = ProducerIds(
             lambda: ids.claim_producer_ids(coordination, broker_id, PRODUCER_ID_BLOCK)
@@ -267,6 +268,12 @@ def finished(steps: Steps) -> Any:
             next(steps)
     except StopIteration as done:
         return done.value
+
+
+def decoded(api: int, version: int, answer: Any) -> Any:
+    """Return the decoded response of a handler, by way of its bytes; its steps are taken."""
+    body = finished(answer) if isinstance(answer, Generator) else answer
+    return decode_response(api, version, encode_response(1, api, version, body)[4:])
 
 
 def new_ensemble() -> Ensemble:

@@ -42,7 +42,8 @@ from minikafka.broker.config_entries import (
     topic_entries,
 )
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import encode_element, response, with_elements
+from minikafka.wire.codec import encode_element, with_elements
+from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 logger = logging.getLogger(__name__)
@@ -141,8 +142,8 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
     }
 
 
-async def alter_configs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to an AlterConfigs request."""
+async def alter_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to an AlterConfigs request."""
     alterations = [
         Alteration(
             resource.resource_type,
@@ -153,13 +154,13 @@ async def alter_configs(services: Services, request: Entity, context: RequestCon
         for resource in request.resources
     ]
     results = await services.admin.configs.alter(alterations, request.validate_only)
-    return response(ALTER_CONFIGS, context.version, responses=list(map(_altered, results)))
+    return response_in_steps(ALTER_CONFIGS, context.version, responses=map(_altered, results))
 
 
 async def incremental_alter_configs(
     services: Services, request: Entity, context: RequestContext
-) -> Entity:
-    """Return the response to an IncrementalAlterConfigs request."""
+) -> Steps:
+    """Return the steps to the response to an IncrementalAlterConfigs request."""
     alterations = [
         Alteration(
             resource.resource_type,
@@ -171,8 +172,8 @@ async def incremental_alter_configs(
         for resource in request.resources
     ]
     results = await services.admin.configs.alter(alterations, request.validate_only)
-    return response(
-        INCREMENTAL_ALTER_CONFIGS, context.version, responses=list(map(_altered, results))
+    return response_in_steps(
+        INCREMENTAL_ALTER_CONFIGS, context.version, responses=map(_altered, results)
     )
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
-from minikafka.wire.codec import milliseconds, response
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.wire.codec import milliseconds
+from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import ELECT_LEADERS
 
 PREFERRED: Final = 0
@@ -28,8 +29,8 @@ UNCLEAN: Final = 1
 Results = dict[TopicPartition, PartitionResult]
 
 
-async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to an ElectLeaders request."""
+async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to an ElectLeaders request."""
     kind = getattr(request, "election_type", PREFERRED)
     asked = _asked(request)
     if kind not in (PREFERRED, UNCLEAN):
@@ -86,7 +87,7 @@ def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
 
 def _failed(
     version: int, asked: list[TopicPartition] | None, code: ErrorCode, message: str
-) -> Entity:
+) -> Steps:
     return _answer(version, {tp: PartitionResult(code, message) for tp in asked or ()}, code)
 
 
@@ -94,29 +95,30 @@ def _answer(
     version: int,
     results: Mapping[TopicPartition, PartitionResult],
     code: ErrorCode = ErrorCode.NONE,
-) -> Entity:
+) -> Steps:
     by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     for tp in sorted(results):
         by_topic[tp.topic].append(tp)
-    return response(
+    return response_in_steps(
         ELECT_LEADERS,
         version,
         error_code=code,
-        replica_election_results=[
+        replica_election_results=(
             {
                 "topic": topic,
-                "partition_result": [
-                    {
-                        "partition_id": tp.partition,
-                        "error_code": results[tp].code,
-                        "error_message": results[tp].message or None,
-                    }
-                    for tp in partitions
-                ],
+                "partition_result": map(_elected, partitions, map(results.__getitem__, partitions)),
             }
             for topic, partitions in by_topic.items()
-        ],
+        ),
     )
+
+
+def _elected(tp: TopicPartition, result: PartitionResult) -> dict[str, Any]:
+    return {
+        "partition_id": tp.partition,
+        "error_code": result.code,
+        "error_message": result.message or None,
+    }
 
 
 HANDLERS: Final[dict[int, Handler]] = {ELECT_LEADERS: elect_leaders}

@@ -23,15 +23,21 @@ are not read. If the records are deleted or truncated meanwhile, its connection 
 A fetch of more than 64 partitions is handled in steps, in turn with the cold requests of all connections, and the
 next request of its connection when it is answered. So is the next request behind 16 fetches that wait for records. In
 a session, only the partitions count that may have changed.
+
+A consumer's request of 8 KiB or more is decoded in steps too. It may have at most 4 MiB, which is enough for 100,000
+partitions; a larger one closes the connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Clock
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.consumer_fetch import ROWS_MAX, ConsumerFetch, ConsumerFetches
+from minikafka.broker.large_fetch import LARGE_BYTES, LargeRequest
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
@@ -53,11 +59,15 @@ from minikafka.wire.fetch import (
 )
 from minikafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 
+REQUEST_BYTES_MAX: Final = 4 << 20
+"""Largest request of a consumer: that of 100,000 partitions."""
+
 
 class FetchApi:
     """Fetch on one connection: any number of consumer fetches, or the session of one follower.
 
     `filled()` is called whenever a response may have made `is_full` true. `turns` are those of large fetches.
+    `refused(violation)` closes the connection when a large request is malformed.
     """
 
     __slots__ = (
@@ -65,6 +75,7 @@ class FetchApi:
         "consumers",
         "correlation",
         "now",
+        "refused",
         "replicas",
         "requests",
         "session",
@@ -80,7 +91,9 @@ class FetchApi:
         requests: RequestMetrics,
         filled: Callable[[], None],
         turns: ColdTurns,
+        refused: Callable[[ProtocolViolation], None],
     ) -> None:
+        self.refused = refused
         self.consumers = ConsumerFetches(client, replicas, answers, clock, requests, filled, turns)
         self.replicas = replicas
         self.answers = answers
@@ -109,12 +122,30 @@ class FetchApi:
             single = single_request(buf, body, end)
             if single is not None and self._follower_again(self.session, single, correlation):
                 return False
+        if end - body >= LARGE_BYTES and not self._is_of_follower(buf, body, version):
+            self._begin_large(view[body:end], version, correlation)
+            return True
         request = decode(buf, view, body, end, version)
         if request.replica_id >= 0 and version == FOLLOWER_VERSION:
             self._follower(request, correlation)
         else:
             ConsumerFetch(self.consumers, request, correlation, version, self.now).begin()
         return self.consumers.rows > ROWS_MAX or self.is_full()
+
+    def _is_of_follower(self, buf: bytearray, body: int, version: int) -> bool:
+        """True for a request with a replica id; brokers send no tagged fields before it."""
+        return version == FOLLOWER_VERSION and buf[body] == 0 and buf[body + 1] < 0x80
+
+    def _begin_large(self, body: memoryview, version: int, correlation: int) -> None:
+        """Decode the request in later turns. Raises ProtocolViolation for one that no client needs."""
+        if len(body) > REQUEST_BYTES_MAX:
+            raise ProtocolViolation(
+                f"a Fetch request must have at most {REQUEST_BYTES_MAX} bytes, got {len(body)}"
+            )
+        fetches = self.consumers
+        fetches.large = LargeRequest(fetches, bytearray(body), version, correlation, self.refused)
+        fetches.filled()
+        fetches.proceed()
 
     def is_full(self) -> bool:
         """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""

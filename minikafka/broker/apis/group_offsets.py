@@ -17,12 +17,20 @@ OffsetDelete 47, version 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import LATER, Entity, Handler, Later, RequestContext, Services
+from minikafka.broker.services import (
+    LATER,
+    Entity,
+    Handler,
+    Later,
+    RequestContext,
+    Services,
+    Steps,
+)
 from minikafka.groups.requests import (
     NO_LEADER_EPOCH,
     CommitRequest,
@@ -38,6 +46,7 @@ from minikafka.groups.responses import (
     PartitionErrors,
 )
 from minikafka.wire.codec import encode_body, milliseconds, response
+from minikafka.wire.in_steps import Row, response_in_steps
 from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 
 _DEFAULT_RETENTION: Final = -1
@@ -48,7 +57,9 @@ _CACHED_PARTITIONS_MAX: Final = 16
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def offset_commit(services: Services, request: Entity, context: RequestContext) -> bytes | Later:
+def offset_commit(
+    services: Services, request: Entity, context: RequestContext
+) -> bytes | Steps | Later:
     """Handle an OffsetCommit request."""
     known = services.metadata.topics
     topics = [
@@ -92,8 +103,11 @@ def _offset(partition: Entity) -> OffsetToCommit:
 
 def _committed(
     asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
-) -> bytes:
-    """Return the encoded response for the partitions of the request; those without an outcome do not exist."""
+) -> bytes | Steps:
+    """Return the response for the partitions of the request; those without an outcome do not exist."""
+    if len(asked) == len(outcome.topics) == 1 == len(asked[0][1]):
+        ((name, outcomes),) = outcome.topics
+        return _encoded(version, ((name, tuple(outcomes)),))
     errors = {
         (name, number): error for name, partitions in outcome.topics for number, error in partitions
     }
@@ -101,8 +115,9 @@ def _committed(
         (name, tuple((number, errors.get((name, number), _UNKNOWN)) for number in numbers))
         for name, numbers in asked
     )
-    encode = _encoded if len(errors) <= _CACHED_PARTITIONS_MAX else _encoded.__wrapped__
-    return encode(version, topics)
+    if len(errors) <= _CACHED_PARTITIONS_MAX:
+        return _encoded(version, topics)
+    return response_in_steps(OFFSET_COMMIT, version, topics=_error_rows(topics))
 
 
 @lru_cache(maxsize=1024)
@@ -127,44 +142,44 @@ def _partitions(topics: Any) -> list[tuple[str, Sequence[int]]] | None:
     return [(topic.name, topic.partition_indexes) for topic in topics]
 
 
-def _fetched(version: int, fetched: FetchOffsetsResponse) -> Entity:
-    return response(
+def _fetched(version: int, fetched: FetchOffsetsResponse) -> Steps:
+    return response_in_steps(
         OFFSET_FETCH,
         version,
-        groups=[
+        groups=(
             {
                 "group_id": group.group_id,
                 "error_code": group.error,
                 "topics": _offset_rows(group),
             }
             for group in fetched.groups
-        ],
+        ),
     )
 
 
 def _fetched_one(
     asked: Sequence[tuple[str, Sequence[int]]] | None, version: int, fetched: FetchOffsetsResponse
-) -> Entity:
+) -> Steps:
     (group,) = fetched.groups
     if group.error and version < _GROUP_ERROR_SINCE:
         failed = {"committed_offset": -1, "metadata": "", "error_code": group.error}
-        topics: list[dict[str, Any]] = [
+        topics: Iterable[Row] = (
             {
                 "name": name,
-                "partitions": [{"partition_index": number, **failed} for number in numbers],
+                "partitions": ({"partition_index": number, **failed} for number in numbers),
             }
             for name, numbers in asked or ()
-        ]
+        )
     else:
         topics = _offset_rows(group)
-    return response(OFFSET_FETCH, version, error_code=group.error, topics=topics)
+    return response_in_steps(OFFSET_FETCH, version, error_code=group.error, topics=topics)
 
 
-def _offset_rows(group: FetchedGroup) -> list[dict[str, Any]]:
-    return [
+def _offset_rows(group: FetchedGroup) -> Iterable[Row]:
+    return (
         {
             "name": name,
-            "partitions": [
+            "partitions": (
                 {
                     "partition_index": offset.partition,
                     "committed_offset": offset.offset,
@@ -173,10 +188,10 @@ def _offset_rows(group: FetchedGroup) -> list[dict[str, Any]]:
                     "error_code": offset.error,
                 }
                 for offset in offsets
-            ],
+            ),
         }
         for name, offsets in group.topics
-    ]
+    )
 
 
 def offset_delete(services: Services, request: Entity, context: RequestContext) -> Later:
@@ -196,9 +211,9 @@ def offset_delete(services: Services, request: Entity, context: RequestContext) 
 
 def _deleted(
     asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: DeleteOffsetsResponse
-) -> Entity:
+) -> Steps:
     if outcome.error:
-        return response(OFFSET_DELETE, version, error_code=outcome.error)
+        return response_in_steps(OFFSET_DELETE, version, error_code=outcome.error)
     errors = {
         (name, number): error for name, partitions in outcome.topics for number, error in partitions
     }
@@ -206,7 +221,7 @@ def _deleted(
         (name, [(number, errors.get((name, number), _UNKNOWN)) for number in numbers])
         for name, numbers in asked
     ]
-    return response(OFFSET_DELETE, version, topics=_error_rows(topics))
+    return response_in_steps(OFFSET_DELETE, version, topics=_error_rows(topics))
 
 
 def _asked(request: Entity) -> list[tuple[str, list[int]]]:

@@ -5,8 +5,9 @@ FindCoordinator 10, versions 0–4.
   keys from version 4 (KIP-699). The first request creates the topic.
 - COORDINATOR_NOT_AVAILABLE, which clients retry, until the topic exists and has a leader: it is not created before
   `offsets.topic.replication.factor` brokers are live.
-- TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional id (key type 1): no id may be used, as transactions are
-  not served. With any other error librdkafka asks again until its time-out. INVALID_REQUEST for unknown key types.
+- INVALID_REQUEST for a transactional id (key type 1), as transactions are not served, and for unknown key types.
+  Producers of Java, kafka-python, aiokafka and kafkajs then fail within 1 s; librdkafka asks again until the time-out
+  of init_transactions.
 
 JoinGroup 11, versions 0–9.
 - Answered when all members have joined or the rebalance has timed out; until then the connection is parked.
@@ -34,7 +35,15 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import LATER, Entity, Handler, Later, RequestContext, Services
+from minikafka.broker.services import (
+    LATER,
+    Entity,
+    Handler,
+    Later,
+    RequestContext,
+    Services,
+    Steps,
+)
 from minikafka.groups.requests import (
     DeleteGroupsRequest,
     DescribeRequest,
@@ -56,6 +65,7 @@ from minikafka.groups.responses import (
     SyncResponse,
 )
 from minikafka.wire.codec import encode_body, milliseconds, response
+from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -84,18 +94,20 @@ _PROTOCOL_MANDATORY_SINCE: Final = 5
 _SEVERAL_LEAVE_SINCE: Final = 3
 
 
-def find_coordinator(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a FindCoordinator request."""
+def find_coordinator(
+    services: Services, request: Entity, context: RequestContext
+) -> Entity | Steps:
+    """Return the response to a FindCoordinator request, or the steps to it."""
     key_type = getattr(request, "key_type", _GROUP)
     if context.version < _COORDINATORS_SINCE:
         found = _coordinator(services, request.key, key_type, context.connection.listener)
         return response(FIND_COORDINATOR, context.version, **found)
     keys = dict.fromkeys(request.coordinator_keys)
-    coordinators = [
+    coordinators = (
         {"key": key, **_coordinator(services, key, key_type, context.connection.listener)}
         for key in keys
-    ]
-    return response(FIND_COORDINATOR, context.version, coordinators=coordinators)
+    )
+    return response_in_steps(FIND_COORDINATOR, context.version, coordinators=coordinators)
 
 
 def _coordinator(services: Services, key: str, key_type: int, listener: str) -> dict[str, Any]:
@@ -106,8 +118,7 @@ def _coordinator(services: Services, key: str, key_type: int, listener: str) -> 
             return {"node_id": node.id, "host": node.host, "port": node.port}
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif key_type == _TRANSACTION:
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        reason = "transactions are not served"
+        code, reason = ErrorCode.INVALID_REQUEST, "transactions are not served"
     else:
         code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
     return {
@@ -146,11 +157,11 @@ def join_group(services: Services, request: Entity, context: RequestContext) -> 
     return LATER
 
 
-def _joined(version: int, joined: JoinResponse) -> Entity:
+def _joined(version: int, joined: JoinResponse) -> Steps:
     protocol_name = joined.protocol_name
     if protocol_name is None and version < _PROTOCOL_NULLABLE_SINCE:
         protocol_name = ""
-    return response(
+    return response_in_steps(
         JOIN_GROUP,
         version,
         error_code=joined.error,
@@ -160,14 +171,14 @@ def _joined(version: int, joined: JoinResponse) -> Entity:
         leader=joined.leader,
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
-        members=[
+        members=(
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.instance_id,
                 "metadata": member.metadata,
             }
             for member in joined.members
-        ],
+        ),
     )
 
 
@@ -268,9 +279,9 @@ def describe_groups(services: Services, request: Entity, context: RequestContext
     return LATER
 
 
-def _described(operations: int, version: int, described: DescribeResponse) -> Entity:
-    groups = [_described_group(group, operations) for group in described.groups]
-    return response(DESCRIBE_GROUPS, version, groups=groups)
+def _described(operations: int, version: int, described: DescribeResponse) -> Steps:
+    groups = (_described_group(group, operations) for group in described.groups)
+    return response_in_steps(DESCRIBE_GROUPS, version, groups=groups)
 
 
 def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
@@ -280,7 +291,7 @@ def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
         "group_state": group.state,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol,
-        "members": [
+        "members": (
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.instance_id,
@@ -290,7 +301,7 @@ def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
                 "member_assignment": member.assignment,
             }
             for member in group.members
-        ],
+        ),
         "authorized_operations": _NOT_ASKED if group.error else operations,
     }
 
@@ -302,19 +313,19 @@ def list_groups(services: Services, request: Entity, context: RequestContext) ->
     return LATER
 
 
-def _listed(version: int, listed: ListResponse) -> Entity:
-    return response(
+def _listed(version: int, listed: ListResponse) -> Steps:
+    return response_in_steps(
         LIST_GROUPS,
         version,
         error_code=listed.error,
-        groups=[
+        groups=(
             {
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type,
                 "group_state": group.state,
             }
             for group in listed.groups
-        ],
+        ),
     )
 
 
@@ -325,11 +336,11 @@ def delete_groups(services: Services, request: Entity, context: RequestContext) 
     return LATER
 
 
-def _deleted(version: int, deleted: DeleteGroupsResponse) -> Entity:
-    return response(
+def _deleted(version: int, deleted: DeleteGroupsResponse) -> Steps:
+    return response_in_steps(
         DELETE_GROUPS,
         version,
-        results=[{"group_id": name, "error_code": error} for name, error in deleted.groups],
+        results=({"group_id": name, "error_code": error} for name, error in deleted.groups),
     )
 
 

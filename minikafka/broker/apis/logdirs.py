@@ -21,18 +21,19 @@ from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.log.manager import Directory, Replica
-from minikafka.wire.codec import element_with_rows, response, row_encoder, with_elements
+from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
+from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 
-def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a DescribeLogDirs request."""
+def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to a DescribeLogDirs request."""
     asked = None if request.topics is None else _partitions(request.topics)
     directories = services.replicas.log_directories()
-    return response(
+    return response_in_steps(
         DESCRIBE_LOG_DIRS,
         context.version,
-        results=[_described(services, directory, asked) for directory in directories],
+        results=(_described(services, directory, asked) for directory in directories),
     )
 
 
@@ -52,13 +53,16 @@ def _described(
         total, usable = services.replicas.room(directory.path)
     except StorageFailed:
         return failed
-    by_topic: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_topic: defaultdict[str, list[Replica]] = defaultdict(list)
     for replica in directory.replicas:
         if asked is None or replica.tp in asked:
-            by_topic[replica.tp.topic].append(_replica(services, replica))
+            by_topic[replica.tp.topic].append(replica)
     return {
         "log_dir": directory.path,
-        "topics": [{"name": name, "partitions": rows} for name, rows in by_topic.items()],
+        "topics": (
+            {"name": name, "partitions": (_replica(services, replica) for replica in replicas)}
+            for name, replicas in by_topic.items()
+        ),
         "total_bytes": total,
         "usable_bytes": usable,
     }

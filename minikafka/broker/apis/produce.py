@@ -79,6 +79,7 @@ WALL_UNKNOWN: Final = -1
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
+_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _RETRIABLE: Final = frozenset(
     map(
@@ -266,6 +267,7 @@ class ProduceApi:
         """Append the only batch of a request; return AGAIN if its records must be walked first."""
         partition = head.partition
         acks = head.acks
+        size = end - start
         invalid = 0
         if self.walks_all or partition.record_rules.is_demanding:
             verdict = self._verdict(partition, view, start, end)
@@ -280,7 +282,7 @@ class ProduceApi:
             partition, buf, view, start, end, acks, self.now, self.wall_ms, False, invalid
         )
         if required < 0:
-            partition.log.traffic.failed_produce_requests += 1
+            _count_refusal(partition, -required, size)
             number = partition.tp.partition
             refused = self._refuse(partition.topic, number, -required, buf, start, end)
             self._queue([(partition.topic, [refused])], acks, 0, correlation, head.version)
@@ -405,6 +407,7 @@ class ProduceApi:
             and buf[start + _ATTRIBUTES_LOW] & _CODEC_MASK == _ZSTD
         ):
             return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
+        size = end - start
         verdict = self.verdicts.pop(start, 0)
         invalid = verdict if isinstance(verdict, int) else 0
         if isinstance(verdict, Walk):
@@ -413,7 +416,7 @@ class ProduceApi:
             partition, buf, view, start, end, acks, self.now, self.wall_ms, False, invalid
         )
         if required < 0:
-            partition.log.traffic.failed_produce_requests += 1
+            _count_refusal(partition, -required, size)
             return self._refuse(topic, number, -required, buf, start, end)
         append_time = self.wall_ms if partition.log_append_time else -1
         if acks >= 0:
@@ -530,6 +533,14 @@ def _producer_of(buf: bytearray, start: int, end: int) -> Producer:
         return -1, -1, -1
     header = HEADER.unpack_from(buf, start)
     return header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+
+
+def _count_refusal(partition: Partition, error: int, size: int) -> None:
+    """Count a refused batch; `size` is the bytes that the producer sent."""
+    traffic = partition.log.traffic
+    traffic.failed_produce_requests += 1
+    if error == _TOO_LARGE:
+        traffic.bytes_rejected += size
 
 
 def _outcome(

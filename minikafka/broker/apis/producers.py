@@ -4,7 +4,8 @@ InitProducerId 22, versions 0–4.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.
-- With a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as FindCoordinator; transactions are not served.
+- With a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as transactions are not served. Every client then
+  fails within 1 s; after INVALID_REQUEST librdkafka asks again until the time-out of init_transactions.
 - ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
 Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
@@ -20,8 +21,10 @@ from typing import Any, Final
 
 from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.log.producers import ActiveProducer
 from minikafka.wire.codec import response
+from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
@@ -52,21 +55,21 @@ def _refused(version: int, code: ErrorCode) -> Entity:
     return response(INIT_PRODUCER_ID, version, error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-def describe_producers(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to a DescribeProducers request."""
-    return response(
+def describe_producers(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the steps to the response to a DescribeProducers request."""
+    return response_in_steps(
         DESCRIBE_PRODUCERS,
         context.version,
-        topics=[
+        topics=(
             {
                 "name": topic.name,
-                "partitions": [
+                "partitions": (
                     _described(services, TopicPartition(topic.name, number))
                     for number in topic.partition_indexes
-                ],
+                ),
             }
             for topic in request.topics
-        ],
+        ),
     )
 
 
@@ -74,19 +77,18 @@ def _described(services: Services, tp: TopicPartition) -> dict[str, Any]:
     partition = services.replicas.partition(tp)
     if partition is None or partition.offline:
         return {"partition_index": tp.partition, "error_code": services.replicas.error_for(tp)}
+    producers = partition.log.producers.active()
+    return {"partition_index": tp.partition, "active_producers": map(_producer, producers)}
+
+
+def _producer(producer: ActiveProducer) -> dict[str, Any]:
     return {
-        "partition_index": tp.partition,
-        "active_producers": [
-            {
-                "producer_id": producer.producer_id,
-                "producer_epoch": producer.epoch,
-                "last_sequence": producer.last_sequence,
-                "last_timestamp": producer.last_timestamp,
-                "coordinator_epoch": producer.coordinator_epoch,
-                "current_txn_start_offset": producer.transaction_start,
-            }
-            for producer in partition.log.producers.active()
-        ],
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.last_timestamp,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": producer.transaction_start,
     }
 
 

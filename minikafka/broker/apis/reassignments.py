@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
-from minikafka.wire.codec import response
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
@@ -29,8 +29,8 @@ Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 
 async def alter_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
-) -> Entity:
-    """Return the response to an AlterPartitionReassignments request."""
+) -> Steps:
+    """Return the steps to the response to an AlterPartitionReassignments request."""
     asked = [
         (TopicPartition(topic.name, entry.partition_index), entry.replicas)
         for topic in request.topics
@@ -45,7 +45,7 @@ async def alter_partition_reassignments(
     try:
         results = await services.controller.alter_reassignments(targets)
     except KafkaError as error:
-        return response(
+        return response_in_steps(
             ALTER_PARTITION_REASSIGNMENTS,
             context.version,
             error_code=error.code,
@@ -53,13 +53,16 @@ async def alter_partition_reassignments(
         )
     twice = PartitionResult(ErrorCode.INVALID_REQUEST, "The partition is given twice.")
     results |= {tp: twice for tp, count in counts.items() if count > 1}
-    return response(
+    return response_in_steps(
         ALTER_PARTITION_REASSIGNMENTS,
         context.version,
-        responses=[
-            {"name": topic, "partitions": [_altered(tp, results[tp]) for tp in partitions]}
+        responses=(
+            {
+                "name": topic,
+                "partitions": map(_altered, partitions, map(results.__getitem__, partitions)),
+            }
             for topic, partitions in _by_topic(counts).items()
-        ],
+        ),
     )
 
 
@@ -73,12 +76,12 @@ def _altered(tp: TopicPartition, result: PartitionResult) -> dict[str, Any]:
 
 def list_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
-) -> Entity:
-    """Return the response to a ListPartitionReassignments request."""
+) -> Steps:
+    """Return the steps to the response to a ListPartitionReassignments request."""
     try:
         reassignments = services.controller.reassignments()
     except KafkaError as error:
-        return response(
+        return response_in_steps(
             LIST_PARTITION_REASSIGNMENTS,
             context.version,
             error_code=error.code,
@@ -94,13 +97,16 @@ def list_partition_reassignments(
             for partition in topic.partition_indexes
         }
         shown = [tp for tp in shown if tp in asked]
-    return response(
+    return response_in_steps(
         LIST_PARTITION_REASSIGNMENTS,
         context.version,
-        topics=[
-            {"name": topic, "partitions": [_listed(tp, reassignments[tp]) for tp in partitions]}
+        topics=(
+            {
+                "name": topic,
+                "partitions": map(_listed, partitions, map(reassignments.__getitem__, partitions)),
+            }
             for topic, partitions in _by_topic(shown).items()
-        ],
+        ),
     )
 
 

@@ -5,13 +5,16 @@ DeleteRecords 21, versions 0–2.
   current log start changes nothing; one below -1 or above the high watermark is OFFSET_OUT_OF_RANGE.
 - A partition is answered when its low watermark, the smallest log start offset of its live replicas, has reached the
   offset; after the timeout it is REQUEST_TIMED_OUT, although the leader's log does start there.
+- As in Kafka, the new start is kept in memory and written every `log.flush.offset.checkpoint.interval.ms` and when the
+  broker stops. A broker that is killed before begins again at the start of its last checkpoint.
 - POLICY_VIOLATION for a topic whose `cleanup.policy` lacks `delete`, INVALID_TOPIC_EXCEPTION for internal topics.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Final, Literal
+from itertools import starmap
+from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -21,12 +24,13 @@ from minikafka.broker.services import (
     LATER,
     Entity,
     Handler,
-    Later,
     RequestContext,
     Services,
+    Steps,
 )
 from minikafka.replication.partition import Partition
-from minikafka.wire.codec import milliseconds, response
+from minikafka.wire.codec import milliseconds
+from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import DELETE_RECORDS
 
 _HIGH_WATERMARK: Final = -1
@@ -34,20 +38,17 @@ _UNKNOWN: Final = -1
 """Low watermark of a partition that was refused."""
 
 
-def delete_records(
-    services: Services, request: Entity, context: RequestContext
-) -> Entity | Literal[Later.LATER]:
-    """Delete records as leader; return the response if no follower is waited for, else LATER."""
-    rows = {
-        TopicPartition(topic.name, asked.partition_index): _delete(
-            services, TopicPartition(topic.name, asked.partition_index), asked.offset
-        )
-        for topic in request.topics
-        for asked in topic.partitions
-    }
+def delete_records(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Delete records as leader; return the steps to the response, or to LATER if a follower is waited for."""
+    rows = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            tp = TopicPartition(topic.name, asked.partition_index)
+            rows[tp] = _delete(services, tp, asked.offset)
+            yield
     deletion = Deletion(services, rows, context)
     if deletion.is_complete():
-        return deletion.response()
+        return (yield from deletion.response())
     deletion.wait(milliseconds(request.timeout))
     return LATER
 
@@ -146,22 +147,27 @@ class Deletion:
             partition.waiting.pop(self, None)
         self._context.answer(self.response())
 
-    def response(self) -> Entity:
-        """Return the response with the results so far."""
-        topics: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    def response(self) -> Steps:
+        """Return the steps to the response with the results so far."""
+        topics: defaultdict[str, list[tuple[int, Row]]] = defaultdict(list)
         for tp, row in self._rows.items():
-            topics[tp.topic].append(
-                {
-                    "partition_index": tp.partition,
-                    "low_watermark": row.low_watermark,
-                    "error_code": row.error,
-                }
-            )
-        return response(
+            topics[tp.topic].append((tp.partition, row))
+        return response_in_steps(
             DELETE_RECORDS,
             self._context.version,
-            topics=[{"name": name, "partitions": found} for name, found in topics.items()],
+            topics=(
+                {"name": name, "partitions": starmap(_deleted, rows)}
+                for name, rows in topics.items()
+            ),
         )
+
+
+def _deleted(number: int, row: Row) -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "low_watermark": row.low_watermark,
+        "error_code": row.error,
+    }
 
 
 HANDLERS: Final[dict[int, Handler]] = {DELETE_RECORDS: delete_records}

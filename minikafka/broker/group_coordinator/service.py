@@ -7,18 +7,17 @@ in the call that ends this broker's leadership, so that no request is answered f
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock, Rng, Tasks, Timer
+from minikafka.broker.group_coordinator.appends import Appends, Log
 from minikafka.broker.group_coordinator.gauges import GroupGauges
 from minikafka.broker.group_coordinator.loading import Loader
 from minikafka.broker.group_coordinator.offsets_topic import OffsetsTopic
@@ -39,7 +38,6 @@ from minikafka.groups.requests import (
 )
 from minikafka.groups.settings import GroupSettings
 from minikafka.ledger.record import GROUP
-from minikafka.record.batch import Record, build
 from minikafka.replication.reader import PartitionReader
 
 logger = logging.getLogger(__name__)
@@ -52,11 +50,8 @@ Respond: TypeAlias = Callable[[Any], None]
 """Sends one response of `minikafka.groups.responses`; called exactly once."""
 
 
-class Partitions(Protocol):
+class Partitions(Log, Protocol):
     """The part of the replica manager that the coordinator uses."""
-
-    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
-        """Append a batch as leader; the future is done when it is committed or has failed."""
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
         """Return a reader of a led partition. Raises KafkaError."""
@@ -67,13 +62,6 @@ class Ledger(Protocol):
 
     def record(self, kind: str, cause: str, fields: Any) -> None:
         """Add a line."""
-
-
-class Pending(NamedTuple):
-    """An append that is not committed yet, and the monotonic ms at which it is given up."""
-
-    done: asyncio.Future[int]
-    deadline: int
 
 
 class GroupService:
@@ -91,8 +79,6 @@ class GroupService:
         metrics: Metrics,
     ) -> None:
         self.topic = topic
-        self._config = config
-        self._partitions = partitions
         self._clock = clock
         self._ledger = ledger
         self._core = GroupCoordinator(
@@ -107,8 +93,13 @@ class GroupService:
             lambda: topic.exists,
             self._loaded,
         )
-        self._appends: dict[int, Pending] = {}
-        """By token, in the order of the deadlines."""
+        self._appends = Appends(
+            partitions,
+            clock,
+            config.offsets_topic_compression_codec,
+            config.offsets_commit_timeout_ms,
+            self._appended,
+        )
         self._timer: Timer | None = None
         self._wakes_at = 0
         GroupGauges(metrics, self._core)
@@ -175,6 +166,7 @@ class GroupService:
         if tp.topic == GROUP_TOPIC:
             self._loader.cancel(tp.partition)
             self._carry_out(self._core.unload(tp.partition))
+            self._appends.drop(tp.partition)
 
     stopped = became_follower
 
@@ -193,34 +185,13 @@ class GroupService:
             if isinstance(command, Answer):
                 _answer(command)
             elif isinstance(command, Append):
-                self._append(command)
+                self._appends.add(command)
             else:
                 self._note(command)
         self._set_timer()
 
-    def _append(self, command: Append) -> None:
-        wall_ms = self._clock.wall_ms()
-        batch = build(
-            [Record(timestamp=wall_ms, key=key, value=value) for key, value in command.records],
-            codec=self._config.offsets_topic_compression_codec,
-        )
-        done = self._partitions.append(TopicPartition(GROUP_TOPIC, command.partition), batch)
-        deadline = self._clock.now() + self._config.offsets_commit_timeout_ms
-        self._appends[command.token] = Pending(done, deadline)
-        done.add_done_callback(partial(self._appended, command.token))
-
-    def _appended(self, token: int, done: asyncio.Future[int]) -> None:
-        if self._appends.pop(token, None) is None:
-            return  # it was given up before
-        error = done.exception()
-        if error is None:
-            code = ErrorCode.NONE
-        elif isinstance(error, KafkaError):
-            code = error.code
-        else:
-            logger.error("an append of the group coordinator failed", exc_info=error)
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-        self._carry_out(self._core.appended(token, int(code), self._clock.now()))
+    def _appended(self, token: int, error: int) -> None:
+        self._carry_out(self._core.appended(token, error, self._clock.now()))
 
     def _note(self, note: Note) -> None:
         self._ledger.record(
@@ -239,9 +210,9 @@ class GroupService:
     def _set_timer(self) -> None:
         """Wake up at the first deadline; a timer that is set for an earlier time is left alone."""
         deadline = self._core.next_deadline()
-        for pending in self._appends.values():
-            deadline = pending.deadline if deadline is None else min(deadline, pending.deadline)
-            break
+        appended = self._appends.next_deadline()
+        if appended is not None:
+            deadline = appended if deadline is None else min(deadline, appended)
         if deadline is None or (self._timer is not None and self._wakes_at <= deadline):
             return
         if self._timer is not None:
@@ -257,19 +228,12 @@ class GroupService:
             self._wakes_at = now + _GRACE_MS
             self._timer = self._clock.call_later(_GRACE_MS, self._wake)
             return
-        self._give_up_appends(now)
+        self._appends.give_up(now)
         deadline = self._core.next_deadline()
         if deadline is not None and deadline <= now:
             self._carry_out(self._core.handle_timer(now))
         else:
             self._set_timer()
-
-    def _give_up_appends(self, now: int) -> None:
-        """Report appends that took longer than offsets.commit.timeout.ms; they may still be committed later."""
-        late = [token for token, pending in self._appends.items() if pending.deadline <= now]
-        for token in late:
-            self._appends.pop(token).done.cancel()
-            self._carry_out(self._core.appended(token, int(ErrorCode.REQUEST_TIMED_OUT), now))
 
 
 def _answer(command: Answer) -> None:

@@ -193,6 +193,8 @@ class ZooKeeperController:
             "preferred_replica_imbalance_count": 0,
             "topic_count": 0,
             "partition_count": 0,
+            "replicas_to_delete": 0,
+            "replicas_ineligible_for_deletion": 0,
         }
         if self._term is not None:
             summary.update(self._term.summary())

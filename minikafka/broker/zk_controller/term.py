@@ -41,6 +41,7 @@ from minikafka.broker.zk_controller.lines import (
 )
 from minikafka.broker.zk_controller.reader import Reader, Signal
 from minikafka.broker.zk_controller.store import ControllerStore
+from minikafka.controller.context import ReplicaStatus
 from minikafka.controller.events import (
     AnswerAdmin,
     AnswerControlledShutdown,
@@ -361,6 +362,7 @@ class Term:
     def summary(self) -> dict[str, Any]:
         """Return the state of the controller and counts of the cluster, without single partitions."""
         context = self.machine.context
+        to_delete = context.replicas_to_delete()
         return {
             "state": self.state,
             "queue_size": self.queue_size,
@@ -387,6 +389,8 @@ class Term:
             },
             "topic_count": len(context.topics),
             "partition_count": len(context.assignments),
+            "replicas_to_delete": len(to_delete),
+            "replicas_ineligible_for_deletion": to_delete.count(ReplicaStatus.DELETION_INELIGIBLE),
         }
 
     def partitions(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES
 from minikafka.broker import cold_requests, listener
 from minikafka.broker.cold_requests import WAITING_BYTES_MAX, WAITING_MAX
-from minikafka.broker.services import LATER, RequestContext, Services
+from minikafka.broker.services import LATER, RequestContext, Services, Steps
 from minikafka.client import NewTopic
 from minikafka.client import Record as ClientRecord
 from minikafka.record.batch import Record, build
@@ -395,3 +395,116 @@ async def test_steps_that_fail_close_the_connection(
     bench.send(find(1), metadata(2))
     await until(lambda: bench.peer.is_closed)
     assert bench.cluster.crashes == []
+
+
+def large(correlation: int) -> bytes:
+    """Return a Metadata request of 40 KB."""
+    topics = [{"name": f"topic-{number:04}"} for number in range(3_000)]
+    body = request(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
+    return encode_request(METADATA, 9, correlation, "me", body)
+
+
+class Counting:
+    """A handler of Metadata that takes ten steps and counts the requests in progress."""
+
+    def __init__(self) -> None:
+        self.in_progress = self.most = self.done = 0
+        self.is_held = False
+        """True while requests that have begun do not go on."""
+
+    def __call__(self, services: Services, asked: Any, context: RequestContext) -> Any:
+        self.in_progress += 1
+        self.most = max(self.most, self.in_progress)
+        for _ in range(10):
+            yield
+        while self.is_held:
+            yield
+        self.in_progress -= 1
+        self.done += 1
+        return response(METADATA, 9)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    """Count the Metadata requests; a turn takes one step of a connection."""
+    made = Counting()
+    monkeypatch.setitem(listener.HANDLERS, METADATA, made)
+    monkeypatch.setattr(cold_requests, "TURN_MS", 0)
+    return made
+
+
+async def connected(bench: Bench) -> Peer:
+    peer = Peer()
+    await bench.cluster.transport.connect(lambda: peer, "127.0.0.1", 9092)
+    return peer
+
+
+async def test_one_large_request_of_all_connections_is_in_progress(
+    bench: Bench, counting: Counting
+) -> None:
+    peers = [bench.peer] + [await connected(bench) for _ in range(4)]
+    for peer in peers:
+        peer.link.send([large(1) + large(2)])
+    await until(lambda: all(peer.answered() == [1, 2] for peer in peers))
+    assert (counting.most, counting.done) == (1, 10)
+
+
+async def test_small_request_is_answered_while_a_large_one_is_decoded(
+    bench: Bench, counting: Counting
+) -> None:
+    other = await connected(bench)
+    bench.send(large(1))
+    other.link.send([find(1)])
+    await until(lambda: bench.parking.keys)
+    assert counting.most == 0  # the large request is not decoded yet
+    bench.parking.answer()
+    await until(lambda: other.answered() == [1])
+    await bench.answered(1)
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+async def test_next_large_request_begins_when_the_connection_before_it_closes(
+    bench: Bench, counting: Counting, is_begun: bool
+) -> None:
+    first, second, third = bench.peer, await connected(bench), await connected(bench)
+    counting.is_held = True
+    for peer in (first, second, third):
+        peer.link.send([large(1)])
+    await until(lambda: counting.in_progress == 1)
+    open_connections = bench.cluster.brokers[0].listener._connections
+    count = len(open_connections)
+    (first if is_begun else second).link.abort()
+    await until(lambda: len(open_connections) == count - 1)
+    counting.is_held = False
+    await until(lambda: third.answered() == [1])
+    assert counting.done == 2
+
+
+async def test_large_request_that_is_malformed_closes_its_connection_only(
+    bench: Bench, counting: Counting
+) -> None:
+    other = await connected(bench)
+    frame = bytearray(large(1))
+    frame[-20] = 0xFF  # the length of the last name but one
+    bench.send(bytes(frame))
+    other.link.send([large(1)])
+    await until(lambda: bench.peer.is_closed)
+    await until(lambda: other.answered() == [1])
+
+
+@pytest.mark.parametrize("steps", [0, 1, 100])
+async def test_handler_may_answer_with_steps_before_it_returns(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    def made() -> Steps:
+        for _ in range(steps):
+            yield
+        return response(METADATA, 9)
+
+    def handle(services: Services, asked: Any, context: RequestContext) -> Any:
+        context.answer(made())
+        return LATER
+
+    monkeypatch.setitem(listener.HANDLERS, METADATA, handle)
+    bench.send(metadata(1), metadata(2), large(3))
+    await bench.answered(1, 2, 3)

@@ -10,11 +10,11 @@ import pytest
 from support.controller_bench import until
 from support.logs import remove_below
 from support.memory_cluster import MemoryCluster
-from support.memory_transport import MemoryLink
+from support.silent_client import Silent
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
 from minikafka.broker import listener
 from minikafka.broker.consumer_fetch import ROWS_MAX
 from minikafka.broker.outbox import PIECE_MAX
@@ -42,29 +42,6 @@ async def test_defect_in_a_handler_closes_the_connection_of_that_client_only(
         assert "of a defect" in caplog.text
         assert await other.list_topics() == []
         assert cluster.crashes == []
-
-
-class Silent:
-    """A client that sends requests and receives no responses."""
-
-    link: MemoryLink
-
-    def connected(self, link: Link) -> None:
-        assert isinstance(link, MemoryLink)
-        self.link = link
-        link.pause_reading()
-
-    def disconnected(self, error: Exception | None) -> None:
-        pass
-
-    def get_buffer(self, hint: int) -> Buffer:
-        return bytearray(64 << 10)
-
-    def buffer_updated(self, count: int) -> None:
-        pass
-
-    def drained(self) -> None:
-        pass
 
 
 def metadata_request(correlation: int) -> bytes:

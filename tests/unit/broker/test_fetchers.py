@@ -57,7 +57,7 @@ class Leader:
         return int(question.topics[0].partitions[0].current_leader_epoch)
 
     def answer(self, error: ErrorCode, epoch: int, end_offset: int) -> None:
-        """To a question about the epochs of t-0."""
+        """Answer an OffsetForLeaderEpoch request for t-0 with this error code, epoch and end offset."""
         row = {
             "error_code": int(error),
             "partition": 0,
@@ -75,18 +75,18 @@ class Leader:
         self.connection.finish()
 
 
-def partition(epoch: int) -> Any:
+def partition(epoch: int, number: int = 0, leader: int = 3) -> Any:
     log = SimpleNamespace(
         log_end_offset=0,
         log_start_offset=0,
         gaps=SimpleNamespace(lost_from=None),
         epochs=SimpleNamespace(latest=-1, truncate_from_end=lambda offset: None),
     )
-    tp = TopicPartition("t", 0)
+    tp = TopicPartition("t", number)
     return SimpleNamespace(
         topic=b"t",
         tp=tp,
-        leader=3,
+        leader=leader,
         leader_epoch=epoch,
         log=log,
         high_watermark=0,
@@ -159,6 +159,34 @@ class Slow:
     def _close(self) -> None:
         self.closed.set()
         self.handler.disconnected(None)
+
+
+class Refusing:
+    """A transport that records the ports that it is asked for and never connects."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def connect(self, factory: Any, host: str, port: int, *_: object) -> StreamHandler:
+        self.asked.append(port)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.row("R52")
+async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
+    transport: Any = Refusing()
+    tasks = TaskRegistry()
+    made = Fetchers(
+        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
+    )
+    for leader in (3, 5):
+        made.endpoints[leader] = Endpoint("PLAINTEXT", "127.0.0.1", 9_000 + leader)
+    for number in range(6):
+        made.add(partition(1, number, leader=3 if number % 3 else 5))
+    await until(lambda: 9_005 in transport.asked)
+    assert sorted(transport.asked) == [9_003, 9_005]
+    await tasks.close()
 
 
 @pytest.mark.row("R52")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from support.memory_cluster import MemoryCluster
@@ -13,7 +13,10 @@ from support.until import until
 from minikafka.base.metrics import Number, prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
+from minikafka.broker.gauges import CONTROLLER_STATES
+from minikafka.broker.zk_controller.reader import Signal
 from minikafka.client import NewTopic, NotProduced, Record
+from minikafka.controller import events
 
 TRAFFIC = "kafka_server_brokertopicmetrics_"
 REQUESTS = "kafka_network_requestmetrics_"
@@ -111,6 +114,8 @@ async def test_refused_produces_are_counted_as_failed(acks: Literal[1, -1]) -> N
             await user.produce("t", [Record(value=b"v" * 1000)], acks=acks)
         seen = read(cluster.brokers[0])
         assert seen[TRAFFIC + "failedproducerequests_total"] == 1
+        assert seen[TRAFFIC + "bytesrejected_total"] > 1000
+        assert seen[TRAFFIC + 'bytesrejected_total{topic="t"}'] > 1000
         assert seen[TRAFFIC + "totalproducerequests_total"] == 0
         assert seen[REQUESTS + 'requests_total{request="Produce"}'] == 1
 
@@ -122,6 +127,70 @@ async def test_produces_without_acks_are_counted() -> None:
         name = REQUESTS + 'requests_total{request="Produce"}'
         await until(lambda: read(cluster.brokers[0])[name] == 1)
         assert read(cluster.brokers[0])[TRAFFIC + "messagesin_total"] == 1
+
+
+async def test_metrics_count_the_replicas_of_a_topic_whose_deletion_waits() -> None:
+    def counts(broker: Broker) -> tuple[Number, Number]:
+        seen = totals(broker)
+        return seen["ReplicasToDeleteCount"], seen["ReplicasIneligibleToDeleteCount"]
+
+    async with MemoryCluster(3) as cluster, cluster.client() as user:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1), 1: (0, 2)}))
+        assert counts(cluster.brokers[0]) == (0, 0)
+        await cluster.stop(1)
+        await user.delete_topics("t")
+        await until(lambda: counts(cluster.brokers[0]) == (1, 1))
+        await cluster.start(1)
+        await until(lambda: counts(cluster.brokers[0]) == (0, 0))
+
+
+async def test_metrics_show_the_state_of_the_controller() -> None:
+    name = "ControllerState"
+    async with MemoryCluster(2) as cluster:
+        active, other = sorted(
+            cluster.brokers.values(), key=lambda broker: not broker.controller.is_active
+        )
+        await until(lambda: totals(active)[name] == 0)
+        id_ = other.config.broker_id
+        stopping = asyncio.ensure_future(cluster.stop(id_, controlled=False))
+        await until(lambda: totals(active)[name] == CONTROLLER_STATES["BrokerChange"])
+        await stopping
+        await until(lambda: totals(active)[name] == 0)
+
+
+def test_each_event_and_signal_has_a_controller_state() -> None:
+    """Events that a signal causes are handled in the state of the signal."""
+    assert {signal.value for signal in Signal} < CONTROLLER_STATES.keys()
+    caused_by_signals = {
+        events.ControllerElected,
+        events.BrokersChanged,
+        events.TopicsChanged,
+        events.AssignmentChanged,
+        events.DeletionsChanged,
+        events.IsrChanged,
+        events.LogDirsFailed,
+        events.ReassignmentsSubmitted,
+        events.PreferredElectionSubmitted,
+    }
+    queued = {event.__name__ for event in set(get_args(events.ExternalEvent)) - caused_by_signals}
+    assert queued < CONTROLLER_STATES.keys()
+
+
+async def test_metrics_show_the_state_of_the_broker() -> None:
+    async with MemoryCluster(2) as cluster:
+        broker = cluster.brokers[1]
+        assert totals(broker)["BrokerState"] == 3
+        seen = [3]
+
+        def note() -> bool:
+            if (state := int(totals(broker)["BrokerState"])) != seen[-1]:
+                seen.append(state)
+            return state == 7
+
+        stopping = asyncio.ensure_future(cluster.stop(1))
+        await until(note)
+        await stopping
+        assert seen == [3, 6, 7]
 
 
 async def test_only_the_active_controller_counts_brokers() -> None:

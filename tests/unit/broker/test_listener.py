@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster
-from support.memory_transport import MemoryLink
 from support.seeded_loop import run_seeded
+from support.silent_client import Silent
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
-from minikafka.base.ports import Buffer, Link
 from minikafka.broker.broker import Broker
 from minikafka.broker.services import RequestContext, Services
 from minikafka.client import Client, NewTopic, Record
@@ -155,29 +154,6 @@ async def connections_after_idling(limit: int, *, seconds: int) -> int:
         await asyncio.sleep(seconds)
         await user.produce("t", [Record(value=b"second")], partition=0)
         return 1 + listener._last_id - before
-
-
-class Silent:
-    """A client that receives nothing."""
-
-    link: MemoryLink
-
-    def connected(self, link: Link) -> None:
-        assert isinstance(link, MemoryLink)
-        self.link = link
-        link.pause_reading()
-
-    def disconnected(self, error: Exception | None) -> None:
-        pass
-
-    def get_buffer(self, hint: int) -> Buffer:
-        return bytearray(64 << 10)
-
-    def buffer_updated(self, count: int) -> None:
-        pass
-
-    def drained(self) -> None:
-        pass
 
 
 def test_client_that_receives_nothing_is_idle_whatever_it_has_requested() -> None:

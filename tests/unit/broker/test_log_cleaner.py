@@ -105,6 +105,16 @@ def test_logs_are_compacted_unless_the_cleaner_is_disabled(enabled: bool) -> Non
     run(scenario, log_cleaner_enable=enabled)
 
 
+def test_no_cleaning_begins_after_the_cleaner_was_closed() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await cluster.brokers[0].cleaner.close()
+        await update(user, 60)
+        await cluster.clock.sleep(30 * SECOND)
+        assert cluster.cleaners[0].tasks == []
+
+    run(scenario)
+
+
 @pytest.mark.key("log.cleaner.backoff.ms")
 def test_dirty_logs_are_looked_for_after_the_backoff() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:

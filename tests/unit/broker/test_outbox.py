@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
 from minikafka.base.errors import RecordsGone
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
-from minikafka.broker.outbox import BUDGET_BYTES, PIECE_MAX, PIECE_MIN, Outbox, ReadAhead
+from minikafka.broker.outbox import (
+    BUDGET_BYTES,
+    CONSUMER_TURN_BYTES,
+    PIECE_MAX,
+    PIECE_MIN,
+    Outbox,
+    ReadAhead,
+    SendTurns,
+)
 from minikafka.log.deferred import Deferred
+
+MOST = 1 << 20
 
 
 class Client:
@@ -45,7 +56,7 @@ class Records(Deferred):
 def waiting(ahead: ReadAhead, *slices: Any) -> tuple[Outbox, Client]:
     outbox, client = Outbox(ahead), Client()
     outbox.add(slices)
-    outbox.send(cast("Any", client))
+    outbox.send(cast("Any", client), MOST)
     return outbox, client
 
 
@@ -53,7 +64,7 @@ def test_client_that_receives_nothing_holds_one_piece() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, b"head", Records(50 << 20), b"tail")
     for _ in range(5):
-        assert outbox.send(cast("Any", client)) is False
+        assert outbox.send(cast("Any", client), MOST) is False
     assert ahead.used == len(client.queue) == PIECE_MAX
 
 
@@ -62,10 +73,56 @@ def test_everything_is_sent_in_order_as_the_client_receives() -> None:
     outbox, client = waiting(ahead, b"head", Records(1 << 20), b"middle", Records(7), b"tail")
     data = client.receive()
     while outbox.slices:
-        outbox.send(cast("Any", client))
+        outbox.send(cast("Any", client), MOST)
         data += client.receive()
     assert data == b"head" + b"r" * (1 << 20) + b"middle" + b"r" * 7 + b"tail"
     assert ahead.used == 0
+
+
+def test_turn_of_a_consumer_ends_after_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
+    outbox, client = Outbox(ReadAhead()), Client()
+    outbox.add([Records(1 << 20)])
+    sent = []
+    while outbox.slices:
+        outbox.send(cast("Any", client), CONSUMER_TURN_BYTES)
+        sent.append(len(client.receive()))
+    assert sent == [CONSUMER_TURN_BYTES] * 8
+
+
+class Loop:
+    """Callbacks of an event loop; `turn` runs those that were there before."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+
+    def call_later(self, ms: float, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def turn(self) -> None:
+        due, self.callbacks = self.callbacks, []
+        for callback in due:
+            callback()
+
+
+def test_one_consumer_sends_in_each_turn_of_the_loop() -> None:
+    loop = Loop()
+    turns = SendTurns(cast("Any", loop))
+    sent = ""
+
+    def send(name: str, pieces: int) -> None:
+        nonlocal sent
+        sent += name
+        if pieces > 1:
+            turns.ask(partial(send, name, pieces - 1))
+
+    for name, pieces in (("a", 3), ("b", 1), ("c", 2)):
+        turns.ask(partial(send, name, pieces))
+    after_each_turn = []
+    while loop.callbacks:
+        loop.turn()
+        after_each_turn.append(sent)
+    assert after_each_turn == ["a", "ab", "abc", "abca", "abcac", "abcaca"]
 
 
 def test_many_small_slices_leave_together() -> None:
@@ -92,7 +149,7 @@ def test_client_that_receives_is_not_stopped_by_others_that_do_not() -> None:
     received = 0
     while outbox.slices or client.queue:
         received += len(client.receive())
-        outbox.send(cast("Any", client))
+        outbox.send(cast("Any", client), MOST)
     assert received == 1 << 20
 
 
@@ -102,7 +159,7 @@ def test_client_that_receives_all_at_once_gives_way_to_others(
     monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
     outbox, client = waiting(ReadAhead(), Records(10 << 20))
     assert 0 < len(client.queue) < 2 << 20
-    while outbox.send(cast("Any", client)):
+    while outbox.send(cast("Any", client), MOST):
         pass
     assert len(client.queue) == 10 << 20
 

@@ -1,16 +1,26 @@
-"""The order in which changes of roles are reported to a listener."""
+"""The order in which changes of roles are reported to a listener, and the documented listener."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.hosted import T0, T1, Hosted
 from support.hosted import state as hosted_state
 from support.memory_cluster import MemoryCluster
+from support.seeded_loop import run_seeded
 
-from minikafka.base.errors import StorageFailed
+from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import PartitionState, TopicPartition
+from minikafka.broker.broker import Broker
+from minikafka.client import NewTopic
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "architecture.md"
+REGISTRY = TopicPartition("registry", 0)
+VALUES = {b"%d" % number: b"x" * number for number in range(50)}
 
 
 class Recorder:
@@ -143,3 +153,53 @@ async def test_listener_is_refused_after_the_first_report(hosted: Listening) -> 
     await hosted.tell(state(T0, 0, 1))
     with pytest.raises(AssertionError):
         hosted.replicas.roles.add(Recorder())
+
+
+def documented() -> Any:
+    """Return the class `Registry` of the document."""
+    snippets = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+    (snippet,) = (snippet for snippet in snippets if "class Registry:" in snippet)
+    names: dict[str, Any] = {}
+    exec(compile(snippet, str(DOCUMENT), "exec"), names)
+    return names["Registry"]
+
+
+class Registries(MemoryCluster):
+    """Brokers that each have a registry."""
+
+    def created(self, broker: Broker) -> None:
+        self.registries = getattr(self, "registries", {})
+        self.registries[broker.info.id] = documented()(broker, REGISTRY)
+
+    async def loaded(self) -> int:
+        """Wait until a registry has loaded; return its broker."""
+        while True:
+            for number in self.brokers:
+                if self.registries[number].values is not None:
+                    return number
+            await self.clock.sleep(20)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_documented_coordinator_has_every_value_after_its_broker_died(seed: int) -> None:
+    async def scenario() -> None:
+        async with Registries(3) as cluster:
+            async with cluster.client() as client:
+                await client.create_topics(NewTopic(REGISTRY.topic, 1, 3))
+            first = await cluster.loaded()
+            for key, value in VALUES.items():
+                await cluster.registries[first].put(key, value)
+            session = cluster.sessions[first].session_id
+            cluster.kill(first)
+            cluster.ensemble.end_session(session)
+            second = await cluster.loaded()
+            assert second != first
+            assert cluster.registries[second].values == VALUES
+            await cluster.stop(second)
+            last = await cluster.loaded()
+            assert cluster.registries[last].values == VALUES
+            with pytest.raises(KafkaError) as refused:
+                await cluster.registries[second].put(b"late", b"")
+            assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    run_seeded(seed, scenario())

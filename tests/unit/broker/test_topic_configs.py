@@ -114,7 +114,6 @@ async def test_writes_are_refused_when_the_minimum_is_raised_above_the_isr(
         await client.produce("t", [RECORD])
 
 
-@pytest.mark.row("A15")
 async def test_recreated_topic_does_not_keep_the_old_settings(
     cluster: MemoryCluster,
 ) -> None:

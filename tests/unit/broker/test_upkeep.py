@@ -37,6 +37,13 @@ QUICK = {
     "log_retention_check_interval_ms": SECOND,
 }
 
+BOTH_POLICIES = {
+    "cleanup.policy": "compact,delete",
+    "segment.bytes": str(2 * BATCH + 10),
+    "retention.bytes": str(BATCH),
+    "min.compaction.lag.ms": str(MINUTE),
+}
+
 Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 
 
@@ -88,6 +95,22 @@ def test_old_segments_go_and_newer_ones_stay() -> None:
         assert (await user.fetch("t", 0, 7)).records[0].offset == 7
 
     run(scenario, log_retention_ms=10 * MINUTE)
+
+
+@pytest.mark.key("log.cleaner.enable")
+@pytest.mark.parametrize(("enabled", "left"), [(True, [4]), (False, [0, 2, 4])])
+def test_compacted_log_keeps_old_segments_without_the_cleaner(
+    enabled: bool, left: list[int]
+) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("kept", 1, 1, configs=BOTH_POLICIES))
+        for _ in range(5):
+            await user.produce("kept", [Record(value=b"v" * 50, key=b"k")], partition=0)
+        await cluster.clock.sleep(2 * SECOND)
+        log = cluster.brokers[0].replicas.partitions[TopicPartition("kept", 0)].log
+        assert [segment.base_offset for segment in log.segments] == left
+
+    run(scenario, log_cleaner_enable=enabled)
 
 
 def test_files_of_a_removed_segment_go_after_the_delay() -> None:

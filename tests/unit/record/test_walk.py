@@ -217,7 +217,12 @@ def test_rules_of_a_topic_follow_its_settings() -> None:
 class TestTimestamps:
     """Limits of 1000 ms before and 2000 ms after the time of the append, 10 000."""
 
-    RULES = RULES._replace(distances=(1000, 2000))
+    RULES = rules_of(
+        TopicConfig.from_broker(
+            BrokerConfig.from_mapping({"broker.id": 0}),
+            {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "2000"},
+        )
+    )
 
     @pytest.mark.key("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
     @pytest.mark.parametrize("codec", range(5))

@@ -53,6 +53,31 @@ def test_request_of_any_version_is_decoded_as_by_kio(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_request_of_many_partitions_is_decoded_in_steps(version: int) -> None:
+    rows = [{"partition": n, "fetch_offset": n} for n in range(10 * fetch.STEP_ROWS + 1)]
+    topics = [{"topic": "a", "partitions": rows}, {"topic": "b", "partitions": rows[:1]}]
+    body = request(1, version, topics=topics)
+    buf = bytearray(encode_request(1, version, 7, "client", body))
+    steps = fetch.decode_in_steps(buf, memoryview(buf), BODY, len(buf), version)
+    assert sum(1 for _ in steps) == 12
+    decoded = fetch.decode(buf, memoryview(buf), BODY, len(buf), version)
+    (a, first), (b, second) = decoded.topics
+    assert [row[0] for row in first] == list(range(10 * fetch.STEP_ROWS + 1))
+    assert (a, b, len(second)) == (b"a", b"b", 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_response_of_many_partitions_is_encoded_in_steps(version: int) -> None:
+    rows = [fetch.PartitionData(n, 0, n, n, 0, (), 0) for n in range(10 * fetch.STEP_ROWS)]
+    steps = fetch.encode_response_in_steps(7, version, 0, 0, [(b"a", rows)])
+    assert sum(1 for _ in steps) == 10
+    (topic,) = decode_response(
+        1, version, b"".join(fetch.encode_response(7, version, 0, 0, [(b"a", rows)]))[4:]
+    ).responses
+    assert [row.high_watermark for row in topic.partitions] == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_truncated_request_is_a_protocol_violation(version: int) -> None:
     buf = frame(version)
     for end in range(BODY, len(buf)):

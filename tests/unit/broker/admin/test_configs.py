@@ -274,6 +274,7 @@ async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCo
 
 async def test_error_is_retriable_when_zookeeper_is_unreachable() -> None:
     world = World()
+    world.session.session_timeout_ms = 50
     world.session.suspend()
     assert (await world.topic(Change("retention.ms", "5"))).error.retriable
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, finished, state
+from support.cold import Cold, context, decoded, finished, state
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.broker.apis.configs import (
@@ -16,7 +17,7 @@ from minikafka.broker.apis.configs import (
     incremental_alter_configs,
 )
 from minikafka.wire import codec
-from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS
+from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from minikafka.zk import layout
 
 
@@ -152,8 +153,7 @@ async def test_each_resource_is_altered_with_a_result_of_its_own(api: int, versi
     request = codec.request(api, version, resources=resources, validate_only=False)
     handler = alter_configs if api == ALTER_CONFIGS else incremental_alter_configs
     answer = await handler(cold.services, request, context(version))
-    frame = codec.encode_response(1, api, version, answer)
-    got = codec.decode_response(api, version, frame[4:]).responses
+    got = decoded(api, version, answer).responses
     assert [(r.resource_type, r.resource_name, int(r.error_code)) for r in got] == [
         (TOPIC, "t", 0),
         (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -162,6 +162,23 @@ async def test_each_resource_is_altered_with_a_result_of_its_own(api: int, versi
     stored = layout.decode_config(cold.data(layout.topic_config_path("t")))
     kept = {} if api == ALTER_CONFIGS else {"retention.ms": "5"}
     assert stored == {**kept, "segment.ms": "7"}
+
+
+async def test_refused_resources_give_way_to_other_connections() -> None:
+    cold = with_topic()
+    resources = [
+        {"resource_type": TOPIC, "resource_name": f"none-{number}", "configs": []}
+        for number in range(160)
+    ]
+    request = codec.request(44, 1, resources=resources, validate_only=False)
+    altering = asyncio.ensure_future(incremental_alter_configs(cold.services, request, context(1)))
+    turns = 0
+    while not altering.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    rows = decoded(INCREMENTAL_ALTER_CONFIGS, 1, altering.result()).responses
+    assert [row.resource_name for row in rows] == [f"none-{number}" for number in range(160)]
 
 
 async def test_dynamic_settings_are_described_with_their_source() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, state
+from support.cold import Cold, context, decoded, finished, state
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
@@ -48,9 +48,9 @@ def with_controller(**results: PartitionResult) -> tuple[Cold, Controller]:
     return cold, controller
 
 
-def decoded(answer: Any, version: int) -> dict[TopicPartition, int]:
-    frame = codec.encode_response(1, ELECT_LEADERS, version, answer)
-    got = codec.decode_response(ELECT_LEADERS, version, frame[4:])
+def codes(answer: Any, version: int) -> dict[TopicPartition, int]:
+    """Return the error code of each partition in a response."""
+    got = decoded(ELECT_LEADERS, version, answer)
     return {
         TopicPartition(topic.topic, result.partition_id): int(result.error_code)
         for topic in got.replica_election_results
@@ -76,7 +76,7 @@ async def test_election_is_answered_when_the_metadata_has_the_leader(version: in
         await asyncio.sleep(0)
     assert not electing.done()
     cold.update(state("t", 0, (1, 2), 1))
-    assert decoded(await electing, version) == {T0: 0, U0: ErrorCode.ELECTION_NOT_NEEDED}
+    assert codes(await electing, version) == {T0: 0, U0: ErrorCode.ELECTION_NOT_NEEDED}
     assert controller.asked == [(False, [T0, U0])]
 
 
@@ -90,7 +90,7 @@ async def test_election_times_out_when_the_metadata_does_not_have_the_leader() -
     answer = await elect_leaders(
         cold.services, request(2, {"t": [0], "u": [0]}, timeout=1), context(2)
     )
-    assert decoded(answer, 2) == {T0: ErrorCode.REQUEST_TIMED_OUT, U0: 0}
+    assert codes(answer, 2) == {T0: ErrorCode.REQUEST_TIMED_OUT, U0: 0}
 
 
 async def test_unclean_election_is_answered_when_any_leader_is_alive() -> None:
@@ -98,7 +98,7 @@ async def test_unclean_election_is_answered_when_any_leader_is_alive() -> None:
     controller.results = {T0: PartitionResult(), T1: PartitionResult()}
     asked = request(2, {"t": [0, 1]}, timeout=1, election_type=UNCLEAN)
     answer = await elect_leaders(cold.services, asked, context(2))
-    assert decoded(answer, 2) == {T0: 0, T1: ErrorCode.REQUEST_TIMED_OUT}
+    assert codes(answer, 2) == {T0: 0, T1: ErrorCode.REQUEST_TIMED_OUT}
     assert controller.asked == [(True, [T0, T1])]
 
 
@@ -107,17 +107,17 @@ async def test_partitions_that_need_no_election_are_omitted_when_all_are_request
     failed = PartitionResult(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 2 is down")
     controller.results = {T0: NOT_NEEDED, T1: failed}
     answer = await elect_leaders(cold.services, request(2, None), context(2))
-    assert decoded(answer, 2) == {T1: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert codes(answer, 2) == {T1: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
     assert controller.asked == [(False, None)]
 
 
 async def test_broker_that_is_not_the_controller_returns_not_controller() -> None:
     cold, controller = with_controller()
     controller.rules = False
-    answer = await elect_leaders(cold.services, request(1, {"t": [0]}), context(1))
-    assert answer.error_code == ErrorCode.NOT_CONTROLLER
-    assert decoded(answer, 1) == {T0: ErrorCode.NOT_CONTROLLER}
-    assert decoded(await elect_leaders(cold.services, request(0, {"t": [0]}), context(0)), 0) == {
+    answer = finished(await elect_leaders(cold.services, request(1, {"t": [0]}), context(1)))
+    assert decoded(ELECT_LEADERS, 1, answer).error_code == ErrorCode.NOT_CONTROLLER
+    assert codes(answer, 1) == {T0: ErrorCode.NOT_CONTROLLER}
+    assert codes(await elect_leaders(cold.services, request(0, {"t": [0]}), context(0)), 0) == {
         T0: ErrorCode.NOT_CONTROLLER
     }
 
@@ -125,5 +125,5 @@ async def test_broker_that_is_not_the_controller_returns_not_controller() -> Non
 async def test_unknown_election_type_is_refused() -> None:
     cold, controller = with_controller()
     answer = await elect_leaders(cold.services, request(2, {"t": [0]}, election_type=7), context(2))
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert decoded(ELECT_LEADERS, 2, answer).error_code == ErrorCode.INVALID_REQUEST
     assert controller.asked == []

@@ -12,13 +12,14 @@ from support.manual_clock import ManualClock
 from support.replication import KEY, Replica, Replicas
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.broker import consumer_fetch
-from minikafka.broker.apis.fetch import FetchApi
+from minikafka.broker.apis.fetch import REQUEST_BYTES_MAX, FetchApi
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.consumer_fetch import ROWS_MAX, WAITING_MAX
 from minikafka.broker.fetch_sessions import FetchSessions
+from minikafka.broker.large_fetch import LARGE_BYTES
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
@@ -26,7 +27,7 @@ from minikafka.record.batch import records
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.fetch import FOLLOWER_VERSION
+from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS
 from minikafka.wire.fetch import encode_request as encode_follower_request
 from minikafka.wire.versions import FETCH
 
@@ -40,6 +41,7 @@ class Consumer:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.sent: list[bytes] = []
+        self.refused: list[ProtocolViolation] = []
         self.answers = AnswerQueue(
             replica.purgatory, lambda slices: self.sent.append(b"".join(slices))
         )
@@ -67,6 +69,7 @@ class Consumer:
             RequestMetrics(Metrics()),
             lambda: None,
             ColdTurns(self.clock, replica.purgatory),
+            self.refused.append,
         )
 
     def _find(self, topic: bytes, number: int) -> Partition | None:
@@ -96,9 +99,11 @@ class Consumer:
         isolation: int = 0,
         wait_ms: int = 0,
         broker: int = -1,
+        leader_epoch: int = -1,
     ) -> Any:
         """Return the partition's row in the response to one fetch, which must not have to wait."""
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
+        row["current_leader_epoch"] = leader_epoch
         body = request(
             FETCH,
             VERSION,
@@ -225,6 +230,20 @@ def test_fetch_of_a_replica_below_version_12_ends_at_the_high_watermark() -> Non
     assert partition.high_watermark == 1
 
 
+@pytest.mark.row("R41")
+@pytest.mark.parametrize(
+    ("difference", "error"),
+    [(-1, ErrorCode.FENCED_LEADER_EPOCH), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_fetch_that_names_another_leader_epoch_is_refused(
+    replicas: Replicas, difference: int, error: int
+) -> None:
+    replicas.elect(0)
+    epoch = replicas[0].partition.leader_epoch + difference
+    row = Consumer(replicas[0]).fetch(0, leader_epoch=epoch)
+    assert (row.error_code, bool(row.records)) == (error, not error)
+
+
 class TestReadCommitted:
     @pytest.fixture
     def consumer(self, replicas: Replicas) -> Consumer:
@@ -237,6 +256,7 @@ class TestReadCommitted:
         replicas.produce(0, b"006")
         return Consumer(replica)
 
+    @pytest.mark.row("R48")
     def test_records_below_the_last_stable_offset_are_returned(self, consumer: Consumer) -> None:
         row = consumer.fetch(4, isolation=READ_COMMITTED)
         assert [record.offset for record in records(row.records)] == [4]
@@ -312,6 +332,50 @@ def test_small_fetches_of_one_tick_are_limited_together(replicas: Replicas) -> N
     assert consumer.send_rows(1, 3, is_new_tick=False)
     assert not consumer.send_rows(1, 3)
     assert len(consumer.received()) == 3
+
+
+def test_large_request_is_decoded_in_later_turns(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Consumer(replicas[0])
+    monkeypatch.setattr(consumer_fetch, "TURN_MS", 0)
+    assert consumer.send_rows(2_000, 5)
+    turns = 0
+    while not replicas[0].log.traffic.fetch_requests:
+        turns += 1
+        consumer.api.consumers.work()
+    assert turns > 2_000 // STEP_ROWS
+    consumer.clock.advance(0)
+    assert consumer.received() == [[-1] * 2_000]
+
+
+def test_large_request_that_is_malformed_is_refused_when_it_is_decoded(
+    replicas: Replicas,
+) -> None:
+    consumer = Consumer(replicas[0])
+    frame = bytearray(14 + LARGE_BYTES)
+    frame[-LARGE_BYTES:] = b"\x7f" * LARGE_BYTES
+    assert consumer.api.on_request(frame, memoryview(frame), VERSION, 7, 0, 14, len(frame))
+    assert consumer.refused == []
+    consumer.clock.advance(0)
+    assert len(consumer.refused) == 1
+    assert not consumer.api.is_full()
+
+
+def test_request_of_more_than_4_mib_is_refused(replicas: Replicas) -> None:
+    frame = bytearray(14 + REQUEST_BYTES_MAX + 1)
+    with pytest.raises(ProtocolViolation, match="4194304"):
+        Consumer(replicas[0]).api.on_request(
+            frame, memoryview(frame), VERSION, 7, 0, 14, len(frame)
+        )
+
+
+def test_closed_connection_forgets_its_large_request(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    consumer.send_rows(2_000, 5)
+    consumer.api.close()
+    consumer.clock.advance(60_000)
+    assert (consumer.sent, consumer.clock.waiting()) == ([], 0)
 
 
 def test_work_for_a_large_fetch_ends_with_the_turn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, finished
+from support.cold import Cold, context, decoded, finished
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
@@ -35,8 +35,7 @@ def with_directories() -> Cold:
 def described(cold: Cold, version: int, topics: Any) -> dict[str, Any]:
     request = codec.request(DESCRIBE_LOG_DIRS, version, topics=topics)
     answer = describe_log_dirs(cold.services, request, context(version))
-    frame = codec.encode_response(1, DESCRIBE_LOG_DIRS, version, answer)
-    got = codec.decode_response(DESCRIBE_LOG_DIRS, version, frame[4:])
+    got = decoded(DESCRIBE_LOG_DIRS, version, answer)
     return {result.log_dir: result for result in got.results}
 
 
@@ -61,6 +60,14 @@ def test_only_requested_replicas_are_described() -> None:
     got = described(with_directories(), 4, [{"topic": "t", "partitions": [1, 9]}])
     assert got["/a"].topics == ()
     assert [row.partition_index for row in got["/b"].topics[0].partitions] == [1]
+
+
+def test_replicas_are_described_in_steps_of_at_most_64() -> None:
+    cold = Cold()
+    replicas = (Replica(TopicPartition("t", number), 1, 1) for number in range(640))
+    cold.replicas.directories = [Directory("/a", tuple(replicas))]
+    request = codec.request(DESCRIBE_LOG_DIRS, 4, topics=None)
+    assert sum(1 for _ in describe_log_dirs(cold.services, request, context(4))) >= 10
 
 
 @pytest.mark.row("R67")

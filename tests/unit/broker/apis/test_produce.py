@@ -91,7 +91,7 @@ class Connected:
         self.send(dict.fromkeys(partitions, records), acks)
 
     def send(self, batches: Mapping[TopicPartition, bytes | None], acks: int = -1) -> None:
-        """One request with these records fields, and the end of its tick."""
+        """Send one request with these records fields, and end its tick."""
         rows = [{"index": tp.partition, "records": field} for tp, field in batches.items()]
         topics = [{"name": "t", "partition_data": rows}]
         body = request(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.cold import Cold, context
+from support.cold import Cold, context, decoded
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
@@ -81,8 +81,7 @@ def test_describe_producers_returns_the_producer_state_of_a_replica() -> None:
     asked = [{"name": "t", "partition_indexes": [0, 1, 2]}]
     request = codec.request(DESCRIBE_PRODUCERS, 0, topics=asked)
     answer = describe_producers(cold.services, request, context(0))
-    frame = codec.encode_response(1, DESCRIBE_PRODUCERS, 0, answer)
-    (topic,) = codec.decode_response(DESCRIBE_PRODUCERS, 0, frame[4:]).topics
+    (topic,) = decoded(DESCRIBE_PRODUCERS, 0, answer).topics
     assert [int(row.error_code) for row in topic.partitions] == [
         0,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,

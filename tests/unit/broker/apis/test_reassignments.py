@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.cold import Cold, context
+from support.cold import Cold, context, decoded
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
@@ -61,15 +61,13 @@ async def alter(cold: Cold, **topics: list[tuple[int, list[int] | None]]) -> Any
     ]
     request = codec.request(ALTER_PARTITION_REASSIGNMENTS, 0, topics=asked)
     answer = await alter_partition_reassignments(cold.services, request, context(0))
-    frame = codec.encode_response(1, ALTER_PARTITION_REASSIGNMENTS, 0, answer)
-    return codec.decode_response(ALTER_PARTITION_REASSIGNMENTS, 0, frame[4:])
+    return decoded(ALTER_PARTITION_REASSIGNMENTS, 0, answer)
 
 
 def listed(cold: Cold, topics: Any) -> Any:
     request = codec.request(LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
     answer = list_partition_reassignments(cold.services, request, context(0))
-    frame = codec.encode_response(1, LIST_PARTITION_REASSIGNMENTS, 0, answer)
-    return codec.decode_response(LIST_PARTITION_REASSIGNMENTS, 0, frame[4:])
+    return decoded(LIST_PARTITION_REASSIGNMENTS, 0, answer)
 
 
 async def test_each_target_and_cancellation_has_its_result() -> None:

@@ -11,8 +11,10 @@ from support.memory_cluster import MemoryCluster
 from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.errors import KafkaError
+from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import Client, NewTopic, Record
+from minikafka.record.batch import valid_run
 
 Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 FAST = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3}
@@ -219,3 +221,24 @@ def test_members_outlive_a_pause_that_is_longer_than_their_session() -> None:
         group_min_session_timeout_ms=1_000,
         zookeeper_session_timeout_ms=60_000,
     )
+
+
+def test_commits_that_arrive_in_one_turn_share_a_batch() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        clients = [GroupClient(cluster, "g") for _ in range(12)]
+        for client in clients:
+            await client.find()
+        partition = cluster.brokers[0].replicas.partitions[TopicPartition(GROUP_TOPIC, 0)]
+        before = partition.log.log_end_offset
+        codes = await asyncio.gather(
+            *(client.commit({("t", 0): number}) for number, client in enumerate(clients))
+        )
+        assert codes == [{0}] * len(clients)
+        data, _, _ = partition.log.read(before, 1 << 20, 1 << 20)
+        headers, _, end = valid_run(data, memoryview(data), 0, len(data), before)
+        assert end == before + len(clients)
+        assert len(headers) < len(clients)  # those that arrived in one turn share a batch
+        for client in clients:
+            client.close()
+
+    run(scenario, brokers=1, offsets_topic_replication_factor=1, offsets_topic_num_partitions=1)

@@ -1,0 +1,140 @@
+"""The appends of the group coordinator: those that one turn of the event loop makes to a partition become one batch.
+
+Invariants: the records of a partition are appended in the order of `add`. Every append is reported exactly once:
+committed, failed, or timed out. If a batch of several appends is refused, each of them is appended in a batch of its
+own, so that none fails because of another, as one that is too large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.base.ports import Clock
+from minikafka.groups.commands import Append
+from minikafka.record.batch import Record, build
+
+logger = logging.getLogger(__name__)
+
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
+
+
+class Log(Protocol):
+    """The part of the replica manager that appends."""
+
+    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+        """Append a batch as leader; the future is done when it is committed or has failed."""
+
+    def before_write(self, append: Callable[[], None]) -> None:
+        """Call `append` once, before the logs are written at the end of this tick or of the next turn."""
+
+
+class Batch(NamedTuple):
+    """A batch that is not committed yet: the tokens of its appends, and the monotonic ms at which it is given up."""
+
+    tokens: Sequence[int]
+    done: asyncio.Future[int]
+    deadline: int
+
+
+class Appends:
+    """The appends that are not reported yet. `report(token, error)` passes the outcome of one on; 0 is success.
+
+    `codec` is that of the batches. After `timeout_ms` a batch is given up, which may still be committed later.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        codec: int,
+        timeout_ms: int,
+        report: Callable[[int, int], None],
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._codec = codec
+        self._timeout_ms = timeout_ms
+        self._report = report
+        self._gathered: dict[int, list[Append]] = {}
+        """By partition: the appends of this turn."""
+        self._batches: dict[int, Batch] = {}
+        """By their first token, in the order of the deadlines."""
+
+    def add(self, append: Append) -> None:
+        """Append the records at the end of this turn."""
+        if not self._gathered:
+            self._log.before_write(self._append_gathered)
+        self._gathered.setdefault(append.partition, []).append(append)
+
+    def next_deadline(self) -> int | None:
+        """Return the time (monotonic ms) at which to call `give_up`; None if nothing waits."""
+        for batch in self._batches.values():
+            return batch.deadline
+        return self._clock.now() + self._timeout_ms if self._gathered else None
+
+    def give_up(self, now: int) -> None:
+        """Report the appends that took longer than the timeout."""
+        late = [token for token, batch in self._batches.items() if batch.deadline <= now]
+        for first in late:
+            batch = self._batches.pop(first)
+            batch.done.cancel()
+            self._report_all(batch.tokens, _TIMED_OUT)
+
+    def drop(self, partition: int) -> None:
+        """Fail the appends of this turn to a partition that this broker leads no longer."""
+        self._report_all(
+            [append.token for append in self._gathered.pop(partition, ())], _NOT_LEADER
+        )
+
+    def _append_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for partition, appends in gathered.items():
+            done = self._append(partition, appends)
+            if len(appends) > 1 and done.done() and done.exception() is not None:
+                for append in appends:
+                    self._wait([append], self._append(partition, [append]))
+            else:
+                self._wait(appends, done)
+
+    def _append(self, partition: int, appends: Sequence[Append]) -> asyncio.Future[int]:
+        wall_ms = self._clock.wall_ms()
+        records = [
+            Record(timestamp=wall_ms, key=key, value=value)
+            for append in appends
+            for key, value in append.records
+        ]
+        batch = build(records, codec=self._codec)
+        return self._log.append(TopicPartition(GROUP_TOPIC, partition), batch)
+
+    def _wait(self, appends: Sequence[Append], done: asyncio.Future[int]) -> None:
+        tokens = [append.token for append in appends]
+        self._batches[tokens[0]] = Batch(tokens, done, self._clock.now() + self._timeout_ms)
+        done.add_done_callback(partial(self._appended, tokens[0]))
+
+    def _appended(self, first: int, done: asyncio.Future[int]) -> None:
+        batch = self._batches.pop(first, None)
+        if batch is not None:  # else it was given up before
+            self._report_all(batch.tokens, _error_of(done))
+
+    def _report_all(self, tokens: Sequence[int], error: int) -> None:
+        for token in tokens:
+            self._report(token, error)
+
+
+def _error_of(done: asyncio.Future[Any]) -> int:
+    """Return the error code of a finished append, 0 on success."""
+    error = done.exception()
+    if error is None:
+        return 0
+    if isinstance(error, KafkaError):
+        return int(error.code)
+    logger.error("an append of the group coordinator failed", exc_info=error)
+    return int(ErrorCode.UNKNOWN_SERVER_ERROR)
